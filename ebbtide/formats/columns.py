@@ -2,8 +2,8 @@
 
 | Arrow type | JSON that fits |
 |---|---|
-| integers | an integer in range |
-| float, double | a number in range; "NaN", "Infinity", "-Infinity" |
+| integers | an integer in range; its text; a float without a fraction below 2^53, up to which floats have all digits |
+| float, double | a number in range, -0.0 as 0.0, which it equals; "NaN", "Infinity", "-Infinity" |
 | decimal(p,s) | a number, or a string, that fits without rounding |
 | string | a string |
 | boolean | true, false |
@@ -62,6 +62,9 @@ REFUSALS = (
 )
 """Errors that a builder raises for a value that does not fit."""
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,38})")
+_INEXACT_FROM = 2**53
+"""From here on floats skip integers."""
 _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
 """The first and the last microsecond of the years 1 to 9999, from 1970."""
@@ -149,6 +152,25 @@ def _direct(class_: type) -> Builder:
     return build
 
 
+def _integers(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
+    _require(values, int, str, float, Decimal)
+    if set(map(type, values)).isdisjoint((str, float, Decimal)):
+        return pa.array(values, type_)
+    numbers = [None if value is None else _integer_of(value) for value in values]
+    return pa.array(numbers, type_)
+
+
+def _integer_of(value: Any) -> int:
+    if isinstance(value, str):
+        if not _INTEGER.fullmatch(value):
+            raise ValueError("text that is not an integer")
+        return int(value)
+    is_float = isinstance(value, float | Decimal)
+    if is_float and not (abs(value) < _INEXACT_FROM and value == int(value)):
+        raise ValueError("float that is not an integer, or may have lost digits")
+    return int(value)
+
+
 def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     """Convert numbers and the names of special ones; a number beyond the type's range must not become infinity."""
     _require(values, int, float, Decimal, str)
@@ -162,7 +184,7 @@ def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
             number = SPECIAL_FLOATS[value]
             n_written_infinite += math.isinf(number)
         elif value is not None:
-            number = float(value)
+            number = float(value) + 0.0  # -0.0 becomes 0.0
         numbers.append(number)
     doubles = pa.array(numbers, pa.float64())
     floats = doubles.cast(type_)
@@ -407,7 +429,7 @@ def _nulls(values: Values) -> pa.Array:
 
 _BUILDERS: dict[Callable[[pa.DataType], bool], Builder] = {
     pa.types.is_string: _direct(str),
-    pa.types.is_integer: _direct(int),
+    pa.types.is_integer: _integers,
     pa.types.is_decimal: _decimals,
     pa.types.is_timestamp: _timestamps,
     pa.types.is_boolean: _direct(bool),

@@ -266,7 +266,7 @@ def _json_type(type_: pa.DataType) -> Any:
     if pa.types.is_boolean(type_):
         return bool | None | UnsetType
     if pa.types.is_integer(type_):
-        return int | None | UnsetType
+        return int | str | None | UnsetType
     if pa.types.is_decimal(type_) or pa.types.is_temporal(type_):
         return str | int | None | UnsetType
     return Any

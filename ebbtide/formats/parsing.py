@@ -11,6 +11,8 @@ from pydantic_core import from_json
 
 from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError, Json, shortened
 
+BYTE_ORDER_MARK = "\ufeff"
+"""Stands before a record where files that begin with it were put together."""
 Parse = Callable[[str | bytes], Json]
 """Parses one JSON object.
 
@@ -35,7 +37,7 @@ def parse_exactly(text: str | bytes) -> Json:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        value = _EXACT.decode(text)
+        value = _EXACT.decode(text.lstrip(BYTE_ORDER_MARK))
     except UnicodeDecodeError as error:
         detail = f"{error.reason} at byte {error.start}; allowed: UTF-8"
         raise BadRecordError("not_utf8", detail, masked=detail) from error
@@ -43,12 +45,22 @@ def parse_exactly(text: str | bytes) -> Json:
         detail = "nested too deep; allowed: a few hundred levels"
         raise BadRecordError("too_deep", detail, masked=detail) from error
     except (ValueError, ArithmeticError) as error:
-        detail = f"{error}; allowed: one JSON object"
+        detail = f"{error}; allowed: one JSON object{_way_out(error)}"
         raise BadRecordError("bad_json", detail, masked=detail) from error
     if not isinstance(value, dict):
         detail = f"got {shortened(value)}; allowed: one JSON object"
         raise BadRecordError("not_an_object", detail)
     return value
+
+
+def _way_out(error: Exception) -> str:
+    """Return the next step for several objects on one line; empty for any other text."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    rest = error.doc[error.pos :]
+    if not rest.startswith("{"):
+        return ""
+    return " a line. Next: write a new line after each object, of Amazon Data Firehose by its processor AppendDelimiterToRecord"
 
 
 def _refuse_constant(name: str) -> Any:

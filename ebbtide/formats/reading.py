@@ -9,9 +9,11 @@ import pyarrow as pa
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
 from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats.forms import OriginOffset
-from ebbtide.formats.parsing import Parse, envelope_origin, envelope_other_key, envelope_value
+from ebbtide.formats.parsing import BYTE_ORDER_MARK, Parse, envelope_origin, envelope_other_key, envelope_value
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings
+
+_BYTE_ORDER_MARK = BYTE_ORDER_MARK.encode()
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class RecordReader:
         lines = batch.column("line").to_pylist()
         values = batch.column("value").to_pylist()
         for row, raw in enumerate(values):
-            if not raw.strip():
+            if not raw.strip().strip(_BYTE_ORDER_MARK):
                 continue
             origin = files[row], 0, lines[row]
             record = Record(row, origin)

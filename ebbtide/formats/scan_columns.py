@@ -130,7 +130,9 @@ class ScanColumns:
             self._leave(is_unsent)
             return texts
         if pa.types.is_floating(type_):
-            doubles = texts.cast(pa.float64())  # JSON's numbers are doubles: a narrower type is rounded to from there
+            doubles = pc.add(
+                texts.cast(pa.float64()), 0.0
+            )  # -0.0 becomes 0.0; JSON's numbers are doubles: a narrower type is rounded to from there
             numbers = doubles.cast(type_)
             self._leave(pc.is_inf(numbers))
             return numbers

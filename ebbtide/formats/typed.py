@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -209,8 +210,12 @@ class ColumnTyper:
         encoding = self._settings.encodings.get(name)
         if holds_binary(column.type):
             return type_ + _allowed_bytes(name, encoding, change.schema)
+        if pa.types.is_temporal(column.type):
+            type_ = _named_time(column.type)
         if change.schema:
             return type_ + change.schema.described(name)
+        if pa.types.is_integer(column.type) and isinstance(value, float | Decimal):
+            return f"{type_} without a fraction; from 2^53 on not as a float, as the tool that wrote it may have lost digits"
         if encoding == "precise":
             return f"base64 of a decimal that fits {type_}, as format.encodings says precise"
         if pa.types.is_decimal(column.type) and is_precise(value):
@@ -309,6 +314,16 @@ def event_times(
         in_ms = pa.timestamp("ms", times.type.tz)
         times = times.cast(in_ms, safe=False)  # cut to whole milliseconds
     return times.cast(pa.int64())
+
+
+def _named_time(type_: pa.DataType) -> str:
+    if pa.types.is_date(type_):
+        named = "a DATE"
+    elif type_.tz is None:
+        named = "a TIMESTAMP_NTZ, without a zone,"
+    else:
+        named = "a TIMESTAMP, with a zone,"
+    return f"{named} of the years 1 to 9999. BC and infinity are kept by BIGINT, or by STRING if they are text"
 
 
 def _allowed_bytes(

@@ -203,7 +203,7 @@ def _equality_texts(column: pa.Array) -> pa.Array:
 
 
 def _float_bits(column: pa.Array) -> pa.Array:
-    """Return the bits of floats, all NaN alike: -0.0 and 0.0 differ."""
+    """Return the bits of floats, all NaN alike, and -0.0 as 0.0."""
     values = column.to_numpy(zero_copy_only=False)
     with_one_nan = np.nan_to_num(
         values,
@@ -211,7 +211,7 @@ def _float_bits(column: pa.Array) -> pa.Array:
         posinf=np.inf,
         neginf=-np.inf,
     )
-    doubles = with_one_nan.astype(np.float64)
+    doubles = with_one_nan.astype(np.float64) + 0.0
     bits = doubles.view(np.int64)
     is_valid = column.is_valid()
     return pc.if_else(is_valid, pa.array(bits), None)

@@ -4,7 +4,7 @@
 |---|---|
 | null | null |
 | NaN | NaN, whatever its bits |
-| -0.0 | -0.0, not 0.0 |
+| -0.0 | 0.0, as in SQL |
 | decimal | the same number, whatever its scale |
 | array, struct | equal elements, in order |
 | map | equal entries, in any order |
@@ -32,8 +32,8 @@ def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
         values: The row's values.
 
     Example:
-        >>> equality_key([float("nan"), None]) == equality_key([-float("nan"), None]), equality_key([0.0]) == equality_key([-0.0])
-        (True, False)
+        >>> equality_key([float("nan"), None]) == equality_key([-float("nan"), None])
+        True
         >>> equality_key([Decimal("1.0")]) == equality_key([Decimal("1.00")])
         True
     """
@@ -79,10 +79,8 @@ def map_key(key: Any) -> Hashable:
 def _equal_form(value: Any) -> Hashable:
     match value:
         case float():
-            # NaN equals nothing in Python, and -0.0 equals 0.0: both are represented by their bytes.
-            if math.isnan(value):
-                return _DOUBLE.pack(math.nan)
-            return value or _DOUBLE.pack(value)
+            # NaN equals nothing in Python: it is represented by its bytes. -0.0 is written as 0.0, since keys are compared as texts, too.
+            return _DOUBLE.pack(math.nan) if math.isnan(value) else value + 0.0
         case Decimal():
             # The reduced fraction is the same for 1.0 and 1.00.
             return value.as_integer_ratio()

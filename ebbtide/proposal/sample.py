@@ -49,6 +49,13 @@ class Sample:
     records: list[SampledRecord] = field(default_factory=list)
     n_unreadable: int = 0
     n_not_rows: int = 0
+    unread_because: str = ""
+
+    def count_unreadable(self, error: Exception) -> None:
+        """Count a line that cannot be read, and keep why if there is a way out."""
+        self.n_unreadable += 1
+        if isinstance(error, BadRecordError) and "Next: " in error.masked:
+            self.unread_because = error.masked
 
 
 def take_sample(
@@ -86,8 +93,8 @@ def take_sample(
                 if topic not in (None, outer["topic"]) or outer[of_value] is None:
                     continue
             value = parse_exactly(outer[of_value]) if is_kafka else outer
-        except (BadRecordError, TypeError):
-            sample.n_unreadable += 1
+        except (BadRecordError, TypeError) as error:
+            sample.count_unreadable(error)
             continue
         if is_beside_rows(value):
             sample.n_not_rows += 1
@@ -139,7 +146,8 @@ def _found(
     topics: Counter[str],
     tables: Counter[str],
 ) -> Iterator[str]:
-    yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object"
+    because = f" ({sample.unread_because})" if sample.unread_because else ""
+    yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object{because}"
     if sample.n_not_rows:
         yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
     if topics:

@@ -117,13 +117,13 @@ def test_record_is_too_large_by_one_byte(size):
 
 def test_record_whose_two_halves_are_bad_is_staged_once_with_its_first_reason():
     of = spec(SCHEMA, order="arrival")
-    value = envelope("u", 1, before={"id": None, "n": 1, "notes": "x"}, after={"id": 1, "n": "2", "notes": "x"})
+    value = envelope("u", 1, before={"id": None, "n": 1, "notes": "x"}, after={"id": 1, "n": "x", "notes": "x"})
     [row] = staged(of, record(value))
-    assert (row["_reason"], row["_detail"].startswith("n: got '2'; allowed: int32")) == ("wrong_type", True)
+    assert (row["_reason"], row["_detail"].startswith("n: got 'x'; allowed: int32")) == ("wrong_type", True)
 
 
 def test_good_half_of_a_bad_record_is_not_staged():
-    value = envelope("u", 1, before={"id": 1, "n": 1, "notes": "x"}, after={"id": 1, "n": "2", "notes": "x"})
+    value = envelope("u", 1, before={"id": 1, "n": 1, "notes": "x"}, after={"id": 1, "n": "x", "notes": "x"})
     rows = staged(spec(SCHEMA, order="arrival"), record(value), record(OTHER, 1))
     assert [(row["_kind"], row["_reason"]) for row in rows] == [("+I", None), ("bad", "wrong_type")]
 
@@ -463,3 +463,13 @@ def test_unit_of_the_spec_is_taken_where_no_record_gives_one():
     )
     [row] = staged(of, with_unit(0, 2))
     assert (row["at"].microsecond, row["to"].microsecond) == (2, 2000)
+
+
+def test_byte_order_mark_before_a_record_is_no_part_of_it():
+    mark = "\ufeff"
+    good = [change("+I", id=key, n=1, notes=mark) for key in range(3)]
+    rows = staged(plain(SCHEMA), mark + good[0], good[1], mark, mark + mark + good[2], " " + mark + " ")
+    found = sorted((row["id"], row["notes"], row["_reason"]) for row in rows)
+    assert found == [(0, mark, None), (1, mark, None), (2, mark, None)]
+    rows = staged(spec(SCHEMA), record(mark + json.dumps(envelope("c", 1, after={"id": 1, "n": 1, "notes": "x"}))))
+    assert [(row["id"], row["_reason"]) for row in rows] == [(1, None)]
