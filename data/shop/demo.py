@@ -88,11 +88,11 @@ def main() -> int:
 
 def summary(run_id: str, started: float) -> int:
     """Compare the sinks with the truth, and print what came of the run; return the exit code."""
+    tasks = spark_tasks(EVENTS)  # of the run alone: the comparison is a session of its own
     spark = build_session("ebbtide-demo", log_file=new_log(str(ROOT)))
     reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs()]
     statuses = {spec.name: status(spec, str(ROOT)) for spec in specs()}
     spark.stop()
-    tasks = spark_tasks(EVENTS)
     with dg.DagsterInstance.get() as instance:
         checks = evaluations(instance, run_id)
         print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs()), tasks)))
@@ -100,7 +100,9 @@ def summary(run_id: str, started: float) -> int:
     print(f"\n{len(reports)} sinks compared with the source database in {time.monotonic() - started:.0f} s: ", end="")
     print("all equal, all checks passed." if right else "NOT all right.")
     n_records = sum(status.read.records for status in statuses.values())
-    print(f"Spark ran {sum(tasks.values()):,} tasks, in which {n_records:,} records were read, decided on and folded.")
+    print(
+        f"Spark ran {sum(tasks[spec.name] for spec in specs()):,} tasks, in which {n_records:,} records were read, decided on and folded."
+    )
     print(
         f"The tables are in {ROOT.relative_to(PROJECT)}/NAME/sink; each has its change feed, and its state beside it."
     )
