@@ -20,7 +20,13 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 
 _CONTRADICTIONS = pa.schema(
-    [("step", pa.int64()), ("changes", pa.int64()), ("unmatched", pa.int64()), ("superseded_newer", pa.int64())]
+    [
+        ("step", pa.int64()),
+        ("changes", pa.int64()),
+        ("unmatched", pa.int64()),
+        ("repeated", pa.int64()),
+        ("superseded_newer", pa.int64()),
+    ]
 )
 
 
@@ -154,7 +160,7 @@ def contradictions(judged: Judged) -> pa.Table:
 
     Returns:
         One row per step: `step`, `changes`; `unmatched`, retractions whose row was not there, those left out whose row had expired;
-        `superseded_newer`, changes that lost to a row with an older event time.
+        `repeated`, rows added to a history that held an equal one; `superseded_newer`, changes that lost to a row with an older event time.
     """
     window = judged.window
     rows = []
@@ -170,6 +176,7 @@ def contradictions(judged: Judged) -> pa.Table:
                 "step": facts.step,
                 "changes": counts.get("changes", 0),
                 "unmatched": unmatched,
+                "repeated": counts.get("repeated", 0),
                 "superseded_newer": counts.get("superseded_newer", 0),
             }
         )
@@ -180,6 +187,15 @@ def contradictions(judged: Judged) -> pa.Table:
 def unmatched_retractions(sql: Dialect) -> str:
     """Pick the steps with unmatched retractions."""
     return "unmatched > 0"
+
+
+@rule(
+    "expect_added_rows_to_be_new",
+    "No row may be added to a key that has an equal one: one delivered twice stays when the row is deleted.",
+)
+def repeated_additions(sql: Dialect) -> str:
+    """Pick the steps that added a row twice."""
+    return "repeated > 0"
 
 
 @rule(
@@ -208,6 +224,18 @@ def _of_contradictions(judged: Judged) -> Iterator[Batch]:
     yield judged.batch(Rows.given(steps), wrong.expected(severity))
 
 
+def _of_repeats(judged: Judged) -> Iterator[Batch]:
+    """Judge rows that were added twice, where a record that is delivered again is not known by its place."""
+    spec = judged.tables.spec
+    if not spec.retracts or spec.has_positions:
+        return
+    steps = contradictions(judged)
+    n_repeated = pc.sum(steps["repeated"]).as_py() or 0
+    n_changes = pc.sum(steps["changes"]).as_py() or 0
+    severity: Severity = "critical" if n_repeated > spec.checks.max_unapplied_rate * n_changes else "warning"
+    yield judged.batch(Rows.given(steps), repeated_additions.expected(severity))
+
+
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge what the sink was made to show, change by change and at the end."""
     yield judged.batch(sink_changes(judged), disordered_changes.expected(key=judged.key))
@@ -217,5 +245,6 @@ def judge(judged: Judged) -> Iterator[Batch]:
         yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
     if judged.tables.spec.sequence or judged.tables.spec.retracts:
         yield from _of_contradictions(judged)
+    yield from _of_repeats(judged)
     if judged.tables.spec.emits_every:
         yield from changelog.judge(judged)

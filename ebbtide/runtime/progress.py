@@ -23,6 +23,7 @@ SHOWN_IF_ANY = (
     "conflicts",
     "below_floor",
     "unmatched",
+    "repeated",
     "filled",
     "waiting",
     "waiting_expired",

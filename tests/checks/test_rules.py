@@ -122,6 +122,21 @@ def test_unmatched_retractions_break_ordering_by_their_share(tmp_path, n_wrong, 
     assert {rule: n for rule, n in broken.items() if rule[0] == UNMATCHED} == found
 
 
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, 1),
+        ({"materializer": {"upsert_key": ["id"]}}, 0),
+        ({"format": {"type": "plain", "position": ["at"]}}, None),
+    ],
+)
+def test_row_that_is_added_twice_breaks_ordering_unless_records_are_recognised(tmp_path, fields, found):
+    added = json.dumps({"kind": "+I", "at": 0, "row": {"id": 1, "v": "a", "n": 1}})
+    broken = judge(made_of(tmp_path, [added], [added], order="arrival", **fields), "ordering")
+    counts = {name: n for (name, _), n in broken.items()}
+    assert counts.get("expect_added_rows_to_be_new") == found
+
+
 def update(lsn, id_, event_ms):
     return json.dumps(envelope("u", lsn, after={"id": id_, "v": str(lsn), "n": lsn}, ts_ms=event_ms))
 

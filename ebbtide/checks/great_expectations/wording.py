@@ -55,6 +55,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "Retractions found no row to retract, in 1 step",
         "Retractions found no row to retract, in {n} steps",
     ),
+    "expect_added_rows_to_be_new": (
+        "Rows were added to keys that had an equal one, in 1 step",
+        "Rows were added to keys that had an equal one, in {n} steps",
+    ),
     "expect_newer_changes_to_win": (
         "Changes lost to rows with older event times, in 1 step",
         "Changes lost to rows with older event times, in {n} steps",
@@ -105,6 +109,8 @@ WAYS_OUT: Mapping[str, str] = {
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
     "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
+    "expect_added_rows_to_be_new": "A record that is delivered again is not recognised: set format.position, or materializer.upsert_key; then run "
+    "'ebbtide refresh'. If a key has equal rows: 'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
     "expect_snapshot_to_show_all_rows": "Their deletes were lost, as with a replication slot. Run 'ebbtide repair --by-snapshot --apply' to delete "
     "them. If the snapshot was to show some rows only: 'ebbtide acknowledge'.",
     "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Run 'ebbtide rewind' to the step before, "
@@ -241,6 +247,10 @@ def _commit_text(row: Row) -> str:
     return f"{row.get('table')} version {row.get('version')} ({row.get('operation')})"
 
 
+def _repeated_text(row: Row) -> str:
+    return f"{row.get('repeated', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
+
+
 def _unmatched_text(row: Row) -> str:
     return f"{row.get('unmatched', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
 
@@ -276,6 +286,7 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_sink_to_show_decisions": _compared_text,
     "expect_sink_to_be_complete": _compared_text,
     "expect_retractions_to_find_their_rows": _unmatched_text,
+    "expect_added_rows_to_be_new": _repeated_text,
     "expect_newer_changes_to_win": _superseded_text,
     "expect_quarantine_rate_to_stay_below": _bad_records_text,
     "expect_columns_to_be_known": _column_text,

@@ -56,6 +56,8 @@ class Histories:
             first=self.options.keep is Keep.FIRST,
         )
         self._count_outcomes(result.outcome[n_stored:])
+        is_repeated = self._repeats(result.outcome, row_of_event)
+        self._count("repeated", is_repeated[n_stored:])
         history = self._history(result, row_of_event)
         shown = self._shown(
             result,
@@ -121,6 +123,29 @@ class Histories:
         self._count("waiting" if may_wait else "unmatched", is_unmatched)
         self._count("unmatched_expired", meets_expired)
         self._count("cancelled", is_cancelled)
+
+    def _repeats(self, outcome: NDArray[np.int8], row_of_event: Codes) -> Mask:
+        """Mark the events that add a row to a history that holds an equal one; none with an upsert key, by which it is replaced.
+
+        Per content the rows that are there are counted, event by event: a running sum of those added less those taken back. O(n log n).
+        """
+        rows = self.rows
+        adds = rows.adds[row_of_event]
+        if self.options.upsert_key:
+            return np.zeros(len(adds), bool)
+        joins = adds & (outcome != kernel.CANCELLED)
+        leaves = ~adds & (outcome != kernel.UNMATCHED)
+        match_code = rows.match_code[row_of_event]
+        order = np.argsort(match_code, kind="stable")
+        change = joins[order].astype(np.int64) - leaves[order]
+        running = np.cumsum(change) - change
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = match_code[order][1:] != match_code[order][:-1]
+        start_of_content = np.flatnonzero(is_first)
+        before = running - running[start_of_content][np.cumsum(is_first) - 1]
+        marked = np.zeros(len(order), bool)
+        marked[order] = joins[order] & (before > 0)
+        return marked
 
     def _count(self, name: str, marked: Mask) -> None:
         """Add the rows marked to a metric."""
