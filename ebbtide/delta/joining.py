@@ -30,7 +30,9 @@ MOST_BYTES = 128 * 2**20
 """The most bytes of files that are joined at a time: their rows are held in memory."""
 ROWS_PER_FILE = 1_000_000
 """The most rows of a data file that is written in one go."""
-JOINED = {"operation": "OPTIMIZE"}
+ENGINE = "Ebbtide"
+"""The `engineInfo` of commits that join files: no step's facts say whose they are."""
+JOINED = {"operation": "OPTIMIZE", "engineInfo": ENGINE}
 """Fields of the `commitInfo` of a commit that joins files."""
 
 

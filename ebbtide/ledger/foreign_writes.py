@@ -7,13 +7,16 @@ that one, that one itself, whose checksum must still be the noted one, and the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import log
+from ebbtide.delta.joining import ENGINE
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.ledger.facts import Looked, StepFacts
 from ebbtide.ledger.windows import accepted_sink_version, ends_window, is_own
 
@@ -25,7 +28,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class DataCommit:
-    """A commit that changed rows; joining files changes none.
+    """A commit that changed rows; joining files changes none, unless it leaves the sink with more rows or fewer.
 
     Args:
         table: `sink` or `state`.
@@ -62,7 +65,7 @@ def data_commits(pipeline: str, table: str, location: str, versions: Collection[
     for version in log.versions(location):
         if version not in versions:
             continue
-        commit = _data_commit(pipeline, table, version, log.actions(location, version))
+        commit = _data_commit(pipeline, table, location, version, log.actions(location, version))
         if commit is not None:
             yield commit
 
@@ -145,6 +148,7 @@ def _look_at(
         found += _foreign(
             pipeline,
             table,
+            location,
             version,
             actions,
         )
@@ -155,6 +159,7 @@ def _look_at(
             found += _foreign(
                 pipeline,
                 table,
+                location,
                 version,
                 actions,
             )
@@ -178,18 +183,57 @@ def _still_true(location: str, before: Looked | None) -> Looked:
     return Looked(version=-1, checksum=None, window_end=0, foreign=())
 
 
-def _foreign(pipeline: str, table: str, version: int, actions: Iterable[log.Action]) -> Iterator[DataCommit]:
+def _foreign(
+    pipeline: str,
+    table: str,
+    location: str,
+    version: int,
+    actions: Iterable[log.Action],
+) -> Iterator[DataCommit]:
     """Yield a commit if it is a foreign write."""
-    commit = _data_commit(pipeline, table, version, actions)
+    commit = _data_commit(pipeline, table, location, version, actions)
     if commit is not None and not commit.is_own:
         yield commit
 
 
-def _data_commit(pipeline: str, table: str, version: int, actions: Iterable[log.Action]) -> DataCommit | None:
+def _changes_rows(table: str, location: str, version: int, commit: Sequence[log.Action], info: log.Action) -> bool:
+    """Return whether a commit of another client changes the number of the sink's rows, though it says that no row changes.
+
+    A sink whose state forgets rows cannot be compared with it key by key, so this is seen in the log. Of a state the commits that
+    compact it leave rows out, too; the rows of both are compared where they can be (`ebbtide.checks.completeness`).
+
+    Args:
+        table: `sink` or `state`.
+        location: Location of the table.
+        version: Version of the commit.
+        commit: Its actions.
+        info: Its `commitInfo`.
+    """
+    has_files = any("add" in action or "remove" in action for action in commit)
+    is_of_another = info.get("engineInfo") != ENGINE and log.facts_in(commit) is None
+    if table != "sink" or not has_files or not is_of_another:
+        return False
+    try:
+        before = Snapshot.read(location, version - 1, any_features=True)
+        after = Snapshot.read(location, version, any_features=True)
+    except (DeltaLogError, HistoryGoneError):  # so far back the log does not reach any more
+        return False
+    if before is None or after is None or before.live_rows is None or after.live_rows is None:
+        return False
+    return before.live_rows != after.live_rows
+
+
+def _data_commit(
+    pipeline: str,
+    table: str,
+    location: str,
+    version: int,
+    actions: Iterable[log.Action],
+) -> DataCommit | None:
     commit = list(actions)
-    if not log.changed_files(commit):
-        return None
     info = log.commit_info(commit)
+    if not log.changed_files(commit) and not _changes_rows(table, location, version, commit, info):
+        return None
     return DataCommit(
         table=table,
         version=version,

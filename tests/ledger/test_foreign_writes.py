@@ -3,14 +3,16 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import Schema
 from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows
+from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
 from ebbtide.ledger import foreign_writes as module
 from ebbtide.ledger.facts import Cause, Pause
 from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text, look_for_foreign_writes
@@ -24,6 +26,28 @@ def write_as_another_client(table, operation="DELETE", *, data_change=True):
     snapshot = Snapshot.read(table)
     removes = [file.removed(0, data_change=data_change) for file in snapshot.files.values()]
     return commit_after(LOCAL, snapshot, removes, {"operation": operation})
+
+
+def rewrite_as_another_client(table, change):
+    """Put other rows in the place of all, by a commit that says that no row changes."""
+    snapshot = Snapshot.read(table)
+    columns = pa.schema(Schema.from_json(snapshot.metadata["schemaString"]).to_arrow())
+    rows = change(read_rows(snapshot, columns).to_pylist())
+    name = f"theirs-{snapshot.version}.parquet"
+    adds = [add_file(table, name, pa.Table.from_pylist(rows, columns), bounded=())] if rows else []
+    actions = replacing(snapshot.files.values(), adds, data_change=False)
+    for action in actions:
+        for kind in {"add", "remove"} & action.keys():
+            action[kind]["dataChange"] = False
+    commit_after(LOCAL, snapshot, actions, {"operation": "OPTIMIZE"})
+
+
+LIES = {
+    "a row more": lambda rows: [*rows, {**rows[0], "id": 99}],
+    "a row twice": lambda rows: [*rows, rows[0]],
+    "a row less": lambda rows: rows[1:],
+    "none left": lambda rows: [],
+}
 
 
 def found_afresh(pipeline):
@@ -69,8 +93,21 @@ def test_commits_of_other_clients_count_in_both_tables(pipeline):
 def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
     sink = pipeline.plan.sink.path
     commit_after(LOCAL, Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
-    write_as_another_client(sink, "OPTIMIZE", data_change=False)
+    rewrite_as_another_client(sink, lambda rows: rows)
     assert found(pipeline) == []
+
+
+@pytest.mark.parametrize("order", [{"order": {"sequence": ["n"]}}, {"order": "arrival", "ttl": "30d"}], ids=str)
+@pytest.mark.parametrize("name", LIES)
+def test_commit_that_says_no_row_changes_and_changes_their_number_is_a_foreign_write(make, order, name):
+    pipeline = make(**order)
+    pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"), up(3, 3, "+I"))
+    right = pipeline.rows()
+    rewrite_as_another_client(pipeline.plan.sink.path, LIES[name])
+    version = pipeline.versions()["sink"]
+    assert found(pipeline) == [("sink", version, "OPTIMIZE")]
+    pipeline.repair()
+    assert (pipeline.rows(), found(pipeline)) == (right, [])
 
 
 @pytest.mark.parametrize("way_out", ["repair", "refresh", "undo"])
@@ -158,7 +195,7 @@ def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypat
 def test_table_that_was_put_back_is_looked_at_from_the_beginning(pipeline, tmp_path):
     sink = Path(pipeline.plan.sink.path)
     shutil.copytree(sink, tmp_path / "copy")
-    write_as_another_client(str(sink), "OPTIMIZE", data_change=False)
+    rewrite_as_another_client(str(sink), lambda rows: rows)
     pipeline.run()
     assert found(pipeline) == []
     shutil.rmtree(sink)
