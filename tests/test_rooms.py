@@ -106,6 +106,7 @@ GUEST_OF = {
         "hosts",
         "lines",
         "redaction",
+        "model.quoting",
         "storage.paths",
         "storage.rights",
         "spec",
