@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -42,7 +43,7 @@ RUNNING_EVERY_S = 60.0
 """Least time between two events of a run that goes on."""
 MOST_WAITING = 100
 """Events that wait to be sent; further ones of a run that goes on are left out."""
-SENT_WITHIN_S = 10.0
+SENT_WITHIN_S = 5.0
 """Seconds that the end of a run waits for its events to be sent."""
 _log = logging.getLogger(__name__)
 
@@ -148,11 +149,10 @@ class _Sender:
 
     def close(self) -> None:
         """Wait until all is sent, or for a while."""
-        try:
+        end_s = time.monotonic() + SENT_WITHIN_S
+        with suppress(queue.Full):
             self._waiting.put(None, timeout=SENT_WITHIN_S)
-            self._thread.join(SENT_WITHIN_S)
-        except queue.Full:
-            pass
+            self._thread.join(max(0.0, end_s - time.monotonic()))
         if self._thread.is_alive():
             self._warn(f"not all was sent within {SENT_WITHIN_S:g} s")
 

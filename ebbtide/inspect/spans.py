@@ -12,10 +12,12 @@ The names and attributes are listed in docs/how-to/observability.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ebbtide.environment import variable
 from ebbtide.errors import ConfigError, MissingExtraError
@@ -29,14 +31,11 @@ try:
     from opentelemetry.context import Context
     from opentelemetry.propagate import extract
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.trace import Link, Span, Status, StatusCode
 except ModuleNotFoundError as missing:
     raise MissingExtraError.of_extra("otel", "OpenTelemetry") from missing
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 EXPORTERS = "opentelemetry_traces_exporter"
 """Group of the entry points of exporters, by the names that `OTEL_TRACES_EXPORTER` has."""
@@ -45,6 +44,9 @@ PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 DEFAULT_PROTOCOL = "http/protobuf"
 CALLER = ("traceparent", "tracestate")
 """Headers of the span above, by which the variables of the same names give it."""
+SENT_WITHIN_S = 5.0
+"""Seconds that the end of a run waits for its spans to be exported."""
+_log = logging.getLogger(__name__)
 UNFINISHED = "the step was not finished"
 Attributes = Mapping[str, Any]
 
@@ -112,7 +114,7 @@ class Spans(Observer):
             _set_error(self._run, end.error)
         self._run.end()
         if isinstance(self._provider, TracerProvider):
-            self._provider.force_flush()
+            _flush(self._provider)
 
     def _begin_step(self, number: int) -> Span:
         """Begin a step's span: a root where the run goes on, whose own span is exported at its end."""
@@ -189,6 +191,63 @@ def _set_error(span: Span, error: BaseException) -> None:
     span.add_event("exception", exception)
 
 
+_flushing: list[threading.Thread] = []
+"""The thread that exports what is left at the end of a run, while it does."""
+
+
+def _flush(provider: TracerProvider) -> None:
+    """Export what is left of a run, and wait a while for it: a collector that is away or slow keeps no run from its end."""
+    # OpenTelemetry's own flush has no bound: it exports on the caller's thread, and tries again for a minute.
+    if any(thread.is_alive() for thread in _flushing):
+        return
+    thread = threading.Thread(target=provider.force_flush, daemon=True, name="opentelemetry")
+    _flushing[:] = [thread]
+    thread.start()
+    thread.join(SENT_WITHIN_S)
+    if thread.is_alive():
+        _warn_once(f"not all was sent within {SENT_WITHIN_S:g} s")
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(why: str) -> None:
+    """Say once a process that spans are lost."""
+    if not _warned:
+        _warned.add(why)
+        _log.warning("Spans are lost: %s", shown(why))
+
+
+class _Exporting(SpanExporter):
+    """Exports spans, and says once that it fails.
+
+    Args:
+        exporter: The exporter.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans; called by a thread of OpenTelemetry's."""
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:  # noqa: BLE001 - of any transport; the run goes on
+            _warn_once(f"{type(error).__name__}: {error}")
+            return SpanExportResult.FAILURE
+        if result is not SpanExportResult.SUCCESS:
+            _warn_once("the collector does not take them")
+        return result
+
+    def shutdown(self) -> None:
+        """End the exporter."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Export what the exporter holds back."""
+        return self._exporter.force_flush(timeout_millis)
+
+
 @cache
 def _provider_of_process() -> trace.TracerProvider:
     """Return the provider that the program has set up; else one that exports as the variables `OTEL_*` say.
@@ -204,11 +263,15 @@ def _provider_of_process() -> trace.TracerProvider:
     if service.startswith("unknown_service"):
         own_name = Resource({SERVICE_NAME: "ebbtide"})
         resource = resource.merge(own_name)
-    provider = TracerProvider(resource=resource)
+    # Each run exports at its end; at the end of the process a collector that does not answer would be waited for again.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    # Exporters log each try; that spans are lost is said once instead.
+    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     listed = variable("OTEL_TRACES_EXPORTER", "otlp")
     for name in map(str.strip, listed.split(",")):
         if name != "none":
-            processor = BatchSpanProcessor(_exporter(name))
+            processor = BatchSpanProcessor(_Exporting(_exporter(name)))
             provider.add_span_processor(processor)
     return provider
 

@@ -1,5 +1,6 @@
 """Spans of runs and steps, as OpenTelemetry's own SDK keeps and sends them."""
 
+import socket
 import threading
 from itertools import pairwise
 
@@ -187,6 +188,27 @@ def test_variables_alone_send_spans_by_otlp_below_the_span_that_started_the_run(
     [run] = [span for span in found if span.name == "run"]
     assert (run.trace_id.hex(), run.parent_span_id.hex()) == PARENT
     assert "step" in {span.name for span in found if span.parent_span_id == run.span_id}
+
+
+@pytest.mark.usefixtures("fresh_process")
+@pytest.mark.parametrize("is_there", [True, False], ids=["never answers", "away"])
+def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(make, monkeypatch, caplog, is_there):
+    monkeypatch.setattr(spans, "_warned", set())
+    monkeypatch.setattr(spans, "_flushing", [])
+    monkeypatch.setattr(spans, "SENT_WITHIN_S", 0.05)
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        if not is_there:
+            silent.close()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        assert len(pipeline.run().steps) == 1
+        pipeline.put(up(2, 1))
+        assert len(pipeline.run().steps) == 1
+    said = [record.getMessage() for record in caplog.records if "pans" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("Spans are lost: ")
 
 
 @pytest.mark.usefixtures("fresh_process")
