@@ -22,6 +22,7 @@ ROOMS = {
     "environment": set(),
     "hosts": set(),
     "lines": set(),
+    "markdown": set(),
     "storage": COLUMNS,
     "java": set(),
     "users": set(),
@@ -90,6 +91,7 @@ BESIDE = {
 GUEST_OF = {
     "views": {
         *("errors", "redaction", "storage.paths", "spec", "runtime.guests"),
+        *("runtime.called_functions", "runtime.spark_plans"),
         *(
             "model.quoting",
             "model.sequences",
@@ -111,8 +113,10 @@ GUEST_OF = {
         "storage.rights",
         "spec",
         "ledger.process",
+        "runtime.called_functions",
         "runtime.guests",
         "runtime.plan",
+        "runtime.spark_plans",
     },
 }
 """Rooms that only the command line and Dagster import, and which take the package's own names and these modules. Views read Delta

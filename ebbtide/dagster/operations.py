@@ -20,6 +20,7 @@ from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResou
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
+from ebbtide.markdown import prose
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
 from ebbtide.runtime.progress import Phase
@@ -206,8 +207,8 @@ def report_metadata(report: Report, operation: Operation, action: str) -> dict[s
         action: The action that it was asked for.
     """
     first, *further = lines_of(report.text())
-    listed = [f"- {line.strip()}" for line in further]  # the UI joins lines of plain text
-    lines = [first, "", *listed]
+    listed = [f"- {prose(line.strip())}" for line in further]  # the UI joins lines of plain text
+    lines = [prose(first), "", *listed]
     page = "\n".join(lines)
     job = operation.job_name
     if len(operation.actions) > 1:

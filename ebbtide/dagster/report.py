@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from ebbtide import RunSummary
 from ebbtide.amounts import amount
+from ebbtide.markdown import prose
 from ebbtide.runtime.progress import SHOWN_IF_ANY
 from ebbtide.runtime.remarks import remarks
 
@@ -22,7 +23,7 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 def report_of(summary: RunSummary) -> str:
     """Return the report of a run: its totals, its steps, and what needs attention."""
-    listed = [f"- {remark}" for remark in remarks(summary)]
+    listed = [f"- {prose(remark)}" for remark in remarks(summary)]
     lines = [*_sums(summary), "", *_steps(summary), "", *listed]
     page = "\n".join(lines)
     return page.strip()

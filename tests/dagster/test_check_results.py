@@ -26,7 +26,7 @@ def test_red_check_says_what_is_wrong_and_names_the_command_and_the_job_that_men
     mending = red.metadata["repair"].value
     assert "`ebbtide repair --apply`" in mending
     assert "launch `ebbtide_repair` or `ebbtide_acknowledge` with the partition `orders`." in mending
-    assert red.metadata["found"].value == "- 1 commit was made by another client: sink version 5 (UPDATE)."
+    assert red.metadata["found"].value == "- 1 commit was made by another client: `sink version 5 (UPDATE)`."
     assert red.metadata["broken_rows"].value == 1
 
 

@@ -5,11 +5,15 @@ Great Expectations compiles its templates for each page again, which costs more 
 
 from __future__ import annotations
 
+import html
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+from great_expectations.render.components import RenderedComponentContent
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
+from jinja2 import pass_context
 from jinja2.bccache import Bucket, BytecodeCache
 
 from ebbtide.storage.rights import make_private
@@ -36,11 +40,21 @@ _COMPILED = _Compiled()
 
 
 class PageView(DefaultJinjaPageView):
-    """Writes a page by templates that are compiled once."""
+    """Writes a page by templates that are compiled once. Texts of a cell or a list are values of records: they are escaped, and no HTML."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.env.bytecode_cache = _COMPILED
+        self.env.filters["render_content_block"] = self.render_content_block
+
+    @pass_context
+    def render_content_block(self, jinja_context: Any, content_block: Any, *arguments: Any, **named: Any) -> Any:
+        """Render a block as Great Expectations does; what is no block is shown as it is."""
+        if isinstance(content_block, list):
+            content_block = [each if _is_block(each) else html.escape(str(each)) for each in content_block]
+        elif content_block is not None and not _is_block(content_block):
+            return html.escape(str(content_block))
+        return super().render_content_block(jinja_context, content_block, *arguments, **named)
 
 
 class IndexPageView(DefaultJinjaIndexPageView):
@@ -49,6 +63,41 @@ class IndexPageView(DefaultJinjaIndexPageView):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.env.bytecode_cache = _COMPILED
+
+
+def _is_block(content: Any) -> bool:
+    is_described = isinstance(content, dict) and content.get("content_block_type") is not None
+    return is_described or isinstance(content, RenderedComponentContent)
+
+
+def as_shown(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of an expectation for Data Docs: values that are objects or lists as JSON, for such an object could be a block.
+
+    Args:
+        found: The result.
+    """
+    shown = dict(found)
+    for name in ("unexpected_list", "partial_unexpected_list"):
+        if isinstance(found.get(name), list):
+            shown[name] = [_value_shown(value) for value in found[name]]
+    counts = found.get("partial_unexpected_counts")
+    if isinstance(counts, list):
+        shown["partial_unexpected_counts"] = [{**count, "value": _text_of(count.get("value"))} for count in counts]
+    observed = found.get("observed_value")
+    if isinstance(observed, list):
+        shown["observed_value"] = [_text_of(value) for value in observed]
+    return shown
+
+
+def _value_shown(value: Any) -> Any:
+    """Return a value; of a rule over several columns it is an object of theirs, by column."""
+    if isinstance(value, dict) and "content_block_type" not in value:
+        return {name: _text_of(each) for name, each in value.items()}
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> Any:
+    return json.dumps(value, default=str) if isinstance(value, dict | list | tuple) else value
 
 
 def write_docs(context: Any, docs: Path, keep: int) -> Path:

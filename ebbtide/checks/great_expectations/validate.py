@@ -15,7 +15,7 @@ from great_expectations.core.expectation_validation_result import (
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from ebbtide.checks.engines import SAMPLE_ROWS
-from ebbtide.checks.great_expectations.data_docs import write_docs
+from ebbtide.checks.great_expectations.data_docs import as_shown, write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.great_expectations.verdict import Finding, Verdict
@@ -59,8 +59,11 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
         )
         if batch.shown is not None:
             _mask(outcome, batch.shown)
-            _store_again(context.validation_results_store, name, outcome)
         verdict.findings += [_finding(result) for result in outcome.results]
+        if docs is not None or batch.shown is not None:
+            for result in outcome.results:
+                result.result = as_shown(result.result)
+            _store_again(context.validation_results_store, name, outcome)
     if docs is not None and verdict.findings:
         verdict.docs = write_docs(context, docs, keep)
     return verdict

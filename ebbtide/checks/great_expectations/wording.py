@@ -8,6 +8,7 @@ from typing import Any
 
 from ebbtide.amounts import amount, named, shortened
 from ebbtide.checks.great_expectations.verdict import Finding
+from ebbtide.markdown import code
 from ebbtide.redaction import MASK
 
 MOST_NAMED = 3
@@ -121,11 +122,12 @@ WAYS_OUT: Mapping[str, str] = {
 """Expectation to what makes it pass again, where that is not what mends its check."""
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
     """Return a finding as a sentence that names the first rows.
 
     Args:
         finding: One that found something.
+        shown: Writes the text of a row, which has values of records. Default: as it is.
 
     Example:
         >>> rows = [{"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'}]
@@ -142,7 +144,7 @@ def sentence(finding: Finding) -> str:
     named_rows = [each for each in found if each]
     if not named_rows:
         return f"{text}."
-    first = named_rows[:MOST_NAMED]
+    first = [shown(each) for each in named_rows[:MOST_NAMED]]
     n_more = finding.broken - len(first)
     more = f" and {n_more:,} more" if n_more > 0 else ""
     return f"{text}: {', '.join(first)}{more}."
@@ -300,7 +302,7 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
 
 def page(findings: Sequence[Finding]) -> str:
     """Return what was found as a page of Markdown: a sentence for each finding, and the columns that differ as a table."""
-    lines = [f"- {sentence(finding)}" for finding in findings]
+    lines = [f"- {sentence(finding, code)}" for finding in findings]
     rows = [(row, differing(row)) for finding in findings for row in finding.sample]
     if any(differences for _, differences in rows):
         lines += ["", "| row | column | must be | is |", "|---|---|---|---|"]
@@ -311,7 +313,6 @@ def page(findings: Sequence[Finding]) -> str:
 
 def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
     values = [shortened(value, MOST_LETTERS) for value in pair]
-    cells = [_plain_text(row), f"`{name}`", *values]
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    line = " | ".join(escaped)
+    cells = [code(cell, in_table=True) for cell in (_plain_text(row), name, *values)]
+    line = " | ".join(cells)
     return f"| {line} |"

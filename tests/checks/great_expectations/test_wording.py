@@ -98,10 +98,10 @@ def test_finding_says_what_is_wrong_and_names_the_first_rows(expectation, rows, 
 def test_page_lists_the_columns_that_differ_and_shortens_what_is_long():
     long = {**DIFFERS, "_shown": f'{{"id":2,"v":"{"z" * 100}","n":1}}'}
     text = page([finding("expect_sink_to_be_complete", [long])])
-    assert text.splitlines()[-1] == f'| id 2 | `v` | "b" | "{"z" * 39}... |'
+    assert text.splitlines()[-1] == f'| `id 2` | `v` | `"b"` | `"{"z" * 39}...` |'
     assert max(map(len, text.splitlines()[1:])) < 100
     piped = {"id": 1, "_decided": '{"id":1,"v":"a|b"}', "_shown": '{"id":1,"v":null}'}
-    assert page([finding("expect_sink_to_be_complete", [piped])]).endswith('| id 1 | `v` | "a\\|b" | null |')
+    assert page([finding("expect_sink_to_be_complete", [piped])]).endswith('| `id 1` | `v` | `"a\\|b"` | `null` |')
     assert "|" not in page([finding("expect_commits_to_be_ours", [COMMIT])])
 
 
