@@ -26,8 +26,10 @@ from pyspark.sql.types import StructType
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK
+from ebbtide.runtime.called_functions import first_fault
 from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
 from ebbtide.runtime.function_calls import FunctionCalls
+from ebbtide.runtime.spark_plans import Parser
 from ebbtide.spec.ddl import TableSchema, type_ddl
 from ebbtide.spec.determinism import what_changes
 from ebbtide.spec.expressions import columns_read
@@ -236,6 +238,10 @@ class Expressions:
     def _analyzed(self, empty: DataFrame, text: str) -> tuple[DataFrame | None, tuple[str, str] | None]:
         """Return an expression as Spark understands it, or what is wrong with it and what would be right."""
         try:
+            parser = Parser(self.session)
+            fault = first_fault(parser, parser.expression(text))
+            if fault is not None:
+                return None, (fault.got, fault.allowed)
             frame = empty.select(F.expr(text).alias("value"))
         except PySparkException as error:
             columns = ", ".join(self.inputs.names)

@@ -15,6 +15,8 @@ from pyspark.sql.types import StructType
 from ebbtide import MaterializedView
 from ebbtide.errors import ViewQueryError
 from ebbtide.redaction import MASK
+from ebbtide.runtime.called_functions import first_fault
+from ebbtide.runtime.spark_plans import Parser
 from ebbtide.spec.ddl import type_ddl
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
@@ -77,6 +79,7 @@ def analyse(
     Raises:
         ViewQueryError: the query is not usable as a view.
     """
+    refuse_calls(session, query)
     rows = _over_empty_tables(session, query, tables, {})
     plan: Any = rows._jdf.queryExecution().analyzed()
     refuse_changing(session._jvm, query, plan)
@@ -88,6 +91,23 @@ def analyse(
         beside.conf.set(*NO_GROUP_LIMIT)
         keyed = _over_empty_tables(beside, query, tables, keys)
     return Lineage(rows, keyed, found)
+
+
+def refuse_calls(session: SparkSession, query: str) -> None:
+    """Refuse a query that calls a function of Spark's which is not listed, before Spark analyses it.
+
+    Raises:
+        ViewQueryError: it does, or Spark cannot read it.
+    """
+    parser = Parser(session)
+    with errors_as_ours():
+        fault = first_fault(parser, parser.plan(query))
+    if fault is not None:
+        raise ViewQueryError.of(
+            "The query cannot be kept as a view: it calls a function, or gives it an option, that is not allowed.",
+            got=fault.got,
+            allowed=fault.allowed,
+        )
 
 
 def _over_empty_tables(

@@ -1,5 +1,6 @@
 """Every function that Spark 4.2 registers, and what a view makes of it; a function that is new in a release is in no class."""
 
+from ebbtide.spec import allowed_functions
 from ebbtide.spec.changing import CHANGING
 
 _BY_THE_ORDER_OF_ROWS = """
@@ -9,7 +10,9 @@ BY_THE_ORDER_OF_ROWS = frozenset(_BY_THE_ORDER_OF_ROWS.split())
 """Aggregates that are refused by the analyzed plan, where nothing sorts what they give."""
 TABLES_OF_SPARK = frozenset({"table_changes", "table_changes_by_path"})
 """Functions that read a table by name or by path."""
-REFUSED = frozenset(name.lower() for name in CHANGING) | BY_THE_ORDER_OF_ROWS | TABLES_OF_SPARK
+NOT_LISTED = frozenset().union(*allowed_functions.REFUSED.values())
+"""Functions that no SQL of a user may call."""
+REFUSED = frozenset(name.lower() for name in CHANGING) | BY_THE_ORDER_OF_ROWS | TABLES_OF_SPARK | NOT_LISTED
 _FOLLOWS_FROM_ITS_ROWS = r"""
 ! != % & * + - / < << <= <=> <> = == > >= >> >>> ^ abs acos acosh add_months aes_decrypt aggregate and any
 approx_count_distinct approx_top_k_estimate array array_append array_compact array_contains array_distinct array_except
@@ -22,7 +25,7 @@ conv convert_timezone corr cos cosh cot count count_if count_min_sketch covar_po
 date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname
 dayofmonth dayofweek dayofyear decimal decode degrees dense_rank div double e element_at elt encode endswith equal_null
 every exists exp explode explode_outer expm1 extract factorial filter find_in_set flatten float floor forall
-format_number format_string from_avro from_csv from_json from_protobuf from_unixtime from_utc_timestamp from_xml get
+format_number format_string from_avro from_csv from_json from_unixtime from_utc_timestamp from_xml get
 get_json_object getbit greatest grouping grouping_id hash hex hll_sketch_estimate hll_union hour hypot if ifnull ilike
 in initcap inline inline_outer instr int is_valid_utf8 is_valid_variant is_variant_null isnan isnotnull isnull
 json_array_length json_object_keys json_tuple kll_sketch_get_n_bigint kll_sketch_get_n_double kll_sketch_get_n_float
@@ -44,7 +47,7 @@ st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid stack startswith st
 str_to_map string struct substr substring substring_index sum tan tanh theta_difference theta_intersection
 theta_sketch_estimate theta_union time time_bucket time_diff time_from_micros time_from_millis time_from_seconds
 time_to_micros time_to_millis time_to_seconds time_trunc timestamp timestamp_micros timestamp_millis timestamp_seconds
-tinyint to_avro to_binary to_char to_csv to_date to_json to_number to_protobuf to_time to_timestamp to_timestamp_ltz
+tinyint to_avro to_binary to_char to_csv to_date to_json to_number to_time to_timestamp to_timestamp_ltz
 to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar to_variant_object to_xml transform transform_keys
 transform_values translate trim trunc try_add try_aes_decrypt try_avg try_divide try_element_at try_make_interval
 try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply try_parse_json try_parse_url
@@ -56,8 +59,8 @@ tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_intege
 tuple_union_theta_double tuple_union_theta_integer typeof ucase unbase64 unhex unix_date unix_micros unix_millis
 unix_seconds unix_timestamp upper url_decode url_encode validate_utf8 var_pop var_samp variance variant_explode
 variant_explode_outer variant_get vector_avg vector_cosine_similarity vector_inner_product vector_l2_distance
-vector_norm vector_normalize vector_sum weekday weekofyear when width_bucket window window_time xpath xpath_boolean
-xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zeroifnull zip_with |
+vector_norm vector_normalize vector_sum weekday weekofyear when width_bucket window window_time
+xxhash64 year zeroifnull zip_with |
 || ~
 """
 FOLLOWS_FROM_ITS_ROWS = frozenset(_FOLLOWS_FROM_ITS_ROWS.split())

@@ -13,25 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import GatewayError, SqlError
+from ebbtide.runtime.called_functions import Fault, calls_in, function_fault, unlisted_call
+from ebbtide.runtime.spark_plans import Node, Parser, Target
+from ebbtide.spec.allowed_functions import CALLING_JAVA, FOLLOWING_DOCUMENTS, OPTIONS, READING_FILES, names_in
 from ebbtide.sql.catalog import Catalog, DeclaredKind
-from ebbtide.sql.judging.plans import Node, Parser, Target, names_in
 from ebbtide.sql.judging.reading import (
     BY_PATH,
-    CALLING_JAVA,
     EXPLAIN,
     IDENTIFIERS,
     LISTINGS,
     QUERIES,
-    READING_FILES,
     Databases,
-    Fault,
     Owned,
     Reading,
-    calls_in,
-    function_fault,
     in_words,
     path_fault,
-    readable_functions,
     table_of,
 )
 from ebbtide.sql.settings import Rights
@@ -84,9 +80,22 @@ OF_FOLDERS = BY_PATH | {"InsertIntoDir", "LoadData", "ConvertToDeltaCommand", "R
 """Commands, and parts of them, that name a folder."""
 LOCATIONS = ("location", "path")
 """Parts of the names of fields that hold a folder."""
-PATH_OPTIONS = frozenset({"path", "paths", "location", "checkpointlocation"})
+PATH_OPTIONS = frozenset({"path", "paths", "basepath", "location", "checkpointlocation"})
 """Options that hold a folder."""
-_JAVA_IN_TEXT = re.compile(r"\b(try_reflect|reflect|java_method|identifier)\b", re.IGNORECASE)
+PLACE_OPTIONS = PATH_OPTIONS | {
+    "avroschemaurl",
+    "descfilepath",
+    "host",
+    "kafka.bootstrap.servers",
+    "rowvalidationxsdpath",
+    "url",
+}
+"""Options of tables and views that name a folder, a file or a host."""
+_JAVA_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(CALLING_JAVA))}|identifier)\b", re.IGNORECASE)
+_PLACE_IN_TEXT = re.compile(
+    rf"\b({'|'.join(sorted(READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()))})\s*\(", re.IGNORECASE
+)
+"""Calls that may name a place: in a text that is evaluated later their options are not seen."""
 FUNCTIONS = frozenset({"CreateUserDefinedFunction", "CreateSQLFunctionCommand"})
 """Commands with the body of an SQL function as a text."""
 MOST_NESTED = 20
@@ -161,17 +170,22 @@ class Writing:
 
     def _faults_of_folders(self, plan: Node) -> Iterator[Fault]:
         yield from self.reading.faults_of_reach(plan)
-        for _, parts in calls_in(plan):
-            if parts[-1] in READING_FILES:
-                yield function_fault(parts[-1])
+        for node, parts in calls_in(plan):
+            fault = unlisted_call(self.reading.parser, node, parts[-1])
+            if fault is not None and parts[-1] not in CALLING_JAVA:  # another right allows these
+                yield fault
+        for command, _, _, value in _held(plan):
+            found = _PLACE_IN_TEXT.search(value) if isinstance(value, str) else None
+            if found is not None and command.name not in CHANGING_ROWS:
+                yield Fault(f"{found[1]}(..) in {in_words(command)}", "expressions without options")
         for node in plan.nodes():
             if node.name in OF_FOLDERS:
                 yield path_fault(in_words(node))
             for name, value in node.below():
                 if isinstance(value, str) and _is_location(name):
                     yield path_fault(f"{name} of {in_words(node)}")
-                elif _is_path_option(value):
-                    yield path_fault("the option path")
+                elif _option_in(value, PLACE_OPTIONS):
+                    yield path_fault(f"the option {value.fields['_1']}")
 
     def _faults_of_text(self, node: Node, depth: int) -> Iterator[Fault | OwnedFault]:
         """Judge the statement in EXECUTE IMMEDIATE 'text'."""
@@ -251,7 +265,7 @@ class Writing:
             return False
         # Where a folder is meant, one above the owned folder reaches it too. Any other text counts only if it looks like a path into one:
         # else a comment or a property with a `/` would be refused.
-        names_folder = _is_location(field) or _is_path_option(holder)
+        names_folder = _is_location(field) or _option_in(holder, PATH_OPTIONS)
         if names_folder or command.name in OF_FOLDERS:
             return self.owned.is_reached_from(text)
         return "/" in text and self.owned.has(text)
@@ -299,9 +313,9 @@ def _is_location(field: str) -> bool:
     return any(word in field.lower() for word in LOCATIONS)
 
 
-def _is_path_option(value: Any) -> bool:
+def _option_in(value: Any, names: frozenset[str]) -> bool:
     is_option = isinstance(value, Node) and value.name == "Tuple2"
-    return is_option and str(value.fields["_1"]).lower() in PATH_OPTIONS
+    return is_option and str(value.fields["_1"]).lower() in names
 
 
 def _is_time_zone(node: Node) -> bool:
@@ -437,9 +451,8 @@ class Judge:
     def _reading(self) -> Reading:
         parser = self._parser
         declared = self._catalog().declared(DeclaredKind.FUNCTION)
-        functions = readable_functions(parser.function_groups, frozenset(declared))
         databases = Databases(parser.databases, parser.catalogs)
-        return Reading(parser, self._rights, databases, functions)
+        return Reading(parser, self._rights, databases, frozenset(declared))
 
 
 def _refusal(what: str, fault: Fault, next_step: str) -> GatewayError:

@@ -14,8 +14,18 @@ from itertools import product
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
+from ebbtide.runtime.called_functions import (
+    BUILT_IN,
+    Fault,
+    calls_in,
+    function_fault,
+    is_listed,
+    option_fault,
+    parts_of,
+)
+from ebbtide.runtime.spark_plans import CATALYST, Node, Parser
+from ebbtide.spec.allowed_functions import names_in
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.judging.plans import CATALYST, Node, Parser, names_in
 from ebbtide.sql.settings import Rights
 
 OF_TABLES = frozenset(
@@ -61,18 +71,8 @@ def table_of(node: Node) -> list[str] | None:
         parts = node.fields.get("multipartIdentifier") or node.fields["nameParts"]
         return list(parts)
     if node.name == "TableIdentifier":
-        return _parts_of(node, "table")
+        return parts_of(node, "table")
     return None
-
-
-def _parts_of(identifier: Node, last: str) -> list[str]:
-    """Return the parts of an identifier of Spark's catalog that are given."""
-    parts = []
-    for field in ("catalog", "database", last):
-        part = identifier.fields[field]
-        if part is not None:
-            parts.append(part)
-    return parts
 
 
 def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
@@ -81,53 +81,6 @@ def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
         parts = table_of(below)
         if parts is not None:
             yield below, parts
-
-
-CALLING_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
-"""Functions that call any static method of a Java class, which may run a program or end the process."""
-READING_FILES = frozenset({"from_protobuf", "to_protobuf", "table_changes_by_path", "read_files"})
-"""Functions that read a file whose path is an argument."""
-OF_OTHER_SESSIONS = frozenset({"python_worker_logs"})
-"""Functions that return data of other sessions."""
-REVIEWED_MISC = names_in("""
-    aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
-    current_database current_path current_schema current_user input_file_block_length input_file_block_start
-    input_file_name monotonically_increasing_id raise_error session_user spark_partition_id try_aes_decrypt typeof user
-    uuid version
-""")
-"""Allowed functions of Spark's group `misc_funcs`; one that a later version adds to the group is refused until it is listed here."""
-TABLE_FUNCTIONS = names_in("""
-    collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range sql_keywords stack
-    table_changes variant_explode variant_explode_outer
-""")
-"""Table-valued functions that read nothing, or a table by its name."""
-BUILT_IN: tuple[list[str], ...] = (
-    [],
-    ["builtin"],
-    ["system", "builtin"],
-    ["session"],
-    ["system", "session"],
-    ["default"],
-    ["spark_catalog", "default"],
-)
-"""Qualifiers of functions that are allowed."""
-
-
-def calls_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
-    """Yield the nodes at and below a node that call a function, each with the parts of the function's name in lower case."""
-    for below in node.nodes():
-        parts = _called(below)
-        if parts is not None:
-            yield below, [part.lower() for part in parts]
-
-
-def _called(node: Node) -> list[str] | None:
-    if node.name in {"UnresolvedFunction", "UnresolvedTableValuedFunction"}:
-        parts = node.fields.get("nameParts") or node.fields["name"]
-        return list(parts)
-    if node.name == "FunctionIdentifier":
-        return _parts_of(node, "funcName")
-    return None
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
@@ -247,19 +200,6 @@ OPTIONS = names_in("""
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A reason to refuse a statement.
-
-    Args:
-        got: Refused part of the statement, in a few words.
-        allowed: Allowed parts.
-    """
-
-    got: str
-    allowed: str
-
-
-@dataclass(frozen=True)
 class Reading:
     """Judges plans that only read.
 
@@ -267,13 +207,13 @@ class Reading:
         parser: Reads the names in arguments of functions.
         rights: Rights of the session.
         databases: Qualifiers of tables.
-        functions: Allowed functions of Spark, and those that the catalog declares.
+        declared: Functions that the catalog declares.
     """
 
     parser: Parser
     rights: Rights
     databases: Databases
-    functions: frozenset[str]
+    declared: frozenset[str]
 
     def fault(self, plan: Node) -> Fault | None:
         """Return the first reason to refuse a plan; None: it is allowed."""
@@ -324,14 +264,14 @@ class Reading:
         *qualifier, name = parts
         if node.name == "UnresolvedTableValuedFunction":
             return self._fault_of_table_function(node, name)
-        if qualifier not in BUILT_IN or name not in self.functions:
+        if qualifier not in BUILT_IN or not (name in self.declared or is_listed(node, name)):
             return function_fault(".".join(parts))
-        return None
+        return None if self.rights.folders else option_fault(node, name)
 
     def _fault_of_table_function(self, node: Node, name: str) -> Fault | None:
         if name == "table_changes_by_path" and self.rights.folders:
             return None
-        if name not in TABLE_FUNCTIONS:
+        if not is_listed(node, name):
             return function_fault(name)
         if name != "table_changes" or self.rights.folders:
             return None
@@ -341,29 +281,6 @@ class Reading:
             return Fault("table_changes of no literal", "table_changes('table', version)")
         parts = self.parser.name_parts(text)
         return None if self.databases.has(parts[:-1]) else path_fault(text)
-
-
-def readable_functions(groups: dict[str, str], declared: frozenset[str]) -> frozenset[str]:
-    """Return the functions that a session which only reads may call.
-
-    Args:
-        groups: Built-in functions of Spark, each with its group.
-        declared: Functions of the catalog.
-    """
-    refused = CALLING_JAVA | READING_FILES | OF_OTHER_SESSIONS
-    known = set(declared)
-    for name, group in groups.items():
-        is_reviewed = group != "misc_funcs" or name in REVIEWED_MISC
-        if is_reviewed and name not in refused:
-            known.add(name)
-    return frozenset(known)
-
-
-def function_fault(name: str) -> Fault:
-    """Return the reason to refuse a function."""
-    return Fault(
-        f"{name}(..)", "Spark's built-in functions that compute values, and those that CREATE FUNCTION has declared"
-    )
 
 
 def path_fault(path: str) -> Fault:

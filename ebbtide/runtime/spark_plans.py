@@ -26,11 +26,6 @@ _TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
 """A field that is not walked: no rule needs it, and it would double the time for a long list of values."""
 
 
-def names_in(text: str) -> frozenset[str]:
-    """Return the names of a list that is written as one text."""
-    return frozenset(text.split())
-
-
 @dataclass(frozen=True)
 class Node:
     """A plan, an expression, or another case class that stands in one.
@@ -114,7 +109,8 @@ class Parser:
         self._session = spark._jsparkSession.sessionState()
         self._parser = self._session.sqlParser()
         jvm: Any = spark._jvm
-        self._registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry
+        analysis = jvm.org.apache.spark.sql.catalyst.analysis
+        self._registries = (analysis.FunctionRegistry, analysis.TableFunctionRegistry)
         self._is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
         self._shapes: dict[str, tuple[_Shape, tuple[str, ...]]] = {}
 
@@ -162,14 +158,12 @@ class Parser:
         return found - {"spark_catalog"}
 
     @cached_property
-    def function_groups(self) -> dict[str, str]:
-        """Built-in functions of Spark, each with its group."""
-        registry = self._registry.builtin()
-        groups = {}
-        for name in _items(registry.listFunction()):
-            function = registry.lookupFunction(name).get()
-            groups[str(name.funcName())] = str(function.getGroup())
-        return groups
+    def built_in_functions(self) -> frozenset[str]:
+        """Functions of Spark itself, in lower case; those of users and of the session are not among them."""
+        names: set[str] = set()
+        for registry in self._registries:
+            names.update(str(name.funcName()).lower() for name in _items(registry.builtin().listFunction()))
+        return frozenset(names)
 
     def target(self, parts: Sequence[str]) -> Target | None:
         """Look a name up in Spark's own catalog; None if there is no such table or view."""
