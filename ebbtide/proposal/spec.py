@@ -32,12 +32,6 @@ NO_KIND = (
 """The next step for records whose writer is not known."""
 NUMBER_AS_TEXT = "DECIMAL(38,0)"
 """Type of a column that orders changes and holds numbers as text: as texts 999 comes after 1001."""
-FLATTENED = (
-    "order: the rows are Debezium's, without their place in the database's log. ExtractNewRecordState's add.fields: op,lsn (of MySQL and "
-    "MariaDB op,file,pos,row; of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn) makes late and "
-    "repeated records right"
-)
-"""A note on flattened rows that nothing orders but their arrival."""
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -103,6 +97,14 @@ def propose(
     key = tuple(key) or _key_of(sample, columns)
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence
+    if reading.is_flattened and not order_columns:
+        raise ConfigError.of(
+            "The rows are flattened and do not say where they stand in the database's log: nothing orders them.",
+            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
+            "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
+            "or --sequence with columns of the table that order a key's changes",
+            next_step="Where the changes of a key arrive in their order, write the spec by hand, with order: upsert: docs/reference/formats.md.",
+        )
     own_columns = _own_columns(reading, columns, {*key, *sequence, *(types or {})})
     usable = [column for column in columns if column.type is not None and column.name not in own_columns]
     order: Any = {"sequence": list(order_columns)}
@@ -125,8 +127,6 @@ def propose(
     if recognised is not None and recognised.note:
         notes.append(recognised.note)
     notes += order_notes(order, TTL, sample)
-    if reading.is_flattened and not order_columns:
-        notes.append(FLATTENED)
     return Proposal(attributes, tuple(notes))
 
 

@@ -235,13 +235,17 @@ def test_given_type_says_what_base64_is_of(project, type_, encodings, rows):
 
 
 @pytest.mark.parametrize("op", ["r", "c", "u"])
-def test_flattened_rows_without_a_position_apply_as_they_arrive_and_the_better_way_is_said(project, op):
+def test_flattened_rows_without_a_position_are_refused_and_the_ways_out_are_said(project, op):
     path = records(project, {"__op": op, "__table": "t", "id": 1, "at": 5})
-    result = new("t", "--path", path, "--key", "id", "--json")
-    assert result.exit_code == 0
-    assert any("ExtractNewRecordState's add.fields: op,lsn" in note for note in json.loads(result.stdout)["notes"])
-    assert UpsertPipeline.load("pipelines/defs/t").order == "upsert"
-    assert new("u", "--path", path, "--key", "id", "--sequence", "at").exit_code == 0
+    result = new("t", "--path", path, "--key", "id")
+    assert result.exit_code == 2
+    assert (
+        "nothing orders them. Allowed: records with that place, by ExtractNewRecordState's add.fields: op,lsn"
+        in result.stderr
+    )
+    assert "write the spec by hand, with order: upsert" in result.stderr
+    assert not (project / "pipelines").exists()
+    assert new("t", "--path", path, "--key", "id", "--sequence", "at").exit_code == 0
 
 
 def test_spec_that_does_not_take_its_sample_is_written_to_be_mended_and_fails(project):
