@@ -150,13 +150,12 @@ def test_view_refuses_them_before_spark_analyses_it(session, port):
 
 
 def test_transform_refuses_them_before_spark_analyses_it(spark, tmp_path, port):
-    for expression in hostile(port):
-        select = {"id": "id", "v": expression}
-        transform = {"select": select, "schema": "id BIGINT, v STRING", "key": ["id"]}
-        # `reflect` is refused as the spec is read, by another rule: it does not follow from the row.
-        with pytest.raises((ConfigError, ValidationError), match=r"transform\.select\.v"):
-            spec = plain_spec(tmp_path, transform=transform)
-            expressions_of(spark, Plan.under(str(tmp_path / "root"), spec)).refuse_unfit()
+    # `reflect` does not follow from the row, and is refused as the spec is read.
+    for expression in [each for each in hostile(port) if not each.startswith("reflect")]:
+        transform = {"select": {"id": "id", "v": expression}, "schema": "id BIGINT, v STRING", "key": ["id"]}
+        plan = Plan.under(str(tmp_path / "root"), plain_spec(tmp_path, transform=transform))
+        with pytest.raises(ConfigError, match=r"transform\.select\.v"):
+            expressions_of(spark, plan).refuse_unfit()
 
 
 def test_document_with_external_entities_reaches_no_one(spark, parser, port):
