@@ -27,28 +27,6 @@ from ebbtide.cli import main
 # Great Expectations warns of parameters that users' rules have.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated as of GX Core:DeprecationWarning")
 REPORTS = sorted(Path(__file__).with_name("reports").glob("*.yaml"))
-NOT_YET = {
-    "bom-within",
-    "bytea-hex-mode",
-    "compressed-binlog-insert-then-delete",
-    "evolve-odd-names",
-    "flattened-column-with-two-underscores",
-    "heartbeats-1200-in-the-folder",
-    "new-reserved-words",
-    "odd-column-names-new",
-    "oracle-flattened-scn-sequence",
-    "oracle-scn-as-text-sequence",
-    "retraction-content-in-other-forms",
-    "retraction-list-negative-zero",
-    "retraction-negative-zero",
-    "retraction-redelivered-plain",
-    "scn-own-column",
-    "sqlserver-redelivered-then-deleted",
-    "toast-custom-placeholder",
-    "toast-geometry",
-    "toast-int-array",
-    "tx-ddl-message-events-in-the-folder",
-}
 RESERVED = ("_sequence", "_changed_by")
 
 
@@ -175,9 +153,7 @@ def lay(files):
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_report_ends_right(play, path, request):
-    if path.stem in NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason="not right yet"))
+def test_report_ends_right(play, path):
     report = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
     played = play(report)
     assert any(map(played.is_right, report["right"])), f"{report['report']}\n{played}\n{played.output}"
