@@ -14,9 +14,9 @@ State stores one row per key. While changes arrive out of order, an entry stores
   if another row followed and no delete is known, or if a delete names the key under which they go on.
 
 A snapshot row without a position in the log fills columns of the row that had its key when it was read, and of which no change sent
-the value. Which row that was follows from its arrival: all records of its key that came before it, and no others, were sent
-before. Where the times of reading and of the changes are known and say otherwise, it fills nothing: records came out of order, and
-which row was read is not known. In state such a value stays with its row. A change that arrives late, and turns out to lie
+the value. That row follows from the arrival: exactly those records of its key that came before the snapshot row were sent before
+it. Where the times of reading and of the changes are known and say otherwise, it fills nothing: records came out of order, and it is
+unknown which row was read. In state such a value stays with its row. A change that arrives late, and turns out to lie
 between, takes it away again, unless the row was read after that change.
 
 Not everything is stored. If a later row of the key was updated or ended before all changes of the earlier one had arrived, values
