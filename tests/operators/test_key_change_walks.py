@@ -92,7 +92,7 @@ def test_no_row_ends_with_another_row_s_value_in_any_order_of_arrival(text):
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("text", [*READ_ONLY, *READ_AND_MOVED, *ROTATIONS, *ROTATIONS_OF_FOUR])
+@pytest.mark.parametrize("text", [*READ_ONLY, *READ_AND_MOVED, *ROTATIONS[:2]])
 def test_no_row_of_long_histories_ends_with_another_row_s_value(text):
     refuse_strange_values_in_every_order(text, most_at_once=1)
 
@@ -108,6 +108,19 @@ def play(history, steps):
     for step in steps:
         arrived = history.after(arrived, step)
     return arrived
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("text", [*ROTATIONS[2:], *ROTATIONS_OF_FOUR, *LONG_ROTATIONS])
+def test_no_row_of_rotations_ends_with_another_row_s_value_in_many_orders(text):
+    """All orders lead to too many states: some of them, however cut."""
+    chance = random.Random(text)
+    records, rows = sent_and_shown(parsed(text))
+    history = History(records, set())
+    numbers = range(len(records))
+    for _ in range(200):
+        arrived = play(history, steps_of(chance, chance.sample(numbers, len(numbers))))
+        refuse_strange_values(arrived, rows, text)
 
 
 def refuse_wrong_walk(seed, n_acts):
