@@ -15,7 +15,7 @@ from ebbtide.checks.comparing import compared
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
 from ebbtide.checks.judged import Batch, Judged
-from ebbtide.checks.rule import Rows, Severity, rule
+from ebbtide.checks.rule import Rows, Rule, Severity, rule
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 
@@ -207,44 +207,38 @@ def newer_changes_that_lost(sql: Dialect) -> str:
     return "superseded_newer > 0"
 
 
-def _of_contradictions(judged: Judged) -> Iterator[Batch]:
-    """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error."""
-    spec = judged.tables.spec
-    wrong = newer_changes_that_lost if spec.sequence else unmatched_retractions
-    counted = "superseded_newer" if spec.sequence else "unmatched"
+def _judged_by_share(judged: Judged, counted: str, wrong: Rule, *, is_expected: bool = False) -> Iterator[Batch]:
+    """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error.
+
+    Args:
+        judged: The question.
+        counted: Column of `contradictions` that counts them.
+        wrong: Picks the steps that have any.
+        is_expected: Some are no fault: only more than the agreed share are a warning.
+    """
     steps = contradictions(judged)
     n_wrong = pc.sum(steps[counted]).as_py() or 0
     n_changes = pc.sum(steps["changes"]).as_py() or 0
-    is_excess = n_wrong > spec.checks.max_unapplied_rate * n_changes
-    # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
-    may_forget = not spec.sequence and bool(spec.ttls)
-    if may_forget and not is_excess:
+    is_excess = n_wrong > judged.tables.spec.checks.max_unapplied_rate * n_changes
+    if is_expected and not is_excess:
         return
-    severity: Severity = "critical" if is_excess and not may_forget else "warning"
+    severity: Severity = "critical" if is_excess and not is_expected else "warning"
     yield judged.batch(Rows.given(steps), wrong.expected(severity))
-
-
-def _of_repeats(judged: Judged) -> Iterator[Batch]:
-    """Judge rows that were added twice, where a record that is delivered again is not known by its place."""
-    spec = judged.tables.spec
-    if not spec.retracts or spec.has_positions:
-        return
-    steps = contradictions(judged)
-    n_repeated = pc.sum(steps["repeated"]).as_py() or 0
-    n_changes = pc.sum(steps["changes"]).as_py() or 0
-    severity: Severity = "critical" if n_repeated > spec.checks.max_unapplied_rate * n_changes else "warning"
-    yield judged.batch(Rows.given(steps), repeated_additions.expected(severity))
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge what the sink was made to show, change by change and at the end."""
     yield judged.batch(sink_changes(judged), disordered_changes.expected(key=judged.key))
     yield judged.batch(decisions(judged), decision_mismatches.expected())
-    if judged.tables.spec.sequence:
+    spec = judged.tables.spec
+    if spec.sequence:
         values = missing_values.expected("warning")
         yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
-    if judged.tables.spec.sequence or judged.tables.spec.retracts:
-        yield from _of_contradictions(judged)
-    yield from _of_repeats(judged)
-    if judged.tables.spec.emits_every:
+        yield from _judged_by_share(judged, "superseded_newer", newer_changes_that_lost)
+    elif spec.retracts:
+        # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
+        yield from _judged_by_share(judged, "unmatched", unmatched_retractions, is_expected=bool(spec.ttls))
+        if not spec.has_positions:
+            yield from _judged_by_share(judged, "repeated", repeated_additions)
+    if spec.emits_every:
         yield from changelog.judge(judged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ebbtide.amounts import amount, named, shortened
@@ -249,16 +250,8 @@ def _commit_text(row: Row) -> str:
     return f"{row.get('table')} version {row.get('version')} ({row.get('operation')})"
 
 
-def _repeated_text(row: Row) -> str:
-    return f"{row.get('repeated', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
-
-
-def _unmatched_text(row: Row) -> str:
-    return f"{row.get('unmatched', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
-
-
-def _superseded_text(row: Row) -> str:
-    return f"{row.get('superseded_newer', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
+def _changes_text(counted: str, row: Row) -> str:
+    return f"{row.get(counted, 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
 
 
 def _bad_records_text(row: Row) -> str:
@@ -287,9 +280,9 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_commits_to_be_ours": _commit_text,
     "expect_sink_to_show_decisions": _compared_text,
     "expect_sink_to_be_complete": _compared_text,
-    "expect_retractions_to_find_their_rows": _unmatched_text,
-    "expect_added_rows_to_be_new": _repeated_text,
-    "expect_newer_changes_to_win": _superseded_text,
+    "expect_retractions_to_find_their_rows": partial(_changes_text, "unmatched"),
+    "expect_added_rows_to_be_new": partial(_changes_text, "repeated"),
+    "expect_newer_changes_to_win": partial(_changes_text, "superseded_newer"),
     "expect_quarantine_rate_to_stay_below": _bad_records_text,
     "expect_columns_to_be_known": _column_text,
     "expect_records_to_be_read": _loss_text,
