@@ -21,7 +21,7 @@ MARK = """\
 [tool.ebbtide]
 """
 """Content of the file that marks a project, where `ebbtide new` makes it."""
-NEED_NO_ROOT = frozenset({"run", "refresh", "lag", "sql", "sql-gateway", "adopt", "start"})
+NEED_NO_ROOT = frozenset({"run", "refresh", "lag", "sql", "sql-gateway", "adopt", "start", "pause"})
 """Commands that need no folder of tables: they make it, or look at sources alone."""
 
 

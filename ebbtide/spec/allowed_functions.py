@@ -31,7 +31,8 @@ FUNCTIONS = names_in("""
     array_join array_max array_min array_position array_prepend array_remove array_repeat array_size array_union
     arrays_overlap arrays_zip flatten get sequence shuffle slice sort_array
     from_avro schema_of_avro to_avro
-    & << >> >>> ^ bit_count bit_get getbit shiftleft shiftright shiftrightunsigned | ~
+    & << >> ^ >>>
+    bit_count bit_get getbit shiftleft shiftright shiftrightunsigned | ~
     cardinality concat element_at reverse size try_element_at
     between coalesce if ifnull nanvl nullif nullifzero nvl nvl2 when zeroifnull
     bigint binary boolean cast date decimal double float int smallint string time timestamp tinyint

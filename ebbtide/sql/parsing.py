@@ -38,9 +38,10 @@ OF_SPARK = frozenset(
         *("IMPORT", "INSERT", "LIST", "LOAD", "LOCK", "MAP", "MERGE", "MSCK", "OPTIMIZE", "REDUCE", "REFRESH", "REORG"),
         *("REPAIR", "REPLACE", "RESET", "RESTORE", "REVOKE", "ROLLBACK", "SET", "SHOW", "START", "TRUNCATE", "UNCACHE"),
         *("UNLOCK", "UPDATE", "USE", "VACUUM"),
+        *("CODEGEN", "COST", "EXTENDED", "FORMATTED"),  # behind EXPLAIN
     }
 )
-"""First words of the other statements that Spark's parser and Delta's have."""
+"""First words of the other statements that Spark's parser and Delta's have, and of what its EXPLAIN takes."""
 OF_SPARK_TOO = (Shown.TABLES, Shown.FUNCTIONS, Shown.CATALOGS)
 """Objects that Spark's SHOW lists too, of a database or by other patterns."""
 

@@ -5,6 +5,7 @@ import logging
 import re
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 from local_pipeline import up
@@ -119,6 +120,7 @@ def test_records_of_the_product_and_warnings_name_pipeline_and_step_and_hide_cre
 def test_every_command_that_works_on_pipelines_has_it(make, tmp_path, name):
     pipeline = make()
     shutil.rmtree(pipeline.source)
+    Path(pipeline.root).mkdir(parents=True, exist_ok=True)
     result = command(pipeline, tmp_path, name, "--log-format", "json")
     logged(result)
     assert result.exit_code in (0, 1, 2, 5)

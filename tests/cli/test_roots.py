@@ -45,7 +45,7 @@ def spec_in(folder, path="in"):
 def test_new_marks_the_project_so_that_tables_are_found_from_elsewhere(home, monkeypatch):
     result = call("new", "t", "--path", "in", "--key", "id")
     assert (result.exit_code, (home / "pyproject.toml").is_file()) == (0, True)
-    assert "pyproject.toml: marks the project." in result.stderr
+    assert "pyproject.toml: marks the project;" in result.stderr
     assert "source: {path: in, records: value}" in (home / "pipelines/defs/t/defs.yaml").read_text()
 
     monkeypatch.chdir(home.parent)

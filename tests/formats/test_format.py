@@ -21,6 +21,7 @@ FORMATS = {
     "debezium_typed",
     "debezium_scan",
     "plain",
+    "mapped",
     "connect",
     "connect_scan",
 }

@@ -1,6 +1,7 @@
 """The metrics of pipelines at rest: by the logs and the source, as `status` and `lag` show them."""
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -109,7 +110,9 @@ def test_tables_that_cannot_be_read_are_counted_as_such(make):
 
 
 def test_metrics_and_json_are_not_printed_at_once(make, tmp_path):
-    refused = command(make(), tmp_path, "status", "--metrics", "--json")
+    pipeline = make()
+    Path(pipeline.root).mkdir(parents=True, exist_ok=True)
+    refused = command(pipeline, tmp_path, "status", "--metrics", "--json")
     assert (refused.exit_code, "Allowed: one of them." in refused.stderr) == (2, True)
 
 

@@ -243,7 +243,7 @@ def decided(disk, of=WITH_DEFAULT):
     """Decide a replay, and get no further."""
     with stepping(disk, type(disk.plan).under(root_of(disk), of)) as stepper:
         records = stepper.plan.quarantine.records(ALL)
-        attempt = redecoded(stepper.plan, records, {}, step=stepper.number + 1, wall_ms=0, erased=None)
+        attempt = redecoded(stepper.plan, records, {}, step=stepper.number + 1, wall_ms=0, erased=None, log_begins=())
         assert quarantine_replay.decide(disk, stepper, attempt, 0)
         return stepper.head
 
@@ -542,7 +542,7 @@ def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(["{", NO_N, "["])
     tables = type(disk.plan).under(root_of(disk), WITH_DEFAULT)
-    attempt = redecoded(tables, tables.quarantine.records(ALL), {}, step=2, wall_ms=0, erased=None)
+    attempt = redecoded(tables, tables.quarantine.records(ALL), {}, step=2, wall_ms=0, erased=None, log_begins=())
     staged = attempt.staged(str(tmp_path / "staged"))
     origin = held(disk)[1]["origin"]
     assert staged.find([(2, 1, 0), (2, 3, 0)]) == {(2, 1, 0): (origin, NO_N.encode())}

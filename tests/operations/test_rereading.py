@@ -34,7 +34,7 @@ def test_reading_again_takes_a_reason(tmp_path, reason):
     ("fields", "got"),
     [
         ({"order": {"sequence": ["n"]}}, "a folder, whose files are read once"),
-        (TOPIC, "order: arrival, by which a record that is read again counts again"),
+        (TOPIC, "an order of arrival, by which a record that is read again applies again"),
     ],
 )
 def test_what_does_not_know_records_that_it_has_read_is_refused(tmp_path, fields, got):

@@ -220,7 +220,7 @@ def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
     pipeline = over(**({"order": order} if order else {}))
     pipeline.send(up(1, 1, "+I"))
     pipeline.run()
-    with pytest.raises(BackfillError, match=r"order: arrival, by which|'t' is not paused"):
+    with pytest.raises(BackfillError, match=r"an order of arrival, by which|'t' is not paused"):
         into(pipeline)
     with pytest.raises(ConfigError, match="takes a reason"):
         into(pipeline, reason="")

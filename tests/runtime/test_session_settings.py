@@ -133,14 +133,12 @@ def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
     from ebbtide.cli import quiet
 
     def built(self):
-        raise EbbtideError(f"built with {sorted(self._settings.items())}")
+        raise EbbtideError(f"built with {sorted(self.settings.items())}")
 
     monkeypatch.setattr(quiet.QuietSpark, "session", property(built))
     monkeypatch.setattr(quiet.QuietSpark, "lazy_session", property(built))
     options = ["--master", CLUSTER, "--conf", "spark.executor.memory=1g", "--conf", "spark.a=b=c"]
-    result = CliRunner().invoke(
-        main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path / "root"), *options]
-    )
+    result = CliRunner().invoke(main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path), *options])
     want = [("spark.a", "b=c"), ("spark.executor.memory", "1g"), ("spark.master", CLUSTER)]
     assert f"built with {want}" in result.output
 

@@ -100,7 +100,10 @@ def test_function_is_declared_and_dropped(do):
             "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium, format.type = plain)",
             "set twice. Got: format.type",
         ),
-        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (order = arrival, sequence = x)", "no option 'order'"),
+        (
+            "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (order = arrival, sequence = x)",
+            "'order.sequence' contradicts 'order'",
+        ),
         ("CREATE TABLE t (id BIGINT, PRIMARY KEY (id)) WITH (path = x)", "no option 'path' of a table"),
         ("CREATE TABLE t (id BIGINT, PRIMARY KEY (no))", "columns that it lacks. Got: no. Allowed: id"),
         ("CREATE TABLE t (nonsense, PRIMARY KEY (id))", "schema"),

@@ -23,12 +23,12 @@ TABLES = {
         """order_id BIGINT, customer_id DECIMAL(20,0), status STRING, channel STRING DEFAULT 'web', total DECIMAL(12,2), currency STRING,
         notes STRING, placed_at TIMESTAMP_NTZ, updated_at TIMESTAMP_NTZ, closed_at TIMESTAMP_NTZ, ship_on DATE, took BIGINT, label BINARY,
         meta STRING, urgent BOOLEAN, flags INT, discount DECIMAL(5,2) DEFAULT NULL""",
-        {"customer_id": "unsigned", "flags": "bits"},
+        {"customer_id": "unsigned", "flags": "bits", "label": "base64"},
     ),
     "order_items": (
         ["order_id", "line_no"],
         """order_id BIGINT, line_no SMALLINT, sku STRING, qty INT, unit_price DECIMAL(18,6), tax_rate FLOAT, gift_msg STRING, token BINARY""",
-        {},
+        {"token": "base64"},
     ),
     "price_list": (
         ["sku"],
