@@ -111,14 +111,7 @@ def from_environment(setting: str, value: str) -> str:
     reference = REFERENCE.fullmatch(value)
     if reference is None:
         return value
-    variable = reference[1]
-    if variable not in os.environ:
-        raise ConfigError.of(
-            f"{setting} names a variable that is not set.",
-            got=value,
-            next_step=f"Set {variable} in the environment of this process.",
-        )
-    given = os.environ[variable]
+    given = _value_of(reference[1], setting, value)
     hide(given)
     return given
 
@@ -135,16 +128,20 @@ def with_variables(setting: str, text: str) -> str:
     """
 
     def value_of(reference: re.Match[str]) -> str:
-        name = reference[1]
-        if name not in os.environ:
-            raise ConfigError.of(
-                f"{setting} names a variable that is not set.",
-                got=text,
-                next_step=f"Set {name} in the environment of this process.",
-            )
-        return os.environ[name]
+        return _value_of(reference[1], setting, text)
 
     return re.sub(r"\$\{([A-Za-z_]\w*)\}", value_of, text, flags=re.ASCII)
+
+
+def _value_of(name: str, setting: str, text: str) -> str:
+    """Return the value of a variable that a setting's text names; refuse one that is not set."""
+    if name not in os.environ:
+        raise ConfigError.of(
+            f"{setting} names a variable that is not set.",
+            got=text,
+            next_step=f"Set {name} in the environment of this process.",
+        )
+    return os.environ[name]
 
 
 def variable(name: str, default: str = "") -> str:

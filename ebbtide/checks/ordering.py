@@ -207,16 +207,18 @@ def newer_changes_that_lost(sql: Dialect) -> str:
     return "superseded_newer > 0"
 
 
-def _judged_by_share(judged: Judged, counted: str, wrong: Rule, *, is_expected: bool = False) -> Iterator[Batch]:
+def _judged_by_share(
+    judged: Judged, steps: pa.Table, counted: str, wrong: Rule, *, is_expected: bool = False
+) -> Iterator[Batch]:
     """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error.
 
     Args:
         judged: The question.
-        counted: Column of `contradictions` that counts them.
+        steps: See `contradictions`.
+        counted: Its column that counts them.
         wrong: Picks the steps that have any.
         is_expected: Some are no fault: only more than the agreed share are a warning.
     """
-    steps = contradictions(judged)
     n_wrong = pc.sum(steps[counted]).as_py() or 0
     n_changes = pc.sum(steps["changes"]).as_py() or 0
     is_excess = n_wrong > judged.tables.spec.checks.max_unapplied_rate * n_changes
@@ -234,11 +236,12 @@ def judge(judged: Judged) -> Iterator[Batch]:
     if spec.sequence:
         values = missing_values.expected("warning")
         yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
-        yield from _judged_by_share(judged, "superseded_newer", newer_changes_that_lost)
+        yield from _judged_by_share(judged, contradictions(judged), "superseded_newer", newer_changes_that_lost)
     elif spec.retracts:
+        steps = contradictions(judged)
         # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
-        yield from _judged_by_share(judged, "unmatched", unmatched_retractions, is_expected=bool(spec.ttls))
+        yield from _judged_by_share(judged, steps, "unmatched", unmatched_retractions, is_expected=bool(spec.ttls))
         if not spec.has_positions:
-            yield from _judged_by_share(judged, "repeated", repeated_additions)
+            yield from _judged_by_share(judged, steps, "repeated", repeated_additions)
     if spec.emits_every:
         yield from changelog.judge(judged)

@@ -218,8 +218,11 @@ def n_newer_superseded(ranked: Ranked, rows: Rows, step: Step) -> int:
     if delay_ms is None:
         return 0
     n = ranked.n_entries
-    lost = np.setdiff1d(rows.order, rows.winner, assume_unique=True)
-    lost = lost[lost >= ranked.n_stored]
+    is_winner = np.zeros(len(ranked), bool)
+    is_winner[rows.winner] = True
+    lost = rows.order[~is_winner[rows.order] & (rows.order >= ranked.n_stored)]
+    if not len(lost):
+        return 0
     is_of_snapshot = equals(ranked.changes, "_op", "r")  # read again: its time is that of the reading
     lost = lost[~is_of_snapshot[lost - n] & ~ranked.is_retraction[lost]]
     if not len(lost):
