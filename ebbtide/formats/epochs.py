@@ -50,7 +50,7 @@ def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:
             "A log that began again has positions too large to be ordered after the old one's.",
             got=f"{sequences.type.field(0).name} {greatest}",
             allowed=f"a first number below 2^{EPOCH_BITS}",
-            next_step="Have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
+            next_step="Run 'ebbtide rewind' to the step before 'ebbtide acknowledge', have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
         )
     numbers = numbers + np.where(is_in_log, epochs, 0) * 2**EPOCH_BITS
     first = pa.array(numbers, mask=first.is_null().to_numpy(zero_copy_only=False))

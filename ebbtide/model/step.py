@@ -361,6 +361,7 @@ def next_frontier(
     clock: Reading,
     rules: StepRules,
     batch: BatchSummary | None = None,
+    log_begins: tuple[int, ...] = (),
 ) -> Frontier:
     """Return the frontier of a pipeline after its next step.
 
@@ -369,6 +370,7 @@ def next_frontier(
         clock: The clock of the step.
         rules: Settings of the pipeline.
         batch: Totals over the records that it reads; None if it reads none.
+        log_begins: Of a first step, what is known of the source's log, see `Frontier.log_begins`.
 
     Example:
         >>> rules = StepRules(max_clock_jump_ms=1000)
@@ -386,7 +388,7 @@ def next_frontier(
         watermark_ms=watermark_after(last, rules),
         max_event_ms=_max_event_after(last, read),
         floor=_floor_after(last, read),
-        log_begins=last.log_begins if last else (),
+        log_begins=last.log_begins if last else log_begins,
         orphans=rules.leaves_orphans or had_orphans,
         offsets=dict(offsets.read),
         total_records=_total(last, "records", read.counts.records),
@@ -396,9 +398,9 @@ def next_frontier(
     )
 
 
-def reset_frontier(clock: Reading) -> Frontier:
-    """Return the frontier of a pipeline that was emptied: its clock goes on, all else begins again."""
-    return Frontier(clock=clock, total_records=0, total_quarantined=0)
+def reset_frontier(clock: Reading, log_begins: tuple[int, ...] = ()) -> Frontier:
+    """Return the frontier of a pipeline that was emptied: its clock goes on, what is known of the source's log stays, all else begins again."""
+    return Frontier(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
 
 
 def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:

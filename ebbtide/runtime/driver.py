@@ -25,6 +25,7 @@ from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_los
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.engines import Engine, in_own_steps
 from ebbtide.runtime.following import Faults, Following, GoingOn
+from ebbtide.runtime.kinds import has_epochs
 from ebbtide.runtime.looks import Look
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.observers import Observer, Observers, RunBegun, observers_of_environment
@@ -75,6 +76,7 @@ def run(
     follow: Following | None = None,
     observers: Sequence[Observer] = (),
     in_turn: InTurn = at_once,
+    log_begins: tuple[int, ...] = (),
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
@@ -92,6 +94,7 @@ def run(
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
         observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
         in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.runtime.fleet`).
+        log_begins: What tables without a step know of the source's log, see `ebbtide.model.step.Frontier.log_begins`.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -110,6 +113,7 @@ def run(
         going_on,
         in_turn=in_turn,
         rereads_changed=accept_changed_files,
+        log_begins=log_begins,
     )
     begun = RunBegun(spec, root, goes_on=going_on is not None)
     with events.watch(begun, asked.summary, stop):
@@ -135,7 +139,7 @@ def refresh(
     """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
 
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
-    stays. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
+    stays, and so does what was acknowledged of the source's log. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
     """
     stop = stop or threading.Event()
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
@@ -168,7 +172,7 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         clock_ms: The time, epoch ms.
         lost: What cannot be read again, where a user accepted that.
     """
-    frontier = reset_frontier(stepper.next_clock(clock_ms))
+    frontier = reset_frontier(stepper.next_clock(clock_ms), _log_begins_kept(stepper))
     begun = stepper.source_begun(read=None, start=None)
     source = begun.model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}
@@ -176,6 +180,11 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
     facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, forgotten)
     emptied = stepper.plan.state.emptied(stepper.found())
     stepper.commit(facts, emptied)
+
+
+def _log_begins_kept(stepper: Stepper) -> tuple[int, ...]:
+    """Return at which event times the source's log began again, for an order that can have epochs."""
+    return stepper.log_begins if has_epochs(stepper.spec) else ()
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -195,7 +204,7 @@ class _Run:
         events: Takes what happens.
         going_on: How it goes on; None: it ends.
         is_fresh: All is forgotten first, and read again.
-        in_turn: See `run`.
+        in_turn, log_begins: See `run`.
     """
 
     spark: SparkSession
@@ -208,6 +217,7 @@ class _Run:
     is_fresh: bool = False
     in_turn: InTurn = at_once
     rereads_changed: bool = False
+    log_begins: tuple[int, ...] = ()
     summary: RunSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -290,7 +300,7 @@ class _Run:
             _clear_the_way(plan)
         settle(plan.root, is_fresh=self.is_fresh)
         plan.state.create()
-        stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
+        stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, log_begins=self.log_begins)
         pace = Pace(self.spec.source.max_records_per_second, self.stop)
         steps = SourceSteps(stepper, shown.begin, pace)
         steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
@@ -366,7 +376,7 @@ class _Run:
             _set_unreadable_aside(plan, stepper)
             refuse_foreign_sink(plan, stepper.tables)
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
-            self._rehearse(plan)
+            self._rehearse(plan, _log_begins_kept(stepper))
         else:
             refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
             refuse_missing_files(plan, stepper.found(), stepper.tables.sink())
@@ -382,10 +392,14 @@ class _Run:
         finish_purge(stepper)
         stepper.plan.sink.refuse_altered(stepper.tables.sink())
 
-    def _rehearse(self, plan: Plan) -> None:
+    def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
         """Make the first step in a folder that is thrown away: what fails or refuses then has not emptied a table that is read.
 
         Not of a view, whose only step would be computed twice.
+
+        Args:
+            plan: The pipeline.
+            log_begins: What stays known of the source's log.
         """
         if self.spec.is_view:
             return
@@ -397,7 +411,8 @@ class _Run:
             stop.set()
 
         try:
-            _Run(self.spark, self.spec, plan.rehearsal, Observers(end, ignore), stop, self.clock).turn()
+            events = Observers(end, ignore)
+            _Run(self.spark, self.spec, plan.rehearsal, events, stop, self.clock, log_begins=log_begins).turn()
         except QuarantineThresholdError:
             raise  # what was staged shows the reasons
         except BaseException:

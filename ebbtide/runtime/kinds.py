@@ -123,10 +123,15 @@ WITH_EPOCHS = (
 """Fields of the envelope that may stand first in the position of a log which begins again: counters of one server's log, not times."""
 
 
-def refuse_epochs(spec: Pipeline) -> None:
-    """Refuse that the source's log began again, where changes have no position in one, or no event time of its own."""
+def has_epochs(spec: Pipeline) -> bool:
+    """Return whether the source's log can begin again: changes have a position in one, and an event time of the source."""
     first = [field.path for field in spec.positions][:1]
-    if first and first[0] in WITH_EPOCHS and spec.event_time is None:
+    return bool(first) and first[0] in WITH_EPOCHS and spec.event_time is None
+
+
+def refuse_epochs(spec: Pipeline) -> None:
+    """Refuse that the source's log began again, where it cannot."""
+    if has_epochs(spec):
         return
     named = ", ".join(WITH_EPOCHS)
     raise ConfigError.of(

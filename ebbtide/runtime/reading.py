@@ -391,8 +391,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
         last = frontier.view if frontier else None
         to = ViewPosition.read(reading.offsets.source, plan.checkpoint.path)
         return stage_view(plan, spark, ViewStaging(last, to, folder, number, wall_ms))
-    last_frontier = stepper.last.frontier
-    decoding = plan.decoding.after(last_frontier.log_begins if last_frontier else ())
+    decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
     refused = refused_rows(plan, ledger_of(plan.root, stepper.last))

@@ -44,6 +44,7 @@ class Stepper:
         lease: Held while the steps are made.
         started_ms: When the run began, epoch ms.
         fresh: A reset comes first: what is stored may be of an older format, or of another spec.
+        log_begins: What tables without a step know of the source's log, see `Frontier.log_begins`.
 
     Attributes:
         plan: The pipeline, with the columns that it has by now.
@@ -52,8 +53,17 @@ class Stepper:
         source_path: Location of the source, for the next step's facts: that of the last step, until a run sets another.
     """
 
-    def __init__(self, plan: Plan, lease: Lease, started_ms: int, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        lease: Lease,
+        started_ms: int,
+        *,
+        fresh: bool = False,
+        log_begins: tuple[int, ...] = (),
+    ) -> None:
         self.plan, self.lease, self.started_ms = plan, lease, started_ms
+        self._log_begins_at_first = log_begins
         self.open(older=fresh)
         self.source_path = self.last.source.path
 
@@ -90,6 +100,11 @@ class Stepper:
         if isinstance(self.last, StepFacts):
             return self.last
         raise LookupError(f"'{self.spec.name}' has made no step")
+
+    @property
+    def log_begins(self) -> tuple[int, ...]:
+        """Event times from which on the source's log began again, epoch ms, ascending."""
+        return self.last.frontier.log_begins if self.last.frontier else self._log_begins_at_first
 
     @property
     def version(self) -> int:
@@ -161,7 +176,7 @@ class Stepper:
         last = self.last.frontier
         if frontier is None:
             now = clock or (last.clock if last else Reading(0, 0))
-            frontier = next_frontier(last, now, self.plan.rules, batch)
+            frontier = next_frontier(last, now, self.plan.rules, batch, self.log_begins)
         return StepFacts(
             pipeline=self.spec.name,
             step=self.number + 1,

@@ -3,46 +3,80 @@
 import json
 
 import pytest
-from local_run import SPARK, START
+from local_run import SPARK
 from support import envelope, spec
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import Cause
+from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.operations.repair import repair
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime import driver
-from ebbtide.runtime.plan import Plan
 
 
 def record(lsn, ms, key, n):
-    return json.dumps(envelope("u", lsn, after={"id": key, "n": n}, ts_ms=ms)) + "\n"
+    return json.dumps(envelope("u", lsn, after={"id": key, "n": n}, ts_ms=ms))
 
 
-def test_changes_after_an_acknowledged_switch_win_in_every_later_step(tmp_path):
-    source = tmp_path / "in"
-    source.mkdir()
-    of = spec(source={"path": str(source), "records": "value"})
-    root = str(tmp_path / "root")
+OLD = [record(900 + key, 10, key, 0) for key in (1, 2, 3)]
+"""Changes of the first log."""
 
-    def run(name, *records):
-        (source / name).write_text("".join(records))
-        return driver.run(SPARK, of, root, clock=lambda: START)
 
-    def shown():
-        sink = Plan.under(root, of).sink.path
-        return {row["id"]: row["n"] for row in read_rows(Snapshot.read(sink), of.sink_table.columns).to_pylist()}
+@pytest.fixture
+def switched(make, monkeypatch):
+    """A pipeline that has read the first log; and what acknowledges that another one began, without a look at the sink's rows."""
+    pipeline = make(format={"type": "debezium"}, order={"sequence": ["_lsn"]})
+    pipeline.read(*OLD)
+    monkeypatch.setattr(repair, "is_kept", lambda _: False)
+    return pipeline
 
-    old = [record(900 + key, 10, key, 0) for key in (1, 2, 3)]
-    run("a.jsonl", *old)
-    with stepping(SPARK, Plan.under(root, of)) as stepper:
-        facts = stepper.facts(Cause(what="acknowledge", why="a switch"))
-        begun = facts.frontier.with_log_begun(20)
-        stepper.commit(facts.model_copy(update={"frontier": begun}), [])
-    run("b.jsonl", record(5, 20, 1, 1))
-    run("c.jsonl", *old, record(6, 30, 2, 2))
-    assert shown() == {1: 1, 2: 2, 3: 0}
+
+def acknowledge(pipeline, event_ms=20):
+    repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "failover", event_ms)
+
+
+def test_changes_after_an_acknowledged_switch_win_in_every_later_step(switched):
+    acknowledge(switched)
+    switched.read(record(5, 20, 1, 1))
+    switched.read(*OLD, record(6, 30, 2, 2))
+    assert switched.rows() == {1: 1, 2: 2, 3: 0}
+
+
+def test_backfill_and_refresh_give_the_rows_of_a_pipeline_whose_log_began_again(switched):
+    acknowledge(switched)
+    switched.read(record(5, 20, 1, 1))
+    switched.read(record(6, 30, 2, 2))
+    rows = switched.table("sink", switched.plan.sink.schema)
+    switched.do("backfill")
+    report = switched.do("swap")
+    assert (report["added"], report["changed"], report["deleted"]) == (0, 0, 0)
+    assert switched.last.frontier.log_begins == (20,)
+    switched.do("refresh")
+    assert switched.table("sink", switched.plan.sink.columns) == [
+        {name: row[name] for name in switched.plan.sink.columns.names} for row in rows
+    ]
+    switched.read(*OLD, record(7, 40, 3, 3))
+    assert switched.rows() == {1: 1, 2: 2, 3: 3}
+
+
+def test_backfill_that_does_not_know_of_the_switch_is_refused(switched):
+    switched.read(record(5, 20, 1, 1))
+    switched.do("backfill")
+    acknowledge(switched)
+    for work in ("backfill", "swap"):
+        with pytest.raises(BackfillError, match="has changed since its backfill was begun"):
+            switched.do(work)
+
+
+def test_rewind_to_before_the_acknowledgement_takes_it_back(switched):
+    acknowledge(switched)
+    switched.do("rewind")
+    assert switched.last.frontier.log_begins == ()
+    switched.do("refresh")
+    assert switched.last.frontier.log_begins == ()
+
+
+def test_refresh_in_another_order_forgets_the_switch(switched):
+    acknowledge(switched)
+    switched.spec = switched.with_fields(order={"sequence": ["n"]})
+    switched.do("refresh")
+    assert switched.last.frontier.log_begins == ()
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,32 @@ def refuse_other_columns(tables: Plan, taken: Plan) -> None:
         )
 
 
+def log_begins_of(tables: Plan) -> tuple[int, ...]:
+    """Return at which event times a pipeline's source has begun another log, epoch ms, ascending."""
+    commit = tables.state.last()
+    return commit[1].frontier.log_begins if commit else ()
+
+
+def refuse_other_log(tables: Plan, taken: Plan) -> None:
+    """Refuse a backfill that was begun before it was acknowledged that the source's log began again.
+
+    Args:
+        tables: The pipeline.
+        taken: The backfill.
+
+    Raises:
+        BackfillError: it has made steps without that.
+    """
+    has_step = taken.state.last() is not None
+    if not has_step or log_begins_of(taken) == log_begins_of(tables):
+        return
+    raise BackfillError.of(
+        f"What is acknowledged of the log of '{tables.spec.name}' has changed since its backfill was begun.",
+        got="a backfill that orders the changes of an old and a new log in another way",
+        next_step="Run 'ebbtide backfill drop', and begin it again.",
+    )
+
+
 def _has_columns_of_sink(tables: Plan) -> bool:
     """Return whether the sink has the columns that the spec says."""
     stored = Snapshot.read(tables.sink.path, any_features=True)

@@ -26,7 +26,9 @@ from ebbtide.operations.backfill.asked import (
     beside_of,
     has_read_snapshot,
     is_swapped,
+    log_begins_of,
     of_topic,
+    refuse_other_log,
     refuse_unfit,
 )
 from ebbtide.operations.backfill.status import status
@@ -88,6 +90,7 @@ def start(
     stop = stop or threading.Event()
     beside = beside_of(spec, asked, max_records_per_second)
     _take_erasures(tables, beside)
+    refuse_other_log(tables, Plan.under(tables.backfills, beside))
     run = partial(
         driver.run,
         spark,
@@ -96,6 +99,7 @@ def start(
         on_phase=on_phase,
         stop=stop,
         clock=clock,
+        log_begins=log_begins_of(tables),
     )
     # The snapshot is read by a pipeline over its own topic, under the backfill's name; then the source is changed by a step.
     if asked.snapshot is not None and not has_read_snapshot(tables, beside):

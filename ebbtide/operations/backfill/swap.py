@@ -17,7 +17,14 @@ from ebbtide.ledger.erasures import erased_keys, ledger_of
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
+from ebbtide.operations.backfill.asked import (
+    asked_of,
+    beside_of,
+    is_swapped,
+    refuse_other_columns,
+    refuse_other_log,
+    refuse_unfit,
+)
 from ebbtide.operations.operation import Report
 from ebbtide.operations.places import BY_VACUUM, of_folder, of_table, with_places
 from ebbtide.operations.stepping import stepping
@@ -105,9 +112,10 @@ def swap_in(
             raise _none(tables)
         refuse_unfit(tables)
         beside = beside_of(spec, asked)
-        # The pipeline stands still, as its lease is held: the backfill reaches its position.
-        driver.run(spark, beside, tables.backfills, clock=clock)
         built = Plan.under(tables.backfills, beside)
+        refuse_other_log(tables, built)
+        # The pipeline stands still, as its lease is held: the backfill reaches its position.
+        driver.run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
         with stepping(spark, built) as taken:
             _refuse_behind(stepper, taken)
             _refuse_erased(stepper, taken)
