@@ -31,6 +31,9 @@ DICTIONARY_BYTES = 128 * 2**10
 """Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
 
+LACKED = "not supported"
+"""Arrow's words for a compression or an encryption that it lacks: the same type of error as of damage."""
+
 
 def read_parquet(
     location: str,
@@ -227,9 +230,11 @@ def _damage_refused(location: str) -> Iterator[None]:
     except OSError as error:
         # Arrow raises OSError for damage too, without a number of the system.
         is_of_parser = error.errno is None
-        if is_of_parser:
-            raise _damaged(location, "damaged", error) from error
-        raise
+        if not is_of_parser:
+            raise
+        if LACKED in str(error):
+            raise _unsupported(location, error) from error
+        raise _damaged(location, "damaged", error) from error
     except pa.ArrowNotImplementedError as error:
         raise _unsupported(location, error) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from local_pipeline import LATER, Kept, LocalPipeline, up
 from local_run import SPARK, as_found
+from parquet_pages import compressed_by_lzo
 from support import change
 
 from ebbtide.delta.snapshot import Snapshot
@@ -113,32 +114,41 @@ def test_pipeline_goes_on_after_a_write_of_delta_rs_and_a_repair_takes_it_back(k
     assert [row[1] for row in values(pipeline)[3]] == ["v4"]
 
 
-def put_misfit(pipeline, values_of_v):
-    """Have another client rewrite a file of the sink, with a column in another type than the table's."""
+def put_misfit(pipeline, write):
+    """Have another client rewrite a file of the sink in a way that Ebbtide cannot read."""
     found = Snapshot.read(pipeline.plan.sink.path)
     [file, *_] = found.files.values()
     rows = pq.ParquetFile(file.location(found.table)).read()
-    number = rows.column_names.index("v")
-    misfit = rows.set_column(number, "v", values_of_v(len(rows)))
     path = Path(found.table, "theirs.parquet")
-    pq.write_table(misfit, path)
+    write(rows, path)
     add = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0}
     actions = [{"add": {**add, "dataChange": True}}, file.removed(0, data_change=True)]
     commit_after(LOCAL, found, actions, {"operation": "UPDATE"})
 
 
+def write_lists(rows, path):
+    number = rows.column_names.index("v")
+    lists = pa.array([["a"]] * len(rows))
+    pq.write_table(rows.set_column(number, "v", lists), path)
+
+
+def write_by_lzo(rows, path):
+    pq.write_table(rows, path)
+    compressed_by_lzo(path, "v")
+
+
 MISFITS = {
-    "does not fit the columns": (TableMismatchError, lambda n: pa.array([["a"]] * n)),
-    "a fault of Ebbtide": (UnsupportedFileError, lambda n: pa.array([["a"]] * n, pa.list_view(pa.string()))),
+    "does not fit the columns": (TableMismatchError, write_lists),
+    "a fault of Ebbtide": (UnsupportedFileError, write_by_lzo),
 }
 
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_step_that_the_sink_cannot_take_ends_no_way_out(kept, right, name):
-    error, values_of_v = MISFITS[name]
+    error, write = MISFITS[name]
     pipeline = kept.again()
     _, after = right
-    put_misfit(pipeline, values_of_v)
+    put_misfit(pipeline, write)
     with pytest.raises(error, match=f"{name}.*'ebbtide repair' replaces it"):
         step_three(pipeline)
     assert pipeline.last.step == 3
@@ -152,10 +162,10 @@ def test_step_that_the_sink_cannot_take_ends_no_way_out(kept, right, name):
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_rewind_undoes_a_step_that_the_sink_cannot_take(kept, right, name):
-    error, values_of_v = MISFITS[name]
+    error, write = MISFITS[name]
     pipeline = kept.again()
     before, after = right
-    put_misfit(pipeline, values_of_v)
+    put_misfit(pipeline, write)
     with pytest.raises(error):
         step_three(pipeline)
     with pytest.raises(error):
