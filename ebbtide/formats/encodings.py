@@ -9,7 +9,7 @@
 
 A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that only
 the encoding distinguishes them. So is "deadbeef" hex and base64: bytes without a stated encoding are read as base64, in either alphabet,
-where they cannot be hex.
+where they cannot be hex. Nothing writes "1aFF" as hex, whose letters are small or capital throughout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import pyarrow as pa
 BinaryEncoding = Literal["base64", "base64url", "hex"]
 Encoding = Literal["unsigned", "bits", "precise"] | BinaryEncoding
 _OF_BYTES: dict[Encoding | None, BinaryEncoding] = {"base64": "base64", "base64url": "base64url", "hex": "hex"}
-_HEX = re.compile("([0-9a-fA-F]{2})+")
+_HEX = re.compile("([0-9a-f]{2})+|([0-9A-F]{2})+")
+"""Hex as it is written: in letters of one case. Debezium's are small."""
 _TO_BASE64 = str.maketrans("-_", "+/")
 _UNSIGNED_MODULUS = 2**64
 _UNSCALED_BYTES = 1024
@@ -122,7 +123,7 @@ def read_bytes(text: str, encoding: BinaryEncoding | None) -> bytes:
     """
     if encoding == "hex":
         return binascii.unhexlify(text)
-    if encoding is None and _HEX.fullmatch(text):
+    if encoding is None and may_be_hex(text):
         raise ValueError("base64, or hex")
     if encoding != "base64":
         is_mixed = not {"+", "/"}.isdisjoint(text) and not {"-", "_"}.isdisjoint(text)
@@ -133,6 +134,16 @@ def read_bytes(text: str, encoding: BinaryEncoding | None) -> bytes:
     if encoding == "base64url":
         text += "=" * (-len(text) % 4)
     return base64.b64decode(text, validate=True)
+
+
+def may_be_hex(text: str) -> bool:
+    """Return whether a text may have been written as hex.
+
+    Example:
+        >>> may_be_hex("deadbeef"), may_be_hex("DEADBEEF"), may_be_hex("1aFF"), may_be_hex("abc")
+        (True, True, False, False)
+    """
+    return _HEX.fullmatch(text) is not None
 
 
 def read_bits(text: str) -> int:

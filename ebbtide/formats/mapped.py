@@ -64,6 +64,7 @@ class MappedDecoder(Format):
         retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
         table: Take only changes of this table, `orders` or `shop.orders`; None takes all.
         in_utc: Times without a zone are UTC where the column has one.
+        encoded: Columns whose encoding is stated; bytes of other columns are characters, where all values are text.
         unavailable: Recognizes values that were not sent.
         positions: Fields that order changes; none if columns do, or the records' places.
     """
@@ -75,6 +76,7 @@ class MappedDecoder(Format):
     retract: bool = False
     table: str | None = None
     in_utc: bool = False
+    encoded: frozenset[str] = frozenset()
     unavailable: Unavailable = DEFAULT
     positions: tuple[PositionField, ...] = ()
     _kinds: Mapping[Word, Meaning] = field(init=False, repr=False, compare=False)
@@ -258,7 +260,7 @@ class MappedDecoder(Format):
             cell = row.get(column.name)
             if not isinstance(cell, str):
                 continue
-            if self.map.has_text_values:
+            if self.map.has_text_values and column.name not in self.encoded:
                 cell = of_text(cell, column.type)
             if self.in_utc and isinstance(cell, str) and pa.types.is_timestamp(column.type) and column.type.tz:
                 cell = f"{cell}Z" if _TIME_WITHOUT_ZONE.fullmatch(cell) else cell

@@ -9,6 +9,7 @@
 | `dms_s3` | AWS DMS to S3, as JSON: a row with `Op`, which rows of a full load lack | docs.aws.amazon.com/dms/latest/userguide/CHAP_Target.S3.html |
 | `sequin` | Sequin | sequinstream.com/docs/reference/messages |
 | `airbyte` | Airbyte's raw records, of sources with CDC and without | docs.airbyte.com/understanding-airbyte/cdc |
+| `airbyte_flat` | Airbyte's records with the columns at the root ("Root level Flattening") | docs.airbyte.com/integrations/destinations/s3 |
 | `fivetran` | Fivetran's tables, soft deletes | fivetran.com/docs/core-concepts/system-columns-and-tables |
 """
 
@@ -93,6 +94,7 @@ _TICDC = RecordMap(
     event_unit="tso",
     positions=(("commitTs", "number"),),
     has_text_values=True,
+    writes_base64=True,
 )
 _DMS = RecordMap(
     operation=path_of("metadata.operation"),
@@ -131,6 +133,11 @@ _AIRBYTE = RecordMap(
     deleted=path_of("_airbyte_data._ab_cdc_deleted_at"),
     event_time=path_of("_airbyte_data._ab_cdc_updated_at"),
     positions=(("_airbyte_data._ab_cdc_lsn", "number"),),
+)
+_AIRBYTE_FLAT = RecordMap(
+    deleted=path_of("_ab_cdc_deleted_at"),
+    event_time=path_of("_ab_cdc_updated_at"),
+    positions=(("_ab_cdc_lsn", "number"),),
 )
 _FIVETRAN = RecordMap(deleted=path_of("_fivetran_deleted"))
 
@@ -199,21 +206,35 @@ def _is_sequins(record: Json) -> bool:
     return _has(record, {**named}) and "changes" in record and _has_word(record, _SEQUIN)
 
 
+_AIRBYTES_MARKS = ("_airbyte_raw_id", "_airbyte_ab_id"), ("_airbyte_extracted_at", "_airbyte_emitted_at")
+"""Names of a record's identifier, in the newer and the older form of records, and those of its time."""
+
+
 def _is_airbytes(record: Json) -> bool:
-    marks = ("_airbyte_raw_id", "_airbyte_ab_id", "_airbyte_extracted_at", "_airbyte_emitted_at")
-    return _has(record, {"_airbyte_data": dict}) and any(mark in record for mark in marks)
+    return _has(record, {"_airbyte_data": dict}) and any(mark in record for names in _AIRBYTES_MARKS for mark in names)
+
+
+def _is_flat_airbytes(record: Json) -> bool:
+    has_marks = all(any(mark in record for mark in names) for names in _AIRBYTES_MARKS)
+    return has_marks and "_airbyte_data" not in record
 
 
 def _is_fivetrans(record: Json) -> bool:
     return _has(record, {"_fivetran_deleted": bool, "_fivetran_synced": (str, int)})
 
 
-_LSN = "_airbyte_data._ab_cdc_lsn"
-_BINLOG = (
-    PositionField("_airbyte_data._ab_cdc_log_file", "binlog_file"),
-    PositionField("_airbyte_data._ab_cdc_log_pos"),
-)
-_AIRBYTE_ORDERS = (_BINLOG, (PositionField(_LSN),), (PositionField(_LSN, "lsn"),))
+def _airbytes_orders(within: str) -> tuple[tuple[PositionField, ...], ...]:
+    """Return the lists of fields that order Airbyte's changes, of MySQL and of databases with an LSN.
+
+    Args:
+        within: Beginning of the paths of the row's fields.
+    """
+    lsn = f"{within}_ab_cdc_lsn"
+    binlog = (PositionField(f"{within}_ab_cdc_log_file", "binlog_file"), PositionField(f"{within}_ab_cdc_log_pos"))
+    return binlog, (PositionField(lsn),), (PositionField(lsn, "lsn"),)
+
+
+_AIRBYTES_COLUMNS = ("_airbyte_", "_ab_cdc_")
 TOOLS = {
     "maxwell": Tool(_MAXWELL, _is_maxwells),
     "canal": Tool(_CANAL, _is_canals),
@@ -221,7 +242,8 @@ TOOLS = {
     "dms": Tool(_DMS, _is_dms),
     "dms_s3": Tool(_DMS_S3, _is_dms_s3),
     "sequin": Tool(_SEQUIN, _is_sequins),
-    "airbyte": Tool(_AIRBYTE, _is_airbytes, ("_airbyte_", "_ab_cdc_"), _AIRBYTE_ORDERS),
+    "airbyte": Tool(_AIRBYTE, _is_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders("_airbyte_data.")),
+    "airbyte_flat": Tool(_AIRBYTE_FLAT, _is_flat_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders("")),
     "fivetran": Tool(_FIVETRAN, _is_fivetrans, ("_fivetran_",)),
 }
 

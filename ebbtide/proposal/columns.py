@@ -24,7 +24,7 @@ from typing import Any
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import MOST_PRECISE
-from ebbtide.formats.encodings import BinaryEncoding, Encoding, is_precise, read_bytes
+from ebbtide.formats.encodings import BinaryEncoding, Encoding, is_precise, may_be_hex, read_bytes
 from ebbtide.formats.format import DecodedChange
 from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
 from ebbtide.formats.unavailable import DEFAULT
@@ -191,6 +191,8 @@ def _of_bytes(name: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedC
 
 
 def _is_in(encoding: BinaryEncoding, text: str) -> bool:
+    if encoding == "hex":
+        return may_be_hex(text)
     try:
         read_bytes(text, encoding)
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ebbtide.errors import ConfigError
@@ -67,6 +67,12 @@ class _Reading:
     is_flattened: bool = False
     recognised: Recognised | None = None
 
+    @property
+    def says_bytes(self) -> bool:
+        """Return whether the format itself says how bytes are coded."""
+        record_map = self.recognised.map if self.recognised else None
+        return record_map is not None and (record_map.writes_base64 or record_map.has_text_values)
+
 
 def propose(
     sample: Sample,
@@ -94,6 +100,8 @@ def propose(
         if name not in known and _are_digits(changes, name):
             known[name] = NUMBER_AS_TEXT
     columns = propose_columns(changes, known)
+    if reading.says_bytes:
+        columns = [replace(column, note="", encoding=None) if column.type == "BINARY" else column for column in columns]
     key = tuple(key) or _key_of(sample, columns)
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence

@@ -146,11 +146,8 @@ def encodings_of(spec: Pipeline) -> Mapping[str, Encoding]:
     given: Mapping[str, Encoding] = getattr(spec.format, "encodings", {})
     if not isinstance(spec.format, parts.ByMap):
         return given
-    record_map = spec.format.map
-    # Where all values are text, the decoder makes base64 of the characters.
-    is_base64 = record_map.writes_base64 or record_map.has_text_values
     of_tool: dict[str, Encoding] = {}
-    if is_base64:
+    if spec.format.map.writes_base64:
         of_tool = {column.name: "base64" for column in spec.table.columns if holds_binary(column.type)}
     return {**of_tool, **given}
 
@@ -190,6 +187,7 @@ def mapped(spec: Pipeline) -> Format:
         retract=spec.retracts,
         table=spec.source.table,
         in_utc=given.time_zone is not None,
+        encoded=frozenset(encodings_of(spec)),
         unavailable=unavailable_of(spec),
         positions=spec.positions,
     )

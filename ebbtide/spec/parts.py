@@ -434,8 +434,10 @@ def _position(given: str | PositionPart) -> tuple[str, PositionType]:
 class ToolFormat(ByMap):
     """Records of a tool that is known by its name; see [Formats](formats.md)."""
 
-    type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "fivetran"] = Field(
-        description="'maxwell'; 'canal': Canal, and TiCDC's canal-json; 'ticdc': TiCDC's simple protocol; 'dms': AWS DMS to Kafka and Kinesis; 'dms_s3': AWS DMS to S3, as JSON; 'sequin'; 'airbyte'; 'fivetran'.",
+    type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "airbyte_flat", "fivetran"] = (
+        Field(
+            description="'maxwell'; 'canal': Canal, and TiCDC's canal-json; 'ticdc': TiCDC's simple protocol; 'dms': AWS DMS to Kafka and Kinesis; 'dms_s3': AWS DMS to S3, as JSON; 'sequin'; 'airbyte': Airbyte's raw records; 'airbyte_flat': those with the columns at the root; 'fivetran'.",
+        )
     )
     time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
 

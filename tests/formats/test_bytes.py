@@ -55,6 +55,11 @@ def test_bytes_without_a_stated_encoding_are_right_or_refused(raw, encoding):
         assert "encodings: {b: base64}}, base64url or hex" in detail
 
 
+@pytest.mark.usefixtures("_on_both_paths")
+def test_hex_digits_in_letters_of_both_cases_are_base64():
+    assert bytes_of("1aFF") == ([b"\xd5\xa1E"], [])
+
+
 @pytest.mark.parametrize(
     ("encoding", "text"),
     [

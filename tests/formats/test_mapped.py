@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from tool_records import SCHEMA, WRITERS, lines, records
+from tool_records import SCHEMA, WRITERS, history, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats.format import BadRecordError
@@ -291,6 +291,25 @@ def test_event_time_that_is_none_is_bad(time):
 )
 def test_text_is_read_by_its_column(text, type_, value):
     assert of_text(text, type_) == value
+
+
+@pytest.mark.parametrize(
+    ("tool", "coding", "text"),
+    [
+        ("canal", None, "\u00de\u00ad\u00be\u00ef"),
+        ("canal", "hex", "deadbeef"),
+        ("canal", "base64", "3q2+7w=="),
+        ("ticdc", None, "3q2+7w=="),
+        ("ticdc", "hex", "deadbeef"),
+    ],
+)
+def test_bytes_of_tools_that_write_text_are_read_as_the_tool_writes_them_or_as_the_spec_says(tool, coding, text):
+    changes, _ = history(0, 1)
+    record = WRITERS[tool].write(changes[0])
+    record["data"] = {"id": "1", "b": text} if tool == "ticdc" else [{"id": "1", "b": text}]
+    format_ = {"type": tool} | ({"encodings": {"b": coding}} if coding else {})
+    pipeline = played(format_, [record], schema="id BIGINT, b BINARY", **BY_KEY)
+    assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 1, "b": b"\xde\xad\xbe\xef"}], [])
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from ebbtide.proposal.sample import take_sample
 from ebbtide.proposal.spec import propose
 
 
-def proposed(values, *, key=("id",), table=None, sequence=()):
+def proposed(values, *, key=("id",), table=None, sequence=(), types=None):
     encoded = [value.encode() if isinstance(value, str) else json.dumps(value).encode() for value in values]
     sample = take_sample(encoded, 1000, topic=None, table=table)
-    proposal = propose(sample, key=key, sequence=sequence)
+    proposal = propose(sample, key=key, sequence=sequence, types=types)
     source = {"path": "in", "records": sample.holds} | ({"table": table} if table else {})
     spec = UpsertPipeline.model_validate({"name": "t", "source": source, **proposal.attributes})
     return proposal.attributes, try_spec(spec, sample)
@@ -38,6 +38,19 @@ def test_history_of_each_tool_is_recognised_and_becomes_its_table(name):
     assert (attributes["format"], trial.n_bad) == ({"type": writer.format}, 0)
     assert attributes["order"] == ({"sequence": list(writer.sequence)} if writer.sequence else "upsert")
     assert ids_and_amounts(trial) == right(rows)
+
+
+@pytest.mark.parametrize("name", ["maxwell", "ticdc"])
+def test_bytes_of_a_tool_that_says_how_it_writes_them_need_no_encoding(name):
+    coded = {"a": "AAAA", "\u00fc": "cafe", "01": "AQ=="}
+    written, _ = records(WRITERS[name], seed=7)
+    for record in written:
+        for row in (record.get("data") or {}, record.get("old") or {}):
+            if row.get("v"):
+                row["v"] = coded.get(row["v"], row["v"])  # records share rows
+    attributes, trial = proposed(written, types={"v": "BINARY"})
+    assert (attributes["format"], trial.n_bad) == ({"type": name}, 0)
+    assert "v BINARY" in attributes["schema"]
 
 
 @pytest.mark.parametrize("name", ["maxwell", "canal", "ticdc", "dms", "sequin"])

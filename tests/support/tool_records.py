@@ -192,6 +192,12 @@ def airbyte(change: Change) -> Row:
     }
 
 
+def airbyte_flat(change: Change) -> Row:
+    """Source: docs.airbyte.com/integrations/destinations/s3, root level flattening."""
+    record = airbyte(change)
+    return record | record.pop("_airbyte_data")
+
+
 def fivetran(change: Change) -> Row:
     """Source: fivetran.com/docs/core-concepts/sync-modes/soft-delete."""
     return change.row | {"_fivetran_deleted": change.after is None, "_fivetran_synced": "2024-01-01T00:00:00Z"}
@@ -216,6 +222,7 @@ WRITERS = {
     "dms_s3": Writer(dms_s3, "dms_s3", sends_old_key=False),
     "sequin": Writer(sequin, "sequin", ("metadata.commit_lsn", "metadata.commit_idx")),
     "airbyte": Writer(airbyte, "airbyte", ("_airbyte_data._ab_cdc_lsn",), sends_old_key=False),
+    "airbyte_flat": Writer(airbyte_flat, "airbyte_flat", ("_ab_cdc_lsn",), sends_old_key=False),
     "fivetran": Writer(fivetran, "fivetran", sends_old_key=False),
 }
 
