@@ -7,6 +7,7 @@
 | `steps` | step to its files, copied below `data/` before the step's run |
 | `remove`, `commands` | step to files that are deleted, and to commands that are run before it |
 | `check` | `ebbtide check` runs at the end |
+| `spark` | a check needs Spark; it has the session of the tests. Without this, a session is refused |
 | `right` | allowed ends: rows of the sink, reasons in the quarantine, exit codes by step, names of checks that failed (`*`: any) |
 """
 
@@ -23,10 +24,14 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.cli import main
+from ebbtide.cli.quiet import QuietSpark
 
 # Great Expectations warns of parameters that users' rules have.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated as of GX Core:DeprecationWarning")
-REPORTS = sorted(Path(__file__).with_name("reports").glob("*.yaml"))
+REPORTS = {
+    path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).with_name("reports").glob("*.yaml"))
+}
+ON_SPARK = (pytest.mark.spark, pytest.mark.xdist_group("spark"))
 RESERVED = ("_sequence", "_changed_by")
 
 
@@ -90,9 +95,26 @@ def rows_of(sink):
     return in_order([dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)])
 
 
+def needs_spark(report):
+    return "\nspark: true\n" in report
+
+
 @pytest.fixture
-def play(tmp_path, monkeypatch):
+def session(request):
+    """The session that commands have: a start and an end for each report would cost more than all the rest."""
+    is_on_spark = request.node.get_closest_marker("spark") is not None
+    return request.getfixturevalue("spark") if is_on_spark else None
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch, session):
     """Play a report in a project folder."""
+
+    def given(_):
+        assert session is not None, "The report starts Spark: give it 'spark: true'."
+        return session
+
+    monkeypatch.setattr(QuietSpark, "session", property(given))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EBBTIDE_ENGINE", "local")
     monkeypatch.setenv("EBBTIDE_FSYNC", "off")
@@ -152,8 +174,11 @@ def lay(files):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_report_ends_right(play, path):
-    report = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(text, id=name, marks=ON_SPARK if needs_spark(text) else ()) for name, text in REPORTS.items()],
+)
+def test_report_ends_right(play, text):
+    report = yaml.load(text, yaml.CSafeLoader)
     played = play(report)
     assert any(map(played.is_right, report["right"])), f"{report['report']}\n{played}\n{played.output}"
