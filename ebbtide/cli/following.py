@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ebbtide.cli.commands import VERBOSE, level
-from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, exit_code
+from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, error_text, exit_code
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, say
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect.watched_fleet import WatchedFleet
     from ebbtide.runtime.fleet import Event, Failed
     from ebbtide.runtime.observers import Observer
-    from ebbtide.runtime.progress import RunSummary
+    from ebbtide.runtime.progress import RunSummary, StepProgress
     from ebbtide.runtime.slots import InTurn
     from ebbtide.spec.pipeline import Pipeline
 
@@ -92,6 +92,8 @@ class Followers:
         self._codes: dict[str, int] = {}
         """Exit code of each pipeline that fails, by its last error."""
         self._ended: list[tuple[Pipeline, RunSummary]] = []
+        self._looked_at_bad: set[str] = set()
+        """Pipelines whose first bad records of this process were looked at."""
 
     def run(self) -> None:
         """Follow them until all have ended."""
@@ -104,7 +106,12 @@ class Followers:
             def follow(spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
                 view = views[spec.name]
                 watching = [*observers, *self._watching(spec)]
-                how: dict[str, Any] = {"on_progress": view.step, "on_phase": view.phase, "observers": watching}
+
+                def step(progress: StepProgress) -> None:
+                    view.step(progress)
+                    self._warn_of_all_bad(spec, progress, spark)
+
+                how: dict[str, Any] = {"on_progress": step, "on_phase": view.phase, "observers": watching}
                 session = auto_session(lambda: spark.session, spark.settings)
                 return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
@@ -154,6 +161,18 @@ class Followers:
             if self._watched is not None:
                 self._watched.run(name).goes_on()
             spark.live.say(f"{name}: goes on.")
+
+    def _warn_of_all_bad(self, spec: Pipeline, progress: StepProgress, spark: QuietSpark) -> None:
+        """Say once that all records of a pipeline were bad so far: the run goes on, as good ones may come."""
+        if not progress.counts["quarantined"] or spec.name in self._looked_at_bad:
+            return
+        from ebbtide.runtime.all_bad import fault_of_all_bad
+
+        self._looked_at_bad.add(spec.name)
+        fault = fault_of_all_bad(spec, self._reporter.root)
+        if fault is not None:
+            text = error_text(fault, self._reporter.root, self._locations[spec.name])
+            spark.live.say(shown(f"{spec.name}: {text}"))
 
     def _say_failed(self, failed: Failed, spark: QuietSpark) -> None:
         error = failed.error

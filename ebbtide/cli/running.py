@@ -237,14 +237,14 @@ def _run_each(
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
     """Say that all records were bad so far, if they were: an empty table is not what the run is for."""
-    if summary.totals["inserted"]:
-        return False
-    from ebbtide.runtime.all_bad import fault_of_all_bad
+    from ebbtide.runtime.all_bad import refuse_all_bad
 
-    fault = fault_of_all_bad(spec, reporter.root)
-    if fault is not None:
+    try:
+        refuse_all_bad(summary, spec, reporter.root)
+    except ConfigError as fault:
         reporter.say(fault, location, spark)
-    return fault is not None
+        return True
+    return False
 
 
 def _run_in_session(

@@ -14,8 +14,9 @@ from ebbtide.dagster.metadata import TURN_TAG, asset_specs, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
-from ebbtide.errors import Transient
+from ebbtide.errors import ConfigError, Transient
 from ebbtide.redaction import redacted
+from ebbtide.runtime.all_bad import refuse_all_bad
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.fleet import Ended, Event, Failed, Fleet, GoesOn, once
 
@@ -142,7 +143,12 @@ class _Runs:
         """Rebuild the pipelines one after the other."""
         for spec in self.specs:
             summary = self._run(ebbtide.refresh, report, stop, spec, accept_loss=self.config.accept_loss)
-            report(Ended(spec, summary))
+            try:
+                refuse_all_bad(summary, spec, self.root)
+            except ConfigError as fault:
+                report(Failed(spec, fault, again_s=None))
+            else:
+                report(Ended(spec, summary))
 
     def _run(
         self,

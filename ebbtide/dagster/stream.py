@@ -15,6 +15,7 @@ from ebbtide.dagster.metadata import asset_specs, pool, state_key
 from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
+from ebbtide.runtime.all_bad import refuse_all_bad
 
 RUN_TOTALS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
 """Sums over the steps of a run, which its materialization has."""
@@ -65,7 +66,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         operate = refresh if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:
-            return operate(
+            summary = operate(
                 spark.for_runs,
                 spec.on_engine(spark.engine),
                 storage.root,
@@ -73,6 +74,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
                 stop=stop,
                 clock=clock.now_ms,
             )
+            refuse_all_bad(summary, spec, storage.root)
+            return summary
 
         with waiting_for_lease():
             summary = supervised(work, observer.step)

@@ -14,6 +14,7 @@ from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts
 from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
 from ebbtide.ledger.lease import Holder, holder_of
 from ebbtide.ledger.verdicts import LastVerdict, last_verdicts
+from ebbtide.runtime.all_bad import fault_of_all_bad
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
@@ -176,6 +177,7 @@ class Status:
         checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
         misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
+        all_bad: That all records were bad so far, with the first reason; None: they were not.
     """
 
     pipeline: str
@@ -189,6 +191,7 @@ class Status:
     checks: tuple[LastVerdict, ...] = ()
     foreign_writes: tuple[DataCommit, ...] = ()
     misfit: str | None = None
+    all_bad: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the status as plain values, without levels: the form that `ebbtide status --json` prints."""
@@ -225,6 +228,7 @@ class Status:
             "checks": [verdict.as_dict() for verdict in self.checks],
             "foreign_writes": tuple(asdict(write) for write in self.foreign_writes),
             "misfit": self.misfit,
+            "all_bad": self.all_bad,
         }
 
     def text(self) -> str:
@@ -286,6 +290,8 @@ class Status:
         """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
         if self.misfit:
             yield self.misfit
+        if self.all_bad:
+            yield self.all_bad
         pause = self.pause
         if pause.by is not None:
             since = _time_text(pause.since)
@@ -328,6 +334,7 @@ def status(spec: Pipeline, root: str) -> Status:
     if commit is None:
         return found
     _, last = commit
+    fault = None if found.misfit else fault_of_all_bad(spec, root)
     sink_step = own_tables.last_step("sink")
     return replace(
         found,
@@ -335,6 +342,7 @@ def status(spec: Pipeline, root: str) -> Status:
         read=_records_read(plan, last),
         sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
         state=TableStatus.of(state, last.step),
+        all_bad=None if fault is None else str(fault),
     )
 
 

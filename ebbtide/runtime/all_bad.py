@@ -8,8 +8,27 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import printable
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
+
+
+def refuse_all_bad(summary: RunSummary, spec: Pipeline, root: str) -> None:
+    """Refuse to call a run a success that has inserted no row, as all records of its pipeline were bad so far.
+
+    Args:
+        summary: What the run did.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if summary.totals["inserted"]:
+        return
+    fault = fault_of_all_bad(spec, root)
+    if fault is not None:
+        raise fault
 
 
 def fault_of_all_bad(spec: Pipeline, root: str) -> ConfigError | None:

@@ -100,3 +100,19 @@ def test_process_ends_with_the_jvm_that_its_pipelines_share(tmp_path, monkeypatc
     ended = CliRunner().invoke(main, project.command("--engine", "local"))
     assert ended.exit_code == 5, "that of the one which failed by it"
     assert "Spark's JVM has ended." in ended.stderr
+
+
+def test_pipeline_whose_records_are_all_bad_is_named_once_and_goes_on(tmp_path):
+    project = Project(tmp_path, ("a",))
+    for number in range(2):
+        (tmp_path / "data" / "a" / f"bad{number}.jsonl").write_text("{}\n")
+    process = project.follow("--log-format", "json")
+    said = [json.loads(process.stderr.readline()) for _ in range(2)]
+    project.put("a", 1)
+    project.wait(process, "a")
+    process.terminate()
+    _, logged = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    messages = [line["message"] for line in said] + [json.loads(line)["message"] for line in logged.splitlines()]
+    [named] = [message for message in messages if "All records that 'a' has read were bad" in message]
+    assert "Got: unknown_kind" in named

@@ -129,3 +129,13 @@ def test_refresh_rebuilds_the_pipelines_that_are_chosen(group, instance):
     steps = {name: pipeline.last.step for name, pipeline in group.pipelines.items()}
     assert steps["a"] > steps["b"] == steps["c"]
     assert group.rows()["a"] == {1: 0}
+
+
+def test_refresh_that_finds_bad_records_alone_fails_for_its_pipeline(group, instance):
+    [file] = group.pipelines["b"].source.iterdir()
+    file.write_text("{}\n")
+    config = {"ops": {JOB: {"config": {"refresh": True}}}}
+    result = group.run(JOB, instance, run_config=config)
+    assert materialized(result) == {"a", "a_state", "c", "c_state"}
+    failure = result.failure_data_for_node(JOB).user_failure_data
+    assert failure.description.startswith("b: ConfigError: All records that 'b' has read were bad")

@@ -224,6 +224,17 @@ def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(tmp_path):
     assert "it has no files" in sink.metadata["nothing_matched"].value
 
 
+def test_run_whose_records_are_all_bad_fails_as_on_the_command_line(tmp_path):
+    definitions = pipeline_definitions(plain_spec(write(tmp_path / "in", ["{}"])))
+    for _ in range(2):  # the second one reads nothing new
+        result = dg.materialize(
+            [*definitions.assets], resources=resources(tmp_path, local_session()), raise_on_error=False
+        )
+        [failure] = result.get_step_failure_events()
+        said = failure.step_failure_data.user_failure_data.description
+        assert said.startswith("ConfigError: All records that 'plain' has read were bad: 1 record in quarantine")
+
+
 def test_source_that_is_missing_fails_the_run_and_is_not_retried(tmp_path, monkeypatch):
     monkeypatch.setattr(
         SharedSpark, "session", property(lambda self: None)

@@ -99,6 +99,18 @@ def test_foreign_write_is_said_with_what_to_do(make):
     assert printed["foreign_writes"] == [write.as_dict()]
 
 
+def test_pipeline_whose_records_were_all_bad_is_said_with_the_first_reason(make):
+    pipeline = make()
+    pipeline.read("{}")
+    found = status(pipeline.spec, pipeline.root)
+    assert found.all_bad.startswith(
+        "All records that 't' has read were bad: 1 record in quarantine, and no row in the sink. Got: "
+    )
+    assert found.all_bad in found.text()
+    pipeline.read(up(1, 1))
+    assert status(pipeline.spec, pipeline.root).all_bad is None
+
+
 def test_json_has_all_in_one_level(make):
     pipeline = make()
     pipeline.read(up(1, 1), up(2, 2), "bad")
@@ -143,6 +155,7 @@ def test_json_has_all_in_one_level(make):
         ("lease_epoch", 2),
         ("checks", [{"check": "expiry", "outcome": "failed", "broken": 2, "at_ms": 1000}]),
         ("misfit", None),
+        ("all_bad", None),
     ]
 
 
