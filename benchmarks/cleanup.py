@@ -31,19 +31,19 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file
-from ebbtide.ledger.facts import Cause
-from ebbtide.model.entries import entry_table
-from ebbtide.model.hashing import key_hashes
-from ebbtide.operations.maintenance.jobs import Cleanup, Compact
-from ebbtide.operations.operation import Context
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime import driver
-from ebbtide.runtime.local import local_session
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state import deletion
-from ebbtide.tables.state.rewriting import BASE
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import add_file
+from ebbtide.ledger import Cause
+from ebbtide.model import entry_table
+from ebbtide.model._hashing import key_hashes
+from ebbtide.operations import Context
+from ebbtide.operations._maintenance.jobs import Cleanup, Compact
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._local import local_session
+from ebbtide.tables._state import deletion
+from ebbtide.tables._state.rewriting import BASE
 
 HOUR_MS = 3_600_000
 START_MS = 500_000 * HOUR_MS

@@ -24,9 +24,9 @@ from harness import write_changes
 from scale import pipeline, row
 
 from ebbtide import local_session
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run
-from ebbtide.tables.state import rewriting
+from ebbtide.operations import maintain
+from ebbtide.runtime._driver import run
+from ebbtide.tables._state import rewriting
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from spark_cluster import Cluster, Driver, cluster, written_spec

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from ebbtide import UpsertPipeline
 from ebbtide.environment import CACHE, FSYNC
-from ebbtide.runtime import driver, local
-from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime import StepProgress
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
 
 WARM_UP = 2
 KEYS = 200_000

@@ -29,13 +29,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model.changelog import RowKind
-from ebbtide.model.codes import row_codes
-from ebbtide.model.equality import equality_key
-from ebbtide.model.materializer import kernel
-from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import RowKind, row_codes
+from ebbtide.model._equality import equality_key
+from ebbtide.model._materializer import kernel
+from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model._materializer.operator import SinkUpsertMaterializer
+from ebbtide.stores import HeapStore
 
 HERE = Path(__file__).resolve().parent
 PAYLOAD = "".join(map(chr, np.random.default_rng(7).integers(33, 123, 250)))
@@ -173,7 +172,7 @@ def by_record(
     if engine == "heap":
         store: Any = HeapStore()
     else:
-        from ebbtide.stores.rocksdb.store import RocksDbStore
+        from ebbtide.stores import RocksDbStore
 
         store = RocksDbStore(folder)
     histories = OrderedMultiset(

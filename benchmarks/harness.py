@@ -41,7 +41,7 @@ def tree_cpu_s() -> float:
 
 def files_of(table: Path) -> dict[str, int]:
     """Return a table's data files that count, their bytes, the vectors beside them, and the files and bytes of its log."""
-    from ebbtide.delta.snapshot import Snapshot
+    from ebbtide.delta import Snapshot
 
     snapshot = Snapshot.read(str(table))
     if snapshot is None:
@@ -79,9 +79,9 @@ def shorten_retention(table: Path, interval: str) -> None:
         table: The table.
         interval: How long, as Delta's properties have it: `interval 20 minutes`.
     """
-    from ebbtide.delta.snapshot import Snapshot
-    from ebbtide.delta.table import commit_after
-    from ebbtide.ledger.puts import puts_of
+    from ebbtide.delta import Snapshot
+    from ebbtide.delta._table import commit_after
+    from ebbtide.ledger import puts_of
 
     snapshot = Snapshot.read(str(table))
     if snapshot is None:
@@ -150,8 +150,8 @@ def write_spec(folder: Path, name: str, topic: str, servers: str) -> None:
 def n_wrong(spec: Path, sink: Path, truth: dict[int, int]) -> int:
     """Count the rows of a sink that differ from the truth: `id` to `at`."""
     from ebbtide import UpsertPipeline
-    from ebbtide.delta.snapshot import Snapshot
-    from ebbtide.delta.table import read_rows
+    from ebbtide.delta import Snapshot
+    from ebbtide.delta._table import read_rows
 
     snapshot = Snapshot.read(str(sink))
     if snapshot is None:

@@ -25,8 +25,8 @@ from harness import tree_cpu_s
 from naive_merge import FILES_PER_STEP, PROJECT, STEPS, errors, make_input
 
 from ebbtide import Pipeline, UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime import build_session
+from ebbtide.runtime._driver import run
 
 TOPIC = "orders"
 SIDES = ("files", "tasks")

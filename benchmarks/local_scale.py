@@ -39,12 +39,12 @@ from multiplied import multiply
 from scale import ROWS_PER_FILE, row, rows_of
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime import reading
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.local import local_session
-from ebbtide.tables.upsert import Upserter
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._local import local_session
+from ebbtide.tables._upsert import Upserter
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("amount", pa.int32()), ("text", pa.string())]

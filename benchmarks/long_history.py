@@ -25,9 +25,8 @@ from harness import tree_cpu_s
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime import Plan, build_session
+from ebbtide.runtime._driver import run
 
 WARM, MEASURED = 2, 3
 

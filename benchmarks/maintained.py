@@ -106,8 +106,8 @@ class Soak:
         from dagster_process import dagster_process
         from maintained_location import SPECS
 
-        from ebbtide.runtime.driver import run
-        from ebbtide.runtime.local import local_session
+        from ebbtide.runtime._driver import run
+        from ebbtide.runtime._local import local_session
 
         feed = Feed(self.folder / "in")
         feed.put()
@@ -224,7 +224,7 @@ class Samples:
     def __init__(self, folder: Path) -> None:
         from maintained_location import SPECS
 
-        from ebbtide.runtime.plan import Plan
+        from ebbtide.runtime import Plan
 
         self._folder = folder
         self._plans = {name: Plan.under(str(folder / "root"), spec) for name, spec in SPECS.items()}
@@ -248,8 +248,8 @@ class Samples:
 
     def _table(self, name: str, table: str) -> dict[str, Any]:
         """Return what a table holds; of what no newest version names any more, bytes by when one was last seen to."""
-        from ebbtide.delta import vectors
-        from ebbtide.delta.snapshot import Snapshot
+        from ebbtide.delta import Snapshot
+        from ebbtide.delta import _vectors as vectors
 
         place = self._folder / "root" / name / table
         now_s = time.time()
@@ -299,13 +299,12 @@ class Samples:
 
 def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
-    from ebbtide.delta.joining import write_files
-    from ebbtide.delta.key_lookup import in_hash_order
-    from ebbtide.model.entries import flags
-    from ebbtide.model.step import next_frontier
-    from ebbtide.tables.state.deciding import packed
-    from ebbtide.tables.state.layout import with_kind
-    from ebbtide.tables.state.rewriting import Part, StoredEntries
+    from ebbtide.delta import in_hash_order, write_files
+    from ebbtide.model import flags
+    from ebbtide.model._step import next_frontier
+    from ebbtide.tables import StoredEntries, packed
+    from ebbtide.tables._state.layout import with_kind
+    from ebbtide.tables._state.rewriting import Part
 
     snapshot = plan.state.snapshot(version)
     last = next(facts for at, facts in plan.state.steps() if at <= snapshot.version)

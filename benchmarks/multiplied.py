@@ -15,15 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.joining import write_files
-from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.key_lookup import in_hash_order
-from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import commit_after, read_file
-from ebbtide.ledger.puts import puts_of
-from ebbtide.model.hashing import key_hashes
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.rewriting import BASE, ROWS_IN_PART
+from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, read_file, write_files
+from ebbtide.delta._table import commit_after
+from ebbtide.ledger import puts_of
+from ebbtide.model._hashing import key_hashes
+from ebbtide.runtime import Plan
+from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART
 
 Keys = NDArray[np.int64]
 ROWS_IN_FOLD = 2_000_000

@@ -32,8 +32,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.session import build_session, end_session
+from ebbtide.runtime import build_session
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._session import end_session
 
 PROJECT = Path(__file__).resolve().parent.parent
 SHIFT = 10**9

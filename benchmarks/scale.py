@@ -32,8 +32,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime import build_session
+from ebbtide.runtime._driver import run
 
 ROWS_PER_FILE = 250_000
 READ = 1_000_000

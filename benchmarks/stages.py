@@ -29,40 +29,40 @@ from flink_e2e import changelog
 from flink_e2e import pipeline as plain_pipeline
 
 from ebbtide import UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.local import local_session
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._local import local_session
 
 STAGES = {
-    "read": ("ebbtide.sources.files:_read_batches",),
-    "parse": ("ebbtide.formats.scan:Scanner.scan", "ebbtide.formats.quick:QuickDecoder._read"),
+    "read": ("ebbtide.sources._files:_read_batches",),
+    "parse": ("ebbtide.formats._scan:Scanner.scan", "ebbtide.formats._quick:QuickDecoder._read"),
     "to columns": (
-        "ebbtide.formats.scan_decoder:ScanDecoder.decode",
-        "ebbtide.formats.quick:QuickDecoder._staged",
-        "ebbtide.formats.quick:QuickDecoder.decode",
-        "ebbtide.formats.decoding:Decoding.decode",
+        "ebbtide.formats._scan_decoder:ScanDecoder.decode",
+        "ebbtide.formats._quick:QuickDecoder._staged",
+        "ebbtide.formats._quick:QuickDecoder.decode",
+        "ebbtide.formats._decoding:Decoding.decode",
     ),
-    "exact path": ("ebbtide.formats.decoding:Decoding._decode_exactly",),
+    "exact path": ("ebbtide.formats._decoding:Decoding._decode_exactly",),
     "deal": (
-        "ebbtide.formats.summary:summarize",
-        "ebbtide.tables.state.staging:Stager.stage",
-        "ebbtide.tables.state.staging:Share.changes",
+        "ebbtide.formats._summary:summarize",
+        "ebbtide.tables._state.staging:Stager.stage",
+        "ebbtide.tables._state.staging:Share.changes",
     ),
     "find": (
-        "ebbtide.tables.state.deciding:Decider._find",
-        "ebbtide.tables.state.deciding:Decider._entries",
+        "ebbtide.tables._state.deciding:Decider._find",
+        "ebbtide.tables._state.deciding:Decider._entries",
     ),
     "operator": (
-        "ebbtide.operators.arrival.operator:ArrivalOperator.apply",
-        "ebbtide.operators.sequence.operator:SequenceOperator.apply",
+        "ebbtide.operators._arrival.operator:ArrivalOperator.apply",
+        "ebbtide.operators._sequence.operator:SequenceOperator.apply",
     ),
-    "state": ("ebbtide.tables.state.deciding:Decider._write",),
+    "state": ("ebbtide.tables._state.deciding:Decider._write",),
     "copies": (
-        "ebbtide.delta.key_index:IndexCache.indexed",
-        "ebbtide.delta.key_index:IndexCache.keep",
-        "ebbtide.delta.key_index:IndexCache.index_of",
+        "ebbtide.delta._key_index:IndexCache.indexed",
+        "ebbtide.delta._key_index:IndexCache.keep",
+        "ebbtide.delta._key_index:IndexCache.index_of",
     ),
-    "sink": ("ebbtide.runtime.step:publish",),
-    "fold": ("ebbtide.runtime.step:fold_state", "ebbtide.tables.upsert:Upserter.fold"),
+    "sink": ("ebbtide.runtime._step:publish",),
+    "fold": ("ebbtide.runtime._step:fold_state", "ebbtide.tables._upsert:Upserter.fold"),
 }
 """Stage to the functions that make it: module, then the name in it by which it is called."""
 FILES = 2

@@ -38,9 +38,8 @@ from ebbtide import (
     UpsertPipeline,
     ValueStateDescriptor,
 )
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime import Plan, build_session
+from ebbtide.runtime._driver import run
 
 WARM, MEASURED = 2, 2
 SIDES = ("transformWithState", "function", "reconciler")

@@ -28,9 +28,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.session import build_session
+from ebbtide.operations import maintain
+from ebbtide.runtime import build_session
+from ebbtide.runtime._driver import run
 
 KEYS = 100_000
 LARGEST = 2_000

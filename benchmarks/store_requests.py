@@ -22,10 +22,11 @@ from pathlib import Path
 
 from ebbtide import UpsertPipeline
 from ebbtide.environment import CACHE
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime import driver, local
-from ebbtide.storage.paths import write_bytes
+from ebbtide.ledger import Lease
+from ebbtide.operations import maintain
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
+from ebbtide.storage._paths import write_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from followed_run import Part, follow

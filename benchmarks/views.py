@@ -29,7 +29,7 @@ from harness import tree_cpu_s, write_changes
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide import MaterializedView, UpsertPipeline, build_session, run
-from ebbtide.tables.sink_definition import RESERVED
+from ebbtide.tables._sink_definition import RESERVED
 
 PER_CUSTOMER = 4
 QUERY = """

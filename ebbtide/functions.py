@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ebbtide.model.changelog import ADDS
-from ebbtide.model.equality import equality_key
-from ebbtide.model.materializer.element import Row
-from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model.state.function import (
+from ebbtide.model import StateTtlConfig
+from ebbtide.model._changelog import ADDS
+from ebbtide.model._equality import equality_key
+from ebbtide.model._materializer.element import Row
+from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model._state.function import (
     SOURCE_COLUMNS,
     Change,
     FunctionContext,
@@ -18,8 +19,8 @@ from ebbtide.model.state.function import (
     StatefulFunction,
     ValueStateDescriptor,
 )
-from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model._ttl import TimeCharacteristic, UpdateType
+from ebbtide.stores import HeapStore
 
 Rows = dict[int, Mapping[str, Any]]
 """A key's rows, by the number of their insertion."""

@@ -21,7 +21,7 @@ BYTES_IN_DRIVER = 8 * 2**20
 DESCRIPTION = "spark.job.description"
 """Spark's name for what a job's page shows."""
 EngineKind = Literal["auto", "spark", "local"]
-"""Where runs make their steps: as `ebbtide.runtime.engines` chooses, on Spark, or in their own process."""
+"""Where runs make their steps: as `ebbtide.runtime._engines` chooses, on Spark, or in their own process."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -52,7 +52,7 @@ def lazy_session(start: Callable[[], SparkSession], root: str) -> SparkSession:
         start: Starts the session, or returns the one that runs.
         root: Folder of all pipelines' tables.
     """
-    from ebbtide.storage.paths import needs_jvm  # loads Arrow
+    from ebbtide.storage._paths import needs_jvm  # loads Arrow
 
     return start() if needs_jvm(root) else cast("SparkSession", LazySession(start))
 

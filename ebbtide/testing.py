@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.settings import IN_DOUBT, TOMBSTONE
-from ebbtide.formats.summary import summarize
-from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
-from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
-from ebbtide.model.lone_tombstones import count_lone
-from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import BatchSummary, Frontier, clock_after, next_frontier
-from ebbtide.runtime.plan import decoding_of, operator_of, rules_of
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.formats import IN_DOUBT, RECORDS, summarize
+from ebbtide.formats._settings import TOMBSTONE
+from ebbtide.model import DELETE, ORDER, TRUNCATE, BatchSummary, RowKind
+from ebbtide.model._entries import SINK_STEP, Reconciled
+from ebbtide.model._lone_tombstones import count_lone
+from ebbtide.model._offsets import OffsetRanges
+from ebbtide.model._step import Frontier, clock_after, next_frontier
+from ebbtide.runtime import operator_of
+from ebbtide.runtime._plan import decoding_of, rules_of
+from ebbtide.spec import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
 Row = dict[str, Any]

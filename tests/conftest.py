@@ -82,12 +82,12 @@ def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("copies")
     os.environ["EBBTIDE_CACHE"] = str(folder)
     with pytest.MonkeyPatch.context() as patch:
-        copy_files = sys.modules.get("ebbtide.delta.copy_files")
+        copy_files = sys.modules.get("ebbtide.delta._copy_files")
         if copy_files:  # an erasure reaches the user's own folder too
             patch.setattr(copy_files, "own_folder", lambda: folder)
         yield
     shutil.rmtree(folder, ignore_errors=True)
-    copy_space = sys.modules.get("ebbtide.delta.copy_space")
+    copy_space = sys.modules.get("ebbtide.delta._copy_space")
     if copy_space:
         copy_space.close_deleted_copies()
 
@@ -115,7 +115,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
-    from ebbtide.runtime.session import build_session
+    from ebbtide.runtime import build_session
 
     os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
     settings = {

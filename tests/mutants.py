@@ -1,4 +1,4 @@
-"""Mutation tests: `make mutants`, or `make mutants ONLY=ebbtide/formats/columns.py` for some modules.
+"""Mutation tests: `make mutants`, or `make mutants ONLY=ebbtide/formats/_columns.py` for some modules.
 
 mutmut makes the mutants and notes which tests call which function. Central functions are called by nearly all tests, so that
 a mutant runs against the nearest of them: those of its module's own test files, then the shortest others, as far as a budget

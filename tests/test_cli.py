@@ -21,7 +21,8 @@ from ebbtide.cli import main
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import KEPT, new_log
 from ebbtide.cli.typed import as_typed, program
-from ebbtide.runtime.progress import Phase, StepClock, StepProgress
+from ebbtide.runtime import Phase, StepProgress
+from ebbtide.runtime._progress import StepClock
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = """

@@ -18,7 +18,7 @@ from dagster._daemon.types import DaemonHeartbeat
 from kafka_broker import free_port
 from waiting import PATIENCE_S, until
 
-from ebbtide.runtime.session_settings import settings_of_file
+from ebbtide.runtime._session_settings import settings_of_file
 
 PROJECT = demo.PROJECT
 JOB = """

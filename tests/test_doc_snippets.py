@@ -14,7 +14,7 @@ from installing import EXAMPLES, install
 from warm_programs import WarmPrograms
 
 from ebbtide import UpsertPipeline
-from ebbtide.formats.tools import TOOLS
+from ebbtide.formats import TOOLS
 from ebbtide.testing import MemoryPipeline
 
 ROOT = Path(__file__).resolve().parent.parent

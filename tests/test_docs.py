@@ -27,16 +27,16 @@ from ebbtide import (
     UpsertPipelines,
     errors,
 )
-from ebbtide.inspect.metrics import METRICS
-from ebbtide.operations.operation_page import section_of
-from ebbtide.operations.registry import operations
-from ebbtide.spec import parts, scheduling
-from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
-from ebbtide.spec.kafka import KafkaSource, SchemaRegistry
-from ebbtide.spec.positioned import SourceStart
-from ebbtide.spec.transform import Transform
-from ebbtide.spec.upsert import MaterializerConfig, SequenceField, SequenceOrder
-from ebbtide.spec.view import RefreshEvery
+from ebbtide.inspect._metrics import METRICS
+from ebbtide.operations._operation_page import section_of
+from ebbtide.operations._registry import operations
+from ebbtide.spec import KafkaSource, SourceStart, Transform
+from ebbtide.spec import _parts as parts
+from ebbtide.spec import _scheduling as scheduling
+from ebbtide.spec._extensions import OtherFormat, OtherSink, OtherSource
+from ebbtide.spec._kafka import SchemaRegistry
+from ebbtide.spec._upsert import MaterializerConfig, SequenceField, SequenceOrder
+from ebbtide.spec._view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_FOLDER = ROOT / "docs" / "reference"

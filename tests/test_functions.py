@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_support import line, stateful
 
-from ebbtide.runtime.plan import operator_of
+from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 CHANGES = st.lists(

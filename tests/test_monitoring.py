@@ -21,12 +21,11 @@ from support import plain
 from waiting import PATIENCE_S
 
 from ebbtide.cli.verbs import COMMANDS
-from ebbtide.inspect.exposition import openmetrics
-from ebbtide.inspect.measuring import measured
-from ebbtide.inspect.metrics import METRICS
-from ebbtide.ledger.verdicts import LastVerdict, note_verdict
-from ebbtide.sources.positioned import PositionedSource
-from ebbtide.sources.source import Backlog
+from ebbtide.inspect import measured, openmetrics
+from ebbtide.inspect._metrics import METRICS
+from ebbtide.ledger import LastVerdict
+from ebbtide.ledger._verdicts import note_verdict
+from ebbtide.sources import Backlog, PositionedSource
 
 PANELS = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
 OF_PANELS = {f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}

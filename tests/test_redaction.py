@@ -14,7 +14,7 @@ from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import LEAST_LENGTH, hide, is_credential, printable, redacted, shown
-from ebbtide.runtime.session_settings import resolved
+from ebbtide.runtime._session_settings import resolved
 from ebbtide.testing import MemoryPipeline
 
 SECRET = "Planted0/Value+1"  # noqa: S105 - it opens nothing

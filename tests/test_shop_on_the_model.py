@@ -7,7 +7,7 @@ import pytest
 from reference import canonical_rows, differences, fold_log, read_event
 from support import ROOT, SHOP, TABLES, evenly, lines_of, shop
 
-from ebbtide.spec.upsert import SequenceOrder
+from ebbtide.spec._upsert import SequenceOrder
 from ebbtide.testing import MemoryPipeline
 
 FLAT, WITH_SCHEMA = ROOT / "tests/data/flat.jsonl.gz", ROOT / "tests/data/shopx.jsonl.gz"

@@ -9,8 +9,8 @@ from pyspark import SparkContext
 from ebbtide.cli.main import main
 from ebbtide.cli.quiet import _temporary_log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.turns import newest_turn
-from ebbtide.runtime.session import _start_jvm
+from ebbtide.ledger._turns import newest_turn
+from ebbtide.runtime._session import _start_jvm
 from ebbtide.users import has_passwd_entry, user_name
 
 NOBODY = 2**31 - 77

@@ -9,13 +9,13 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITS = {"wait", "join", "acquire", "awaitTermination", "communicate"}
 """Methods that wait without a bound where they are given nothing."""
 ALLOWED = {
-    ("runtime/slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
-    ("runtime/spark_stream.py", "ended.wait"): "the run itself, which reports its steps",
+    ("runtime/_slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
+    ("runtime/_spark_stream.py", "ended.wait"): "the run itself, which reports its steps",
     ("sql/jobs.py", "runs[0].wait"): "the run of a job, which SIGTERM ends",
     ("cli/live.py", "self._clock.join"): "the thread of the live line ends within a refresh",
     ("sql/gateway/app.py", "operation.turn.acquire"): "within asyncio.wait_for",
-    ("storage/bucket.py", "step.wait"): "puts to a store, each with a bound of its own",
-    ("storage/together.py", "self.wait"): "the same",
+    ("storage/_bucket.py", "step.wait"): "puts to a store, each with a bound of its own",
+    ("storage/_together.py", "self.wait"): "the same",
 }
 
 

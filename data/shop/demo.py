@@ -30,12 +30,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks import checks_of
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
-from ebbtide.inspect.status import Status, status
-from ebbtide.runtime.session import build_session
-from ebbtide.runtime.session_settings import settings_of_file
+from ebbtide.inspect._status import Status, status
+from ebbtide.runtime import build_session
+from ebbtide.runtime._session_settings import settings_of_file
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent

@@ -3,3 +3,21 @@
 Each rule comes in two halves, both SQL: a query for the rows to be judged, and a condition that picks those that break the rule. The same
 text runs in this process on Arrow, or on Spark, by how much it reads.
 """
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.checks._engines import Engines as Engines
+    from ebbtide.checks._version_range import Newest as Newest
+    from ebbtide.checks._version_range import VersionRange as VersionRange
+    from ebbtide.checks.great_expectations.checks import Check as Check
+    from ebbtide.checks.great_expectations.checks import checks_of as checks_of
+    from ebbtide.checks.great_expectations.verdict import Finding as Finding
+    from ebbtide.checks.great_expectations.verdict import Verdict as Verdict
+    from ebbtide.checks.great_expectations.wording import narrow as narrow
+    from ebbtide.checks.great_expectations.wording import page as page
+    from ebbtide.checks.great_expectations.wording import sentence as sentence
+else:
+    __getattr__, __all__ = names_of(__name__)

@@ -14,12 +14,10 @@ from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs, say
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
-from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
-    from ebbtide.checks.great_expectations.checks import Check
-    from ebbtide.checks.great_expectations.verdict import Finding, Verdict
-    from ebbtide.checks.version_range import VersionRange
+    from ebbtide.checks import Check, Finding, Verdict, VersionRange
 
 
 @click.command()
@@ -33,10 +31,8 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
 
     Small tables are judged in this process; Spark is started for large ones. Exit code 1: a check has failed; warnings do not count.
     """
-    from ebbtide.checks.engines import Engines
-    from ebbtide.checks.great_expectations.checks import checks_of
-    from ebbtide.checks.version_range import Newest, VersionRange
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.checks import Engines, Newest, VersionRange, checks_of
+    from ebbtide.runtime import Plan
 
     reporter = Reporter(root, as_json)
     located = load_specs(specs)

@@ -18,13 +18,13 @@ from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK, printable
-from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ebbtide.spec.pipeline import Pipeline
+    from ebbtide.spec import Pipeline
 
 
 @click.command()
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -> None:
     """Show the status of pipelines, without starting Spark."""
-    from ebbtide.inspect.status import status as status_of
+    from ebbtide.inspect._status import status as status_of
 
     if as_metrics and as_json:
         raise click.UsageError("Got --json and --metrics. Allowed: one of them.")
@@ -47,8 +47,7 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
 
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:
     """Print the metrics of pipelines; what keeps values from being read goes to standard error, and into a metric."""
-    from ebbtide.inspect.exposition import openmetrics
-    from ebbtide.inspect.measuring import host_measured, measured
+    from ebbtide.inspect import host_measured, measured, openmetrics
 
     clock_ms = system_clock()
     host, copies = host_measured(reporter.root)
@@ -65,9 +64,9 @@ def _print_metrics(located: list[Located], reporter: Reporter) -> None:
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Show the backlog of pipelines' sources, without starting Spark. One that is refused does not hide the rest."""
-    from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
-    from ebbtide.inspect.backlog import lag as measure_lag
-    from ebbtide.spec.load import all_several
+    from ebbtide.inspect import Lag, UnreadTopics, unread_topics
+    from ebbtide.inspect import lag as measure_lag
+    from ebbtide.spec._load import all_several
 
     reporter = Reporter(root, as_json)
     refused = False
@@ -115,7 +114,7 @@ def state(
     show_personal: bool,
 ) -> None:
     """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
-    from ebbtide.inspect.state import state as state_of
+    from ebbtide.inspect._state import state as state_of
 
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
@@ -133,7 +132,7 @@ def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Ta
     """Return the rows; personal values are masked, also in the error of a condition that fails on one."""
     from pyspark.errors import PySparkException
 
-    from ebbtide.inspect.personal import without_personal
+    from ebbtide.inspect import without_personal
 
     if show_personal or not spec.personal:
         return rows.toArrow()

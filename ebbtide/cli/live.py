@@ -14,7 +14,7 @@ import click
 
 from ebbtide.amounts import amount
 from ebbtide.cli.logs import JsonLog
-from ebbtide.runtime.progress import Phase, StepProgress
+from ebbtide.runtime import Phase, StepProgress
 
 REFRESH_S = 0.5
 ERASE = "\r\x1b[2K"

@@ -19,8 +19,8 @@ import click
 
 from ebbtide.cli.commands import LEVEL
 from ebbtide.redaction import redacted
-from ebbtide.runtime.progress import Phase, StepProgress
-from ebbtide.runtime.slots import pipeline_at_work
+from ebbtide.runtime import Phase, StepProgress
+from ebbtide.runtime._slots import pipeline_at_work
 
 _LOG = "ebbtide.cli.log"
 TEXT, JSON = "text", "json"

@@ -14,7 +14,7 @@ from ebbtide.cli.commands import NamingGroup, with_example
 from ebbtide.cli.verbs import ADDED, WRITTEN, sections
 from ebbtide.environment import VARIABLES, refuse_unusable_variables
 from ebbtide.errors import ConfigError
-from ebbtide.operations.built_in import added, first_word
+from ebbtide.operations import added, first_word
 
 
 class _Commands(NamingGroup):

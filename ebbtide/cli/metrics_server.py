@@ -18,8 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from ebbtide.errors import ConfigError
 from ebbtide.hosts import is_loopback, is_private, named_host
-from ebbtide.inspect.exposition import registry
-from ebbtide.inspect.watched_fleet import WatchedFleet
+from ebbtide.inspect import WatchedFleet, registry
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0

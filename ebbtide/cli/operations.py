@@ -22,12 +22,12 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.operations.operation import Context, Operation, Report, option_of
-from ebbtide.operations.registry import operations
+from ebbtide.operations import Context, Operation, Report, option_of
+from ebbtide.operations._registry import operations
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
-    from ebbtide.spec.pipeline import Pipeline
+    from ebbtide.spec import Pipeline
 
 GROUPS = (
     quarantine,
@@ -116,14 +116,14 @@ def _context(operation: Operation, located: Located, reporter: Reporter, spark: 
 
 
 def _specs_beside(location: str) -> list[Pipeline]:
-    from ebbtide.spec.load import specs_beside
+    from ebbtide.spec._load import specs_beside
 
     return specs_beside(location)
 
 
 def _data_docs(root: str) -> Path | None:
     """Return the folder in which Dagster writes Data Docs by default; None of a root that is in a store."""
-    from ebbtide.storage.paths import is_local
+    from ebbtide.storage import is_local
 
     return Path(root, "data_docs") if is_local(root) else None
 

@@ -101,7 +101,7 @@ def marked_project(folder: Path) -> Iterator[Path | None]:
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str | None) -> str:
-    from ebbtide.storage.paths import expanded, is_local, refuse_unusable, resolve
+    from ebbtide.storage import expanded, is_local, refuse_unusable, resolve
 
     try:
         if root is None:

@@ -15,14 +15,22 @@ from ebbtide.cli.places import marked_project
 from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_sources, topic_source
 from ebbtide.cli.reporting import Reporter, say
 from ebbtide.errors import ConfigError
-from ebbtide.proposal.files import SEVERAL, Trial, lines_of, refuse_existing, try_spec, write_spec, write_test
-from ebbtide.proposal.sample import Sample, take_sample
-from ebbtide.proposal.several import own_fields, several_attributes
-from ebbtide.proposal.spec import Proposal
-from ebbtide.spec.load import several_at
-from ebbtide.spec.reading import project_of, read_attributes
-from ebbtide.spec.several import UpsertPipelines
-from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.proposal import (
+    SEVERAL,
+    Proposal,
+    Sample,
+    Trial,
+    lines_of,
+    own_fields,
+    refuse_existing,
+    several_attributes,
+    take_sample,
+    try_spec,
+    write_spec,
+    write_test,
+)
+from ebbtide.spec import UpsertPipeline, UpsertPipelines, project_of, read_attributes
+from ebbtide.spec._load import several_at
 from ebbtide.sql.catalog import Catalog
 
 

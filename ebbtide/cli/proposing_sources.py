@@ -10,15 +10,13 @@ from typing import Any
 import click
 
 from ebbtide.errors import ConfigError
-from ebbtide.proposal.sample import Sample, usable_topic
-from ebbtide.proposal.spec import Proposal, propose
-from ebbtide.runtime.kinds import source_of
-from ebbtide.sources import listing
-from ebbtide.sources.positioned import matching
-from ebbtide.spec.ddl import parse_ddl, type_ddl
-from ebbtide.spec.reading import project_of
-from ebbtide.spec.several import WILDCARD
-from ebbtide.storage.paths import expanded, is_file, is_folder, is_local, resolve
+from ebbtide.proposal import Proposal, Sample, propose, usable_topic
+from ebbtide.runtime._kinds import source_of
+from ebbtide.sources import _listing as listing
+from ebbtide.sources import matching
+from ebbtide.spec import parse_ddl, project_of, type_ddl
+from ebbtide.spec._several import WILDCARD
+from ebbtide.storage import expanded, is_file, is_folder, is_local, resolve
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""
@@ -169,7 +167,7 @@ def _refuse_no_folder(location: str, given: str) -> None:
 
 def _lines(path: str) -> Iterator[bytes]:
     """Yield the lines of a folder's files, in the order in which a run reads them."""
-    from ebbtide.sources.files import read_lines
+    from ebbtide.sources import read_lines
 
     found = listing.discover(path, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
     if found.nothing_matched:

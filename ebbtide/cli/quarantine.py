@@ -18,7 +18,7 @@ def quarantine() -> None:
 @of_pipelines
 def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Count the records by reason, with steps and times. Starts no Spark."""
-    from ebbtide.inspect.quarantine import summary
+    from ebbtide.inspect import summary
 
     Reporter(root, as_json).each(load_specs(specs), lambda spec: summary(spec, root))
 
@@ -45,8 +45,8 @@ def show(
     show_personal: bool,
 ) -> None:
     """Show the records, the oldest first. With --json a line has all of one, as `replay --records` takes it. Starts no Spark."""
-    from ebbtide.inspect.quarantine import QuarantinedRecord, records
-    from ebbtide.tables.quarantine import Selection
+    from ebbtide.inspect import QuarantinedRecord, records
+    from ebbtide.tables import Selection
 
     reporter = Reporter(root, as_json)
     for location, spec in load_specs(specs):

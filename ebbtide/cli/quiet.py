@@ -57,7 +57,8 @@ class QuietSpark:
             return self._session or self._start()
 
     def _start(self) -> SparkSession:
-        from ebbtide.runtime.session import build_session, sigint_kept
+        from ebbtide.runtime import build_session
+        from ebbtide.runtime._session import sigint_kept
 
         self.live.show("starting Spark")
         self._log = new_log(self._root)
@@ -69,7 +70,7 @@ class QuietSpark:
 
     @property
     def lazy_session(self) -> SparkSession:
-        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger.puts`)."""
+        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger._puts`)."""
         return lazy_session(lambda: self.session, self._root)
 
     def tail(self) -> str:
@@ -91,7 +92,7 @@ class QuietSpark:
         """Return whether a session was started whose JVM has ended by itself."""
         if self._session is None:
             return False
-        from ebbtide.runtime.session import has_died
+        from ebbtide.runtime._session import has_died
 
         return has_died(self._session)
 
@@ -99,7 +100,7 @@ class QuietSpark:
         """Stop the session and its JVM, if there are any."""
         if self._session is None:
             return
-        from ebbtide.runtime.session import end_session
+        from ebbtide.runtime._session import end_session
 
         session, self._session = self._session, None
         end_session(session)
@@ -141,7 +142,7 @@ def new_log(root: str) -> Path:
 
 def _log_under(root: str, name: str) -> Path | None:
     """Make a log file under the root; None where that is a URI or may not be written to."""
-    from ebbtide.storage.paths import is_local
+    from ebbtide.storage import is_local
 
     if not is_local(root):
         return None
@@ -152,7 +153,7 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
-    from ebbtide.storage.rights import is_ours
+    from ebbtide.storage import is_ours
 
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
     if folder.exists() and not is_ours(folder):  # another user would read what is logged
@@ -161,7 +162,7 @@ def _temporary_log(name: str) -> Path:
 
 
 def _touched(log: Path) -> Path:
-    from ebbtide.storage.rights import make_private
+    from ebbtide.storage import make_private
 
     make_private(str(log.parent))
     log.touch(mode=0o600)

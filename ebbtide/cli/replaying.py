@@ -40,7 +40,7 @@ _cases_option = click.option(
 )
 def replay_states(cases: Any, store: str) -> None:
     """Play scripts of state operations."""
-    from ebbtide.replay.ttl import replay_ttl
+    from ebbtide.replay import replay_ttl
 
     def play(parsed: Cases) -> Iterator[Any]:
         return replay_ttl(parsed, store)
@@ -97,7 +97,7 @@ _low_option = click.option(
 @_low_option
 def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) -> None:
     """Play changelogs through the upsert materializer."""
-    from ebbtide.replay.materializer import applies, replay_materializer
+    from ebbtide.replay import applies, replay_materializer
 
     def play(parsed: Cases) -> Iterator[Any]:
         return replay_materializer(parsed, strategy, store, **settings)
@@ -116,7 +116,7 @@ def _play(lines: Any, play: Callable[[Cases], Iterator[Any]], is_expected: Calla
         play: Gives each case back with its output.
         is_expected: Whether what a case expects is expected here.
     """
-    from ebbtide.replay.cases import differs
+    from ebbtide.replay import differs
 
     n_wrong = 0
     with Reporter().errors():

@@ -19,7 +19,7 @@ from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
 
 if TYPE_CHECKING:
-    from ebbtide.spec.pipeline import Pipeline
+    from ebbtide.spec import Pipeline
 
 Located = tuple[str, "Pipeline"]
 """Location of a spec, and the spec."""
@@ -27,7 +27,7 @@ Located = tuple[str, "Pipeline"]
 
 def load_specs(locations: tuple[str, ...]) -> list[Located]:
     """Load the specs that a command was given; one that is not usable ends it."""
-    from ebbtide.spec.load import load_all
+    from ebbtide.spec._load import load_all
 
     with Reporter().errors():
         return load_all(locations)

@@ -21,12 +21,12 @@ from ebbtide.cli.reporting import Located, Reporter, load_specs, say
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
-from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
-    from ebbtide.inspect.watched_fleet import WatchedFleet
-    from ebbtide.runtime.progress import RunSummary
-    from ebbtide.spec.pipeline import Pipeline
+    from ebbtide.inspect import WatchedFleet
+    from ebbtide.runtime import RunSummary
+    from ebbtide.spec import Pipeline
     from ebbtide.tasks import EngineKind
 
 UNMATCHED = (
@@ -76,14 +76,15 @@ def run(
 
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
     """
-    from ebbtide.runtime.idle import idle_run
-    from ebbtide.runtime.observers import RunBegun, report_idle
+    from ebbtide.runtime import RunBegun
+    from ebbtide.runtime._idle import idle_run
+    from ebbtide.runtime._observers import report_idle
 
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
-        from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
+        from ebbtide.runtime._driver import run as run_pipeline  # only once Spark is needed
 
         return run_pipeline(*arguments, **options)
 
@@ -109,7 +110,7 @@ def run(
     if not followed:
         _run_each(located, reporter, partial(operate, **accepted), run_idle)
         return
-    from ebbtide.runtime.fleet import once
+    from ebbtide.runtime._fleet import once
 
     with ExitStack() as stack:
         watched = None
@@ -140,7 +141,7 @@ def refresh(
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
-        from ebbtide.operations.places import dropped
+        from ebbtide.operations import dropped
 
         for _, spec in located:
             for line in dropped(spec, root):
@@ -150,7 +151,7 @@ def refresh(
     reporter = Reporter(root, as_json)
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
-        from ebbtide.runtime.driver import refresh as refresh_pipeline
+        from ebbtide.runtime._driver import refresh as refresh_pipeline
 
         return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
 
@@ -173,8 +174,7 @@ def refuse_unwatched(followed: list[Located]) -> None:
 
 def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> WatchedFleet:
     """Return what watches runs that go on."""
-    from ebbtide.inspect.watched_fleet import WatchedFleet
-    from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
+    from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s
 
     runs = []
     for spec in specs:
@@ -237,7 +237,7 @@ def _run_each(
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
     """Say that all records were bad so far, if they were: an empty table is not what the run is for."""
-    from ebbtide.runtime.all_bad import refuse_all_bad
+    from ebbtide.runtime._all_bad import refuse_all_bad
 
     try:
         refuse_all_bad(summary, spec, reporter.root)
@@ -255,7 +255,7 @@ def _run_in_session(
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
-    from ebbtide.runtime.engines import auto_session
+    from ebbtide.runtime import auto_session
 
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
@@ -274,14 +274,14 @@ def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSumma
     """Print the summary of a run, and what is to be done about it."""
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
-        from ebbtide.formats.format import WHOLE_ROWS
+        from ebbtide.formats._format import WHOLE_ROWS
 
         live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction"), WHOLE_ROWS))
     reporter.result(summary, _summary_text, location)
 
 
 def _summary_text(summary: RunSummary) -> str:
-    from ebbtide.runtime.remarks import remarks
+    from ebbtide.runtime._remarks import remarks
 
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ebbtide.cli.live import Live
-from ebbtide.ledger.process import Stop
+from ebbtide.ledger._process import Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONCE = ("--accept-loss", "--accept-source-path")

@@ -1,12 +1,12 @@
 """The commands by what they are for: one line of help and one example each. Plain data: `ebbtide --help` loads no command.
 
 A command that is written by hand is a function and its line here; one that is made from an operation has its line in
-`ebbtide.operations.built_in`.
+`ebbtide.operations._built_in`.
 """
 
 from __future__ import annotations
 
-from ebbtide.operations.built_in import BUILT_IN, CHANGE, REPAIR, SPEC, UPKEEP, Listed
+from ebbtide.operations import BUILT_IN, CHANGE, REPAIR, SPEC, UPKEEP, Listed
 
 EVERY_DAY, LOOK, SERVE = "Every day", "Look", "Serve"
 HEADINGS = (EVERY_DAY, LOOK, UPKEEP, REPAIR, CHANGE, SERVE)

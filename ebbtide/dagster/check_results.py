@@ -9,9 +9,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide.amounts import shortened
-from ebbtide.checks.great_expectations.verdict import Finding, Verdict
-from ebbtide.checks.great_expectations.wording import narrow, page, sentence
-from ebbtide.checks.version_range import VersionRange
+from ebbtide.checks import Finding, Verdict, VersionRange, narrow, page, sentence
 from ebbtide.dagster.operations import jobs_named
 
 QUOTED = re.compile(r"'([^']*)'")

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ebbtide import Pipeline
-from ebbtide.checks.great_expectations.checks import Check, checks_of
+from ebbtide.checks import Check, checks_of
 from ebbtide.dagster.metadata import maintenance_pool
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised
 
 if TYPE_CHECKING:
-    from ebbtide.checks.engines import Engines
-    from ebbtide.checks.version_range import Newest
+    from ebbtide.checks import Engines, Newest
 
 LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
@@ -38,7 +37,7 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        from ebbtide.checks.engines import Engines
+        from ebbtide.checks import Engines
 
         newest = supervised(lambda report, stop: _newest(spec, storage))
         engines = Engines(lambda: spark.session)
@@ -86,9 +85,9 @@ class _Judge:
     clock: ClockResource
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
-        from ebbtide.checks.version_range import VersionRange
+        from ebbtide.checks import VersionRange
         from ebbtide.dagster.check_results import not_judged, to_check_result
-        from ebbtide.runtime.plan import Plan
+        from ebbtide.runtime import Plan
 
         if self.newest is None:
             return not_judged(self.key, "The pipeline has made no step yet.")
@@ -103,9 +102,9 @@ class _Judge:
 
 def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":
     """Return what is judged; None before the first step. Data Docs of before an erasure are deleted."""
-    from ebbtide.checks.version_range import Newest
-    from ebbtide.runtime.data_docs import delete_older_sites
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.checks import Newest
+    from ebbtide.runtime import Plan
+    from ebbtide.runtime._data_docs import delete_older_sites
 
     newest = Newest.between_steps(Plan.under(storage.root, spec))
     if newest is not None:

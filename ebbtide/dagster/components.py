@@ -13,11 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import automation_definitions, table_definitions
 from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.sensors import topics_sensor
-from ebbtide.runtime.session_settings import refuse_literal_credentials
-from ebbtide.spec import several, stateful, upsert, view
-from ebbtide.spec.load import refuse_shared_names
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.paths import refuse_unusable
+from ebbtide.runtime import refuse_literal_credentials
+from ebbtide.spec import Pipeline
+from ebbtide.spec import _several as several
+from ebbtide.spec import _stateful as stateful
+from ebbtide.spec import _upsert as upsert
+from ebbtide.spec import _view as view
+from ebbtide.spec._load import refuse_shared_names
+from ebbtide.storage import refuse_unusable
 from ebbtide.tasks import EngineKind
 
 UPSERT_EXAMPLE: dict[str, Any] = {

@@ -16,9 +16,9 @@ from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
 from ebbtide.errors import ConfigError, Transient
 from ebbtide.redaction import redacted
-from ebbtide.runtime.all_bad import refuse_all_bad
-from ebbtide.runtime.clock import Clock
-from ebbtide.runtime.fleet import Ended, Event, Failed, Fleet, GoesOn, once
+from ebbtide.runtime import Clock
+from ebbtide.runtime._all_bad import refuse_all_bad
+from ebbtide.runtime._fleet import Ended, Event, Failed, Fleet, GoesOn, once
 
 GROUP_TAG = "ebbtide/group"
 """Tag of runs that follow the pipelines of a group: its name."""

@@ -13,8 +13,8 @@ from ebbtide.dagster.operations import BY
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.sensors import LOOK_S, UNDER_WAY, why_not
 from ebbtide.errors import ConfigError, EbbtideError
-from ebbtide.model.cron import is_due, spread_minute
-from ebbtide.operations.operation import Context, Operation
+from ebbtide.model._cron import is_due, spread_minute
+from ebbtide.operations import Context, Operation
 
 
 def run_job(spec: Pipeline) -> Any:

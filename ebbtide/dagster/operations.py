@@ -21,9 +21,9 @@ from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
 from ebbtide.markdown import prose
-from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.operations.registry import operations
-from ebbtide.runtime.progress import Phase
+from ebbtide.operations import Context, Operation, Report
+from ebbtide.operations._registry import operations
+from ebbtide.runtime import Phase
 
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations of an operation under way; each may ask the source for its backlog."""

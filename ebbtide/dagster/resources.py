@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ebbtide.environment import ROOT
-from ebbtide.storage.paths import refuse_unusable
+from ebbtide.storage import refuse_unusable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,8 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """The session; started now if it was not."""
         with self._starting:
             if self._session is None:
-                from ebbtide.runtime.session import build_session, sigint_kept
-                from ebbtide.runtime.session_settings import refuse_literal_credentials
+                from ebbtide.runtime import build_session, refuse_literal_credentials
+                from ebbtide.runtime._session import sigint_kept
 
                 refuse_literal_credentials(self.settings)
                 with sigint_kept():
@@ -59,7 +59,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
     @property
     def for_runs(self) -> SparkSession:
         """A session by which a run chooses its engine; it starts Spark where that is chosen."""
-        from ebbtide.runtime.engines import auto_session
+        from ebbtide.runtime import auto_session
 
         return auto_session(lambda: self.session, self.settings)
 
@@ -67,7 +67,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """Stop the streams that are left, then the session and its JVM."""
         if self._session is None:
             return
-        from ebbtide.runtime.session import end_session
+        from ebbtide.runtime._session import end_session
 
         session, self._session = self._session, None
         end_session(session)

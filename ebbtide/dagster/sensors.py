@@ -19,7 +19,7 @@ from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import EbbtideError, PausedError, Transient
 
 if TYPE_CHECKING:
-    from ebbtide.inspect.backlog import Lag
+    from ebbtide.inspect import Lag
 
 # Dagster copies the sensors of components with all their parameters, and warns of each that was not given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
@@ -149,7 +149,7 @@ class _Tick:
 
     def look(self, spec: Pipeline) -> None:
         """Look at a pipeline. A source that cannot be read is noted, and keeps no other pipeline from its run."""
-        from ebbtide.inspect.backlog import lag
+        from ebbtide.inspect import lag
 
         self._n_looked += 1
         try:
@@ -206,8 +206,8 @@ def why_not(spec: Pipeline, root: str) -> str:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
-    from ebbtide.ledger.pauses import refuse_paused
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.ledger import refuse_paused
+    from ebbtide.runtime import Plan
 
     try:
         refuse_paused(spec.name, Plan.under(root, spec).turn)
@@ -229,7 +229,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
         description=f"Looks for {several.listed} like '{several.pattern}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        from ebbtide.inspect.backlog import unread_topics
+        from ebbtide.inspect import unread_topics
 
         try:
             found = unread_topics(several)

@@ -15,7 +15,7 @@ from ebbtide.dagster.metadata import asset_specs, pool, state_key
 from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
-from ebbtide.runtime.all_bad import refuse_all_bad
+from ebbtide.runtime._all_bad import refuse_all_bad
 
 RUN_TOTALS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
 """Sums over the steps of a run, which its materialization has."""
@@ -197,8 +197,8 @@ def _known(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size_of_state(spec: Pipeline, root: str) -> dict[str, int]:
     """Return files and bytes that the newest version of the state names, as maintenance reports them: one plot has both."""
-    from ebbtide.delta.snapshot import Snapshot
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.delta import Snapshot
+    from ebbtide.runtime import Plan
 
     location = Plan.under(root, spec).at("state")
     state = Snapshot.read(location, any_features=True)

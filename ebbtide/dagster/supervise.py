@@ -12,7 +12,7 @@ import dagster as dg
 
 from ebbtide.errors import EbbtideError, LeaseHeldError, Transient
 from ebbtide.redaction import redacted
-from ebbtide.runtime.progress import ignore
+from ebbtide.runtime import ignore
 
 Result = TypeVar("Result")
 Report = TypeVar("Report")

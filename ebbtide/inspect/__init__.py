@@ -1,1 +1,26 @@
 """Looks at pipelines: their status, and what their state holds."""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.inspect._backlog import Lag as Lag
+    from ebbtide.inspect._backlog import UnreadTopics as UnreadTopics
+    from ebbtide.inspect._backlog import lag as lag
+    from ebbtide.inspect._backlog import unread_topics as unread_topics
+    from ebbtide.inspect._exposition import openmetrics as openmetrics
+    from ebbtide.inspect._exposition import registry as registry
+    from ebbtide.inspect._measuring import host_measured as host_measured
+    from ebbtide.inspect._measuring import measured as measured
+    from ebbtide.inspect._personal import without_personal as without_personal
+    from ebbtide.inspect._quarantine import QuarantinedRecord as QuarantinedRecord
+    from ebbtide.inspect._quarantine import place_text as place_text
+    from ebbtide.inspect._quarantine import records as records
+    from ebbtide.inspect._quarantine import summary as summary
+    from ebbtide.inspect._state import create_view as create_view
+    from ebbtide.inspect._watched_fleet import WatchedFleet as WatchedFleet
+    from ebbtide.inspect._watched_run import WatchedRun as WatchedRun
+    from ebbtide.inspect._watched_run import longest_silence_s as longest_silence_s
+else:
+    __getattr__, __all__ = names_of(__name__)

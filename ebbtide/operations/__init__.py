@@ -1,1 +1,23 @@
 """Operations on a pipeline's tables: maintenance, repair, rewind, migration, backfill, quarantine, adoption, clock, pause."""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.operations._built_in import BUILT_IN as BUILT_IN
+    from ebbtide.operations._built_in import CHANGE as CHANGE
+    from ebbtide.operations._built_in import REPAIR as REPAIR
+    from ebbtide.operations._built_in import SPEC as SPEC
+    from ebbtide.operations._built_in import UPKEEP as UPKEEP
+    from ebbtide.operations._built_in import Listed as Listed
+    from ebbtide.operations._built_in import added as added
+    from ebbtide.operations._built_in import first_word as first_word
+    from ebbtide.operations._operation import Context as Context
+    from ebbtide.operations._operation import Operation as Operation
+    from ebbtide.operations._operation import Report as Report
+    from ebbtide.operations._operation import option_of as option_of
+    from ebbtide.operations._places import dropped as dropped
+    from ebbtide.operations._registry import maintain as maintain
+else:
+    __getattr__, __all__ = names_of(__name__)

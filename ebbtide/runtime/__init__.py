@@ -1,1 +1,34 @@
 """Runs a pipeline's steps on Spark."""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.runtime._abilities import refuse_action as refuse_action
+    from ebbtide.runtime._belonging import OwnTables as OwnTables
+    from ebbtide.runtime._clock import Clock as Clock
+    from ebbtide.runtime._clock import system_clock as system_clock
+    from ebbtide.runtime._engines import auto_session as auto_session
+    from ebbtide.runtime._guests import kept_versions as kept_versions
+    from ebbtide.runtime._observers import Observer as Observer
+    from ebbtide.runtime._observers import RunBegun as RunBegun
+    from ebbtide.runtime._observers import RunEnded as RunEnded
+    from ebbtide.runtime._plan import Plan as Plan
+    from ebbtide.runtime._plan import operator_of as operator_of
+    from ebbtide.runtime._progress import OnPhase as OnPhase
+    from ebbtide.runtime._progress import OnProgress as OnProgress
+    from ebbtide.runtime._progress import Phase as Phase
+    from ebbtide.runtime._progress import RunSummary as RunSummary
+    from ebbtide.runtime._progress import StepProgress as StepProgress
+    from ebbtide.runtime._progress import ignore as ignore
+    from ebbtide.runtime._purging import NOW as NOW
+    from ebbtide.runtime._purging import Place as Place
+    from ebbtide.runtime._reading import apply_staged as apply_staged
+    from ebbtide.runtime._refusals import refuse_changed_spec as refuse_changed_spec
+    from ebbtide.runtime._session import build_session as build_session
+    from ebbtide.runtime._session_settings import refuse_literal_credentials as refuse_literal_credentials
+    from ebbtide.runtime._stage import Staged as Staged
+    from ebbtide.runtime._step import Stepper as Stepper
+else:
+    __getattr__, __all__ = names_of(__name__)

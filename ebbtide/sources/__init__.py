@@ -1,1 +1,33 @@
 """Sources: from stored or streamed bytes to raw records."""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.sources._available import Available as Available
+    from ebbtide.sources._file_source import FileSource as FileSource
+    from ebbtide.sources._files import read_lines as read_lines
+    from ebbtide.sources._kafka.client import Client as Client
+    from ebbtide.sources._kafka.registry import Registry as Registry
+    from ebbtide.sources._kafka.source import KafkaSource as KafkaSource
+    from ebbtide.sources._listing import PATTERNS as PATTERNS
+    from ebbtide.sources._listing import folders_like as folders_like
+    from ebbtide.sources._positioned import PositionedSource as PositionedSource
+    from ebbtide.sources._positioned import SourceSettings as SourceSettings
+    from ebbtide.sources._positioned import matching as matching
+    from ebbtide.sources._source import Backlog as Backlog
+    from ebbtide.sources._source import BatchPlanner as BatchPlanner
+    from ebbtide.sources._source import Discovery as Discovery
+    from ebbtide.sources._source import Part as Part
+    from ebbtide.sources._source import Records as Records
+    from ebbtide.sources._source import Source as Source
+    from ebbtide.sources._source import SourceBatch as SourceBatch
+    from ebbtide.sources._source import Work as Work
+    from ebbtide.sources._span import Span as Span
+    from ebbtide.sources._span import begun_at as begun_at
+    from ebbtide.sources._span import described as described
+    from ebbtide.sources._span import span_of as span_of
+    from ebbtide.sources._span import stored_form_of as stored_form_of
+else:
+    __getattr__, __all__ = names_of(__name__)

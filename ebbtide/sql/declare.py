@@ -14,11 +14,10 @@ from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.runtime.guests import kept_versions, register_function
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import parse_ddl
-from ebbtide.spec.reading import project_of
-from ebbtide.spec.row_functions import TARGET, RowFunction, UnfitFunctionError, make_importable, refuse_own_name
+from ebbtide.runtime import Plan, kept_versions
+from ebbtide.runtime._guests import register_function
+from ebbtide.spec import RowFunction, parse_ddl, project_of
+from ebbtide.spec._row_functions import TARGET, UnfitFunctionError, make_importable, refuse_own_name
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import (
     PIPELINE,
@@ -34,7 +33,7 @@ from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import drop_view, users_of
-from ebbtide.storage.paths import resolve
+from ebbtide.storage import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,10 +23,10 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.bounded_yaml import read_yaml, text_of
-from ebbtide.spec.fields import NAME
+from ebbtide.spec import NAME, read_yaml
+from ebbtide.spec._bounded_yaml import text_of
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
-from ebbtide.storage.paths import refuse_unusable
+from ebbtide.storage import refuse_unusable
 
 Texts = dict[Annotated[str, BeforeValidator(as_set)], Annotated[str, BeforeValidator(as_set)]]
 

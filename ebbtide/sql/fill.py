@@ -16,9 +16,7 @@ from sqlglot import Token, TokenType, exp
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
-from ebbtide.spec.dialect import SparkSql
-from ebbtide.spec.reading import read_attributes
+from ebbtide.spec import SparkSql, TableSchema, parse_ddl, read_attributes, type_ddl
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
 from ebbtide.sql.declare import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted

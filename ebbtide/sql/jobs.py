@@ -5,7 +5,7 @@ A job is a folder ROOT/.sql/jobs/ID:
 | file | holds |
 |---|---|
 | `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway |
-| `process` | the process, as `ebbtide.ledger.process` names it |
+| `process` | the process, as `ebbtide.ledger._process` names it |
 | `log` | the output |
 | `stop` | present once the job was asked to stop |
 | `exit` | the exit code, once the job has ended |
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
-from ebbtide.ledger.process import Stop, host_and_pid, is_gone, is_here, this_process
+from ebbtide.ledger._process import Stop, host_and_pid, is_gone, is_here, this_process
 
 if TYPE_CHECKING:  # a job's process stays small: it loads neither Arrow nor the models of specs
     from ebbtide import MaterializedView, Pipeline
@@ -183,7 +183,7 @@ class Jobs:
         Raises:
             SqlError: the process did not begin.
         """
-        from ebbtide.storage.rights import make_private
+        from ebbtide.storage import make_private
 
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
@@ -211,7 +211,7 @@ class Jobs:
     @property
     def _folder(self) -> Path:
         """Folder of the root's jobs; for a root in a store it is below this user's home."""
-        from ebbtide.storage.paths import is_local
+        from ebbtide.storage import is_local
 
         if is_local(self.root):
             return Path(self.root) / FOLDER
@@ -301,7 +301,7 @@ def _due(location: str, root: str, started: float) -> Callable[[], bool]:
         started: Start of the last run, by the monotonic clock.
     """
     from ebbtide import load
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.runtime import Plan
 
     view = cast("MaterializedView", load(location))
     if not isinstance(view.refresh, str):

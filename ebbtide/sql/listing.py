@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from sqlglot import exp
 
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.spec.reading import read_attributes
+from ebbtide.spec import read_attributes
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part, Summary
 from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ebbtide import MaterializedView
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.runtime import Plan
 
 MOST_STEPS = 1_000
 """Maximum number of steps that SHOW STEPS lists, the newest first."""
@@ -121,7 +121,7 @@ def _steps(catalog: Catalog, asked: Show) -> Listed:
             "SHOW STEPS lists the steps of one pipeline.",
             next_step="SHOW STEPS FROM name",
         )
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.runtime import Plan
 
     entry = catalog.pipeline(asked.of)
     plan = Plan.under(catalog.root, entry.spec)
@@ -146,7 +146,7 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     Raises:
         SqlError: the name is a function's.
     """
-    from ebbtide.spec.ddl import type_ddl
+    from ebbtide.spec import type_ddl
 
     entry = entries.get(name)
     if entry is None:
@@ -171,7 +171,7 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
             got=entry.target,
             allowed="a source, a table, a view",
         )
-    from ebbtide.spec.ddl import parse_ddl
+    from ebbtide.spec import parse_ddl
 
     declared = parse_ddl(entry.columns)
     return declared.columns, entry.key, declared.comments
@@ -180,7 +180,7 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
 def show_create(entry: Entry) -> str:
     """Return the statement that declares an entry."""
     if isinstance(entry, Filled):
-        from ebbtide.spec.ddl import ddl_of
+        from ebbtide.spec import ddl_of
 
         spec = entry.spec
         if spec.is_view:

@@ -143,7 +143,7 @@ def open_session(target: Target) -> Session:
     from ebbtide.sql.session import EmbeddedSession
 
     if not _PLAIN_PATH.fullmatch(target.root):
-        from ebbtide.storage.paths import refuse_unusable  # loads Arrow
+        from ebbtide.storage import refuse_unusable  # loads Arrow
 
         refuse_unusable("--root", target.root)
     if target.environment is None:

@@ -18,11 +18,10 @@ from pydantic import ValidationError
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
-from ebbtide.spec.bounded_yaml import read_yaml
-from ebbtide.spec.extensions import source_option_names
-from ebbtide.spec.kafka import KafkaSource
-from ebbtide.spec.parts import FileSource
-from ebbtide.spec.reading import field_path
+from ebbtide.spec import KafkaSource, read_yaml
+from ebbtide.spec._extensions import source_option_names
+from ebbtide.spec._parts import FileSource
+from ebbtide.spec._reading import field_path
 from ebbtide.sql.statements import Options
 
 SEQUENCE = "sequence"

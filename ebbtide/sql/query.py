@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SqlError
-from ebbtide.model.quoting import quoted
+from ebbtide.model import quoted
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind

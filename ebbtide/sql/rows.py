@@ -18,9 +18,9 @@ from pyspark.sql.types import DataType
 
 from ebbtide import state
 from ebbtide.errors import SqlError
-from ebbtide.model.quoting import quoted
-from ebbtide.runtime.guests import kept_versions, spark_columns, step_of_version, version_at_step
-from ebbtide.runtime.plan import Plan
+from ebbtide.model import quoted
+from ebbtide.runtime import Plan, kept_versions
+from ebbtide.runtime._guests import spark_columns, step_of_version, version_at_step
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference

@@ -230,7 +230,7 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
-    from ebbtide.runtime.guests import new_session
+    from ebbtide.runtime._guests import new_session
 
     settings = {
         "spark.driver.extraJavaOptions": "",

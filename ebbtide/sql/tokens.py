@@ -10,7 +10,7 @@ from typing import ClassVar, NoReturn
 from sqlglot import Token, TokenType, errors
 
 from ebbtide.errors import SqlSyntaxError
-from ebbtide.spec.dialect import SparkSql
+from ebbtide.spec import SparkSql
 
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Kinds of tokens whose text is not a keyword."""

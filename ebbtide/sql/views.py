@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from ebbtide import MaterializedView
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
-from ebbtide.runtime.guests import ViewLineage, delete_tables, kept_versions, spark_columns, view_source
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import ddl_of, is_exact
+from ebbtide.runtime import Plan, kept_versions
+from ebbtide.runtime._guests import ViewLineage, delete_tables, spark_columns, view_source
+from ebbtide.spec import ddl_of, is_exact
 from ebbtide.sql.catalog import (
     PIPELINE,
     Catalog,

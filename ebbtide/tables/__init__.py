@@ -1,1 +1,34 @@
 """The tables of a pipeline: its state, and the sink, changelog and quarantine beside it. `table` has their contract."""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.tables._delta_sink import SinkTable as SinkTable
+    from ebbtide.tables._quarantine import COLUMNS as COLUMNS
+    from ebbtide.tables._quarantine import Selection as Selection
+    from ebbtide.tables._sink import Sink as Sink
+    from ebbtide.tables._spark_columns import arrow_frame as arrow_frame
+    from ebbtide.tables._spark_columns import column as column
+    from ebbtide.tables._spark_columns import columns as columns
+    from ebbtide.tables._spark_columns import json_text as json_text
+    from ebbtide.tables._spark_columns import spark_schema as spark_schema
+    from ebbtide.tables._state.change_set import StepChanges as StepChanges
+    from ebbtide.tables._state.deciding import Decided as Decided
+    from ebbtide.tables._state.deciding import Decider as Decider
+    from ebbtide.tables._state.deciding import packed as packed
+    from ebbtide.tables._state.doomed import Found as Found
+    from ebbtide.tables._state.doomed import find as find
+    from ebbtide.tables._state.foreign_changes import foreign_change as foreign_change
+    from ebbtide.tables._state.layout import ROW as ROW
+    from ebbtide.tables._state.layout import FileSizes as FileSizes
+    from ebbtide.tables._state.layout import newest_step as newest_step
+    from ebbtide.tables._state.lookup import Stored as Stored
+    from ebbtide.tables._state.rewriting import Keep as Keep
+    from ebbtide.tables._state.rewriting import KeepEntries as KeepEntries
+    from ebbtide.tables._state.rewriting import StoredEntries as StoredEntries
+    from ebbtide.tables._state.staging import BAD_ROWS as BAD_ROWS
+    from ebbtide.tables._state.staging import Stager as Stager
+else:
+    __getattr__, __all__ = names_of(__name__)

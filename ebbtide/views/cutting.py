@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import read_file
-from ebbtide.spec.ddl import is_exact
-from ebbtide.tables.sink_definition import RESERVED
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import _log as log
+from ebbtide.spec import is_exact
+from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.lineage import Cut
 
 FEED_BYTES = 2**30

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide import MaterializedView
-from ebbtide.delta import log
-from ebbtide.delta.feed import commit_hash, gap, has_changes
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._feed import commit_hash, gap, has_changes
 from ebbtide.errors import SourceReadError
-from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.runtime.guests import view_position
-from ebbtide.sources.source import Discovery, Part, Source, SourceBatch, Work
-from ebbtide.storage.paths import join
+from ebbtide.model._step import TableVersion, ViewPosition
+from ebbtide.runtime._guests import view_position
+from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
+from ebbtide.storage import join
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

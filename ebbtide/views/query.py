@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from ebbtide import MaterializedView
 from ebbtide.errors import ViewQueryError
 from ebbtide.redaction import MASK
-from ebbtide.runtime.called_functions import first_fault
-from ebbtide.runtime.spark_plans import Parser
-from ebbtide.spec.ddl import type_ddl
+from ebbtide.runtime._called_functions import first_fault
+from ebbtide.runtime._spark_plans import Parser
+from ebbtide.spec import type_ddl
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
     refuse_changing,

@@ -21,11 +21,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.delta import log
-from ebbtide.model.quoting import quoted
-from ebbtide.model.step import ViewPosition
-from ebbtide.tables.spark_columns import arrow_frame, columns
-from ebbtide.tables.state.staging import Stager
+from ebbtide.delta import _log as log
+from ebbtide.model import quoted
+from ebbtide.model._step import ViewPosition
+from ebbtide.tables import Stager, arrow_frame, columns
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole

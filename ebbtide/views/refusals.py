@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import types as T
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.spec import determinism
-from ebbtide.spec.changing import has_collation, what_changes
-from ebbtide.spec.ddl import ALLOWED_TYPES
+from ebbtide.spec import _determinism as determinism
+from ebbtide.spec._changing import has_collation, what_changes
+from ebbtide.spec._ddl import ALLOWED_TYPES
 from ebbtide.views.catalyst import (
     LIMITS,
     everywhere,

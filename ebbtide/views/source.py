@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ebbtide.tables.state.staging import Stager
+from ebbtide.tables import Stager
 from ebbtide.views.inputs import ViewTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ebbtide.runtime.guests import ViewStaging
+    from ebbtide.runtime._guests import ViewStaging
     from ebbtide.views.lineage import Lineage
 
 
 class ComputedTables(ViewTables):
-    """The tables of a view with the computation of its steps; see `ebbtide.runtime.guests.ViewSource`."""
+    """The tables of a view with the computation of its steps; see `ebbtide.runtime._guests.ViewSource`."""
 
     @staticmethod
     def analyse(

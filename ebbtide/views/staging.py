@@ -1,6 +1,6 @@
 """Changes of a view's rows: Spark finds them, its tasks stage them.
 
-A row of the difference has the columns of staged rows (`ebbtide.formats.settings`) for which a view has values, and before them
+A row of the difference has the columns of staged rows (`ebbtide.formats._settings`) for which a view has values, and before them
 `_copies`: the number of rows that the query has for the key. The kind is `+U` for a new or different row, and `-D` with the old row
 for a missing key. A row without a key has no kind: it is bad.
 """
@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ebbtide.errors import ViewKeyError
-from ebbtide.formats.settings import STAGED_COLUMNS
-from ebbtide.model.quoting import quoted
-from ebbtide.model.sequences import STEP
-from ebbtide.model.step import BatchCounts, BatchSummary
+from ebbtide.formats._settings import STAGED_COLUMNS
+from ebbtide.model import BatchSummary, quoted
+from ebbtide.model._sequences import STEP
+from ebbtide.model._step import BatchCounts
 from ebbtide.redaction import MASK
-from ebbtide.tables.state.staging import Stager, to_json
+from ebbtide.tables import Stager
+from ebbtide.tables._state.staging import to_json
 
 COPIES = "_copies"
 

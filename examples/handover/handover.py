@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 import ebbtide
-from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations import Context, Operation, Report
 
 
 class Handover(Operation):

@@ -9,20 +9,20 @@ from click.testing import CliRunner
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
-from ebbtide.checks.engines import Engines
-from ebbtide.checks.great_expectations.checks import CHECKS, checks_of
-from ebbtide.checks.inputs import ChangeFeed, Size, TableRows
-from ebbtide.checks.judged import Judged
-from ebbtide.checks.keys import duplicate_keys, sink_keys
-from ebbtide.checks.queries import for_duckdb
-from ebbtide.checks.version_range import VersionRange
+from ebbtide.checks import Engines, VersionRange, checks_of
+from ebbtide.checks._inputs import ChangeFeed, Size, TableRows
+from ebbtide.checks._judged import Judged
+from ebbtide.checks._keys import duplicate_keys, sink_keys
+from ebbtide.checks._queries import for_duckdb
+from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.main import main
-from ebbtide.delta import joining, vectors
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, replacing
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations.registry import maintain
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._table import add_file, commit_after
+from ebbtide.ledger import Cause
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import maintain
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -228,7 +228,7 @@ def test_any_other_query_is_left_to_spark(query):
 
 
 def test_command_judges_all_checks_without_spark_and_fails_where_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("ebbtide.runtime.session.build_session", lambda *_, **__: no_session())
+    monkeypatch.setattr("ebbtide.runtime._session.build_session", lambda *_, **__: no_session())
     folder = str(PROJECT / "pipelines" / "defs" / "shop" / "orders")
 
     def call(*arguments):

@@ -11,21 +11,21 @@ from judging import validate, verdict_of
 from local_run import HOUR, SPARK, START
 from support import change, envelope, plain
 
-from ebbtide.checks.engines import InProcess, broken
-from ebbtide.checks.event_time import stale_events
+from ebbtide.checks import VersionRange
+from ebbtide.checks._engines import InProcess, broken
+from ebbtide.checks._event_time import stale_events
+from ebbtide.checks._judged import Batch
+from ebbtide.checks._keys import duplicate_keys
+from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.judged import Batch
-from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Rows
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.parts import ChecksConfig
+from ebbtide.delta import Snapshot, read_file, replacing
+from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import maintain
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec._parts import ChecksConfig
 
 DAY = 24 * HOUR
 OLD = {"step": 0, "part": 0, "position": 0}

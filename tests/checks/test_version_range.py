@@ -6,11 +6,11 @@ from pathlib import Path
 from deltalake import DeltaTable
 from local_pipeline import up
 
-from ebbtide.checks.version_range import Newest, VersionRange
-from ebbtide.delta import log
-from ebbtide.delta.feed import feed_files
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.checks import Newest, VersionRange
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._feed import feed_files
+from ebbtide.delta._table import read_rows
 
 
 def begin(window):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ebbtide.cli import main
-from ebbtide.formats.format import REASONS
+from ebbtide.formats._format import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = """

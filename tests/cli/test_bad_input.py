@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from local_pipeline import up
 
 from ebbtide.cli import main
-from ebbtide.ledger.lease import Lease
-from ebbtide.runtime import session
+from ebbtide.ledger import Lease
+from ebbtide.runtime import _session as session
 
 SPEC = {
     "name": "orders",

@@ -12,8 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import PATIENCE_S
 
 from ebbtide.cli.main import main
-from ebbtide.ledger.facts import FREE
-from ebbtide.ledger.turns import newest_turn
+from ebbtide.ledger._facts import FREE
+from ebbtide.ledger._turns import newest_turn
 
 
 def test_fleet_that_was_killed_goes_on_with_all_its_pipelines(tmp_path):

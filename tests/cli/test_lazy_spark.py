@@ -18,7 +18,7 @@ import ebbtide
 from ebbtide.cli import main
 from ebbtide.cli.live import Live
 from ebbtide.cli.quiet import QuietSpark
-from ebbtide.runtime import session
+from ebbtide.runtime import _session as session
 
 
 class JvmStartedError(Exception):

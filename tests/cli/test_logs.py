@@ -94,14 +94,14 @@ def test_records_of_the_product_and_warnings_name_pipeline_and_step_and_hide_cre
     hide("hunter2hunter2")
 
     def fold(stepper, _):
-        logging.getLogger("ebbtide.storage.faults").warning("The store of %s failed.", "s3://a:hunter2hunter2@b")
+        logging.getLogger("ebbtide.storage._faults").warning("The store of %s failed.", "s3://a:hunter2hunter2@b")
         logging.getLogger("ebbtide.delta").debug("noise")
         another = logging.getLogger("another.library")
         another.setLevel(logging.INFO)
         another.info("noise")
         warnings.warn("odd", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr("ebbtide.runtime.step.Stepper.fold", fold)
+    monkeypatch.setattr("ebbtide.runtime._step.Stepper.fold", fold)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         # Great Expectations captures warnings when it is imported; if a test imported it, pytest undid but half of that.
@@ -109,7 +109,7 @@ def test_records_of_the_product_and_warnings_name_pipeline_and_step_and_hide_cre
         store, odd, _ = logged(run(pipeline, tmp_path))
     assert (store["level"], store["logger"], store["message"]) == (
         "WARNING",
-        "ebbtide.storage.faults",
+        "ebbtide.storage._faults",
         "The store of s3://***@b failed.",
     )
     assert (store["pipeline"], store["step"]) == (odd["pipeline"], odd["step"]) == ("t", 1)

@@ -15,9 +15,8 @@ from waiting import PATIENCE_S
 from ebbtide.cli import metrics_server
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.watched_fleet import WatchedFleet
-from ebbtide.inspect.watched_run import WatchedRun
-from ebbtide.runtime.progress import Phase
+from ebbtide.inspect import WatchedFleet, WatchedRun
+from ebbtide.runtime import Phase
 
 
 def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make):

@@ -11,8 +11,8 @@ from disk import DiskPipeline
 from quarantine_support import raws, replay
 
 from ebbtide.cli import main
-from ebbtide.operations.quarantine.redecoding import read_corrected
-from ebbtide.spec.load import load
+from ebbtide.operations._quarantine.redecoding import read_corrected
+from ebbtide.spec._load import load
 
 SPEC = """
 type: ebbtide.dagster.UpsertPipeline

@@ -16,8 +16,8 @@ from local_pipeline import up
 from ebbtide.cli import main
 from ebbtide.cli.verbs import COMMANDS, example, sections
 from ebbtide.environment import VARIABLES
-from ebbtide.operations.built_in import BUILT_IN, first_word
-from ebbtide.operations.registry import TAKEN_NAMES
+from ebbtide.operations import BUILT_IN, first_word
+from ebbtide.operations._registry import TAKEN_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [name for commands in sections().values() for name in commands]

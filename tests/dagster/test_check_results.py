@@ -2,9 +2,8 @@
 
 import dagster as dg
 
+from ebbtide.checks import Finding, Verdict, VersionRange
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.great_expectations.verdict import Finding, Verdict
-from ebbtide.checks.version_range import VersionRange
 from ebbtide.dagster.check_results import _cell, to_check_result
 
 KEY = dg.AssetCheckKey(dg.AssetKey("orders"), "foreign_writes")

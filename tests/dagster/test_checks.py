@@ -8,7 +8,7 @@ from spark_support import plain_spec
 
 from ebbtide.dagster.checks import _last_good, sink_checks
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.runtime import session
+from ebbtide.runtime import _session as session
 
 KEY = dg.AssetCheckKey(dg.AssetKey("plain"), "ordering")
 

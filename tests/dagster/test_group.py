@@ -8,7 +8,7 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.group import followed_groups
 from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.supervise import IS_TRANSIENT
-from ebbtide.runtime.following import Age
+from ebbtide.runtime._following import Age
 
 NAMES = ("a", "b", "c")
 JOB = "ebbtide_follow_shop"

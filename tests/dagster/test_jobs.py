@@ -16,10 +16,10 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import LeaseHeldError
-from ebbtide.ledger.facts import Cause
-from ebbtide.model.cron import is_due
-from ebbtide.operations.operation import Operation, Report
-from ebbtide.tables.state import judging
+from ebbtide.ledger import Cause
+from ebbtide.model._cron import is_due
+from ebbtide.operations import Operation, Report
+from ebbtide.tables._state import judging
 
 START = datetime(2026, 1, 25, tzinfo=UTC)
 MONTH = timedelta(days=35)

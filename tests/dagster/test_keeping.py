@@ -10,7 +10,7 @@ from ebbtide.dagster.keeping import LONGEST_WAIT_S, Ended, reason_to_wait
 from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import SourceLostError, SourceUnavailableError
-from ebbtide.operations import pausing
+from ebbtide.operations import _pausing as pausing
 
 SUCCESS, FAILURE, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED
 

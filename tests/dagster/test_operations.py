@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 from ebbtide.dagster.operations import _Observer
-from ebbtide.operations.maintenance.jobs import Cleanup
-from ebbtide.runtime.progress import Phase
+from ebbtide.operations._maintenance.jobs import Cleanup
+from ebbtide.runtime import Phase
 
 
 def test_phase_outside_of_steps_is_a_line_of_the_run_s_log():

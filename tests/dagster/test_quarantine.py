@@ -8,7 +8,7 @@ from quarantine_support import by_seq, raws
 
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.operations.quarantine.operations import Replay
+from ebbtide.operations._quarantine.operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 

@@ -3,9 +3,9 @@
 from ebbtide import RunSummary, StepProgress
 from ebbtide.dagster import report
 from ebbtide.dagster.report import report_of
-from ebbtide.ledger.foreign_writes import DataCommit
-from ebbtide.runtime import progress
-from ebbtide.runtime.progress import StepClock, StepColumns
+from ebbtide.ledger import DataCommit
+from ebbtide.runtime import _progress as progress
+from ebbtide.runtime._progress import StepClock, StepColumns
 
 
 def step(number, **given):

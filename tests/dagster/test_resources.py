@@ -4,7 +4,7 @@ import pytest
 
 from ebbtide.dagster import Resources
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import session as sessions
+from ebbtide.runtime import _session as sessions
 
 
 def spark_of(**settings):

@@ -12,7 +12,7 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.metadata import follows_its_source
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import PausedError
-from ebbtide.operations import pausing
+from ebbtide.operations import _pausing as pausing
 
 
 @pytest.fixture

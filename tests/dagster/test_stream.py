@@ -16,11 +16,11 @@ from ebbtide.dagster import stream
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.stream import Observer
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import StepClock
+from ebbtide.delta import Snapshot, read_file, replacing
+from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.runtime import Plan
+from ebbtide.runtime._progress import StepClock
 
 
 def resources(tmp_path, spark=None):

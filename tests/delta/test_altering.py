@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from ebbtide.delta import vectors
-from ebbtide.delta.altering import FileUnderNewColumns, fills_of, under_columns
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_after, create, read_file
-from ebbtide.model.schema_change import SchemaChange
+from ebbtide.delta import DataFile, Snapshot, fills_of, read_file
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._altering import FileUnderNewColumns, under_columns
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import add_file, commit_after, create
+from ebbtide.model import SchemaChange
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
 PUTS = LocalPuts()

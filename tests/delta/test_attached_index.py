@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta.attached_index import attachment, identity_of, index_in
+from ebbtide.delta._attached_index import attachment, identity_of, index_in
 
 HASHES = np.arange(100, dtype=np.uint64) * 2**56
 IDENTITY = identity_of(pa.schema([("key", pa.string())]), ["key"], None)

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import checkpoints, log
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, create
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import commit_after, create
 from ebbtide.errors import DiskError
 
 PUTS = LocalPuts()

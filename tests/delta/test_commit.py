@@ -7,11 +7,12 @@ import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
-from ebbtide.delta import commit as committing
-from ebbtide.delta import log, vectors
-from ebbtide.delta.commit import LocalPuts, Transaction, commit, named_files
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_on, create
+from ebbtide.delta import Snapshot, commit_on
+from ebbtide.delta import _commit as committing
+from ebbtide.delta import _log as log
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import LocalPuts, Transaction, commit, named_files
+from ebbtide.delta._table import create
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 
 PUTS = LocalPuts()

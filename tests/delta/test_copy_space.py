@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import copy_files, copy_space
-from ebbtide.delta.copy_files import HASH, POSITION
-from ebbtide.delta.copy_space import KEYS, Space
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _copy_space as copy_space
+from ebbtide.delta._copy_files import HASH, POSITION
+from ebbtide.delta._copy_space import KEYS, Space
 
 MAX_BYTES = 1_000_000
 TENTH = MAX_BYTES // 10

@@ -10,13 +10,12 @@ import pytest
 from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ebbtide.delta.commit import Transaction
-from ebbtide.delta.erasing import FileWithout, RowsAlone, cut_log, found_in, unnamed, without_rows
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_on
+from ebbtide.delta import Snapshot, commit_on
+from ebbtide.delta._commit import Transaction
+from ebbtide.delta._erasing import FileWithout, RowsAlone, cut_log, found_in, unnamed, without_rows
 from ebbtide.errors import DeltaFeatureError
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.storage.paths import delete
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.storage import delete
 
 COLUMNS = pa.schema([("who", pa.string()), ("v", pa.string()), ("n", pa.int64())])
 

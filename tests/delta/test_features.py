@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from ebbtide.delta.features import refuse_unreadable, refuse_unwritable, with_feature
+from ebbtide.delta import refuse_unwritable
+from ebbtide.delta._features import refuse_unreadable, with_feature
 from ebbtide.errors import DeltaFeatureError
 
 METADATA = {"schemaString": '{"type": "struct", "fields": []}'}

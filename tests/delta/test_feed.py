@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.feed import commit_hash, feed_files, gap, has_changes, readable_since
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create
-from ebbtide.storage.paths import join
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._feed import commit_hash, feed_files, gap, has_changes, readable_since
+from ebbtide.delta._table import add_file, create
+from ebbtide.storage import join
 
 COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = LocalPuts()

@@ -12,17 +12,19 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 from thinned import thinned
 
-from ebbtide.delta import copy_files, copy_space, file_rows, joining, key_index, log
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.copy_files import HASH, ChangedCopyError, Copy
-from ebbtide.delta.deleting import LostRows, deleting
-from ebbtide.delta.joining import write_files
-from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.key_lookup import in_hash_order
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after, create
-from ebbtide.model.hashing import key_hashes
-from ebbtide.storage import columnar
+from ebbtide.delta import DataFile, IndexCache, LostRows, Snapshot, in_hash_order, write_files
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _copy_space as copy_space
+from ebbtide.delta import _file_rows as file_rows
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _key_index as key_index
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
+from ebbtide.delta._deleting import deleting
+from ebbtide.delta._table import commit_after, create
+from ebbtide.model._hashing import key_hashes
+from ebbtide.storage import _columnar as columnar
 
 SCHEMA = pa.schema(
     [
@@ -103,7 +105,7 @@ def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, monk
     chance = random.Random(seed)
     monkeypatch.setattr(key_index, "ATTACHED_FROM", chance.choice([1, 10**9]))
     monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
-    monkeypatch.setattr("ebbtide.delta.table.ROW_GROUP", 50)
+    monkeypatch.setattr("ebbtide.delta._table.ROW_GROUP", 50)
     table = Lookups(tmp_path, chance, max_bytes=chance.choice([300_000, 10**9]))
     for _ in range(25):
         deed = chance.choice(["add", "foreign", "restart", "lose", "damage", "look up", "look up", "look up all"])
@@ -200,7 +202,7 @@ def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypat
 
 
 def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lookups, monkeypatch):
-    monkeypatch.setattr("ebbtide.delta.table.ROW_GROUP", 10)
+    monkeypatch.setattr("ebbtide.delta._table.ROW_GROUP", 10)
     lookups.add([f"k{number}" for number in range(95)])
     [file] = lookups.files
     location = file.location(lookups.path)

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.fitting import has_columns, refuse_nulls, refuse_other_columns
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create
+from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._fitting import has_columns, refuse_nulls, refuse_other_columns
+from ebbtide.delta._table import create
 from ebbtide.errors import TableMismatchError
 
 COLUMNS = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])

@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
 
 FOLDER = os.environ.get("GOLDEN_TABLES")

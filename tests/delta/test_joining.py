@@ -6,24 +6,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import log
-from ebbtide.delta import table as tables
-from ebbtide.delta.altering import under_columns
-from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.joining import (
-    LEAST_BYTES,
-    MOST_BYTES,
-    ROWS_PER_FILE,
-    SMALL_BYTES,
-    WIDTH,
-    commit_joined,
-    emptied_files,
-    in_batches,
-    small_files,
-    write_files,
-)
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after, create, read_files
+from ebbtide.delta import DataFile, Snapshot, commit_joined, small_files, write_files
+from ebbtide.delta import _log as log
+from ebbtide.delta import _table as tables
+from ebbtide.delta._altering import under_columns
+from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._joining import LEAST_BYTES, MOST_BYTES, ROWS_PER_FILE, SMALL_BYTES, WIDTH, emptied_files, in_batches
+from ebbtide.delta._table import commit_after, create, read_files
 
 COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = LocalPuts()

@@ -10,11 +10,11 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta.key_bounds import KeyBounds, exact_part
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.statistics import LAST_CHARACTER, statistics
-from ebbtide.delta.table import add_file, commit_after, create, read_file
-from ebbtide.ledger.puts import puts_of
+from ebbtide.delta import DataFile, KeyBounds, Snapshot, read_file
+from ebbtide.delta._key_bounds import exact_part
+from ebbtide.delta._statistics import LAST_CHARACTER, statistics
+from ebbtide.delta._table import add_file, commit_after, create
+from ebbtide.ledger import puts_of
 
 CHARACTERS = "\0ab~\x7fé\ud7ff\ue000\ufffd\uffff\U00010000\U0001f6a2\U0010ffff"
 """Those at which the orders of UTF-8 and UTF-16 differ, the greatest of each length, and those that writers append."""

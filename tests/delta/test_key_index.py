@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ebbtide.delta import key_index, log
-from ebbtide.delta.copy_files import HASH, POSITION
-from ebbtide.delta.copy_space import Space
-from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.snapshot import DataFile
-from ebbtide.delta.table import add_file
-from ebbtide.model.hashing import key_hashes
+from ebbtide.delta import DataFile, IndexCache
+from ebbtide.delta import _key_index as key_index
+from ebbtide.delta import _log as log
+from ebbtide.delta._copy_files import HASH, POSITION
+from ebbtide.delta._copy_space import Space
+from ebbtide.delta._table import add_file
+from ebbtide.model._hashing import key_hashes
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 

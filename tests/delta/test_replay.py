@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
-from ebbtide.delta.snapshot import Snapshot, has_version
-from ebbtide.delta.table import create
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._snapshot import has_version
+from ebbtide.delta._table import create
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
 
 PUTS = LocalPuts()

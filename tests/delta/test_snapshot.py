@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
-from ebbtide.delta import vectors
-from ebbtide.delta.commit import LocalPuts, Transaction, commit, transaction_mark
-from ebbtide.delta.features import with_feature
-from ebbtide.delta.log import FACTS, commit_file, facts_in, file_location
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.statistics import LAST_CHARACTER, statistics
-from ebbtide.delta.table import add_file, commit_on, create, read_rows
+from ebbtide.delta import DataFile, Snapshot, commit_on
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import LocalPuts, Transaction, commit, transaction_mark
+from ebbtide.delta._features import with_feature
+from ebbtide.delta._log import FACTS, commit_file, facts_in, file_location
+from ebbtide.delta._statistics import LAST_CHARACTER, statistics
+from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import (
     DamagedFileError,
     DeltaFeatureError,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from ebbtide.delta import vectors
+from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DeltaLogError
 
 LARGE = BitMap64(range(0, 200_000, 3))

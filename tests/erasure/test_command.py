@@ -10,11 +10,11 @@ from local_pipeline import LATER
 from local_run import HOUR
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
 from ebbtide.errors import LeaseHeldError
-from ebbtide.ledger.lease import Lease
-from ebbtide.runtime.following import Following
+from ebbtide.ledger import Lease
+from ebbtide.runtime._following import Following
 
 
 @pytest.fixture(autouse=True)

@@ -18,16 +18,17 @@ from local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
 
 from ebbtide import MaterializedView
-from ebbtide.checks.version_range import Newest
+from ebbtide.checks import Newest
 from ebbtide.dagster import checks as dagster_checks
 from ebbtide.dagster.resources import StorageResource
-from ebbtide.delta import copy_files, log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError
-from ebbtide.operations import adopt
-from ebbtide.runtime import driver
-from ebbtide.runtime.plan import Plan
+from ebbtide.operations import _adopt as adopt
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
 
 FEW = 4
 MANY = 200

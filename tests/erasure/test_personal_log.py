@@ -12,10 +12,10 @@ from local_run import HOUR, SPARK
 from support import change
 from thinned import graded
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.statistics import COLUMNS
+from ebbtide.delta import Snapshot
+from ebbtide.delta._statistics import COLUMNS
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import driver
+from ebbtide.runtime import _driver as driver
 
 TEXTS = "id STRING, mail STRING, n BIGINT"
 PERSONAL = {"id": {"personal": True}, "mail": {"personal": True}}

@@ -18,14 +18,14 @@ from ebbtide.cli import main
 from ebbtide.cli.inspection import _collected, _those_where
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, StorageResource
-from ebbtide.delta.snapshot import DataFile
-from ebbtide.delta.table import add_file, read_file
+from ebbtide.delta import DataFile, read_file
+from ebbtide.delta._table import add_file
 from ebbtide.errors import ConfigError, TableMismatchError
-from ebbtide.inspect.personal import without_personal
-from ebbtide.inspect.state import state
+from ebbtide.inspect import without_personal
+from ebbtide.inspect._state import state
 from ebbtide.redaction import MASK
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.load import load
+from ebbtide.runtime import Plan
+from ebbtide.spec._load import load
 
 REGEX = {"type": "expect_column_values_to_match_regex", "kwargs": {"regex": "^never$"}}
 ATTRIBUTES = {

@@ -9,7 +9,7 @@ from judging import validate
 from spark_support import PROJECT
 
 from ebbtide import UpsertPipeline
-from ebbtide.checks.judged import Batch
+from ebbtide.checks._judged import Batch
 
 PLACED = "2026-01-02 10:00:00"
 ROWS = f"""SELECT 1L AS order_id, 'paid' AS status, TIMESTAMP'{PLACED}' AS placed_at,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain, spec
 
-from ebbtide.formats import decoding as decoding_module
-from ebbtide.formats.avro import schema_ids
-from ebbtide.formats.records import stored_form
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import _decoding as decoding_module
+from ebbtide.formats._avro import schema_ids
+from ebbtide.formats._records import stored_form
+from ebbtide.runtime._plan import decoding_of
 
 at = datetime.fromisoformat
 NAMED = {"type": "long", "connect.version": 1}

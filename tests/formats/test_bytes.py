@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
 
-from ebbtide.formats import decoding as decoding_module
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import _decoding as decoding_module
+from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 WRITE = {

@@ -5,7 +5,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.formats.columns import Coding, InexactNumberError, _fixed_point, _require, convert
+from ebbtide.formats import Coding, convert
+from ebbtide.formats._columns import InexactNumberError, _fixed_point, _require
 
 D = Decimal
 UTC_US, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")

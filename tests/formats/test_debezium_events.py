@@ -5,7 +5,7 @@ import json
 import pytest
 from support import envelope, record, spec
 
-from ebbtide.formats.debezium_events import is_beside_rows
+from ebbtide.formats._debezium_events import is_beside_rows
 from ebbtide.testing import MemoryPipeline
 
 SOURCE = {"connector": "mysql", "db": "shop", "table": "orders", "file": "b.000001", "pos": 1}

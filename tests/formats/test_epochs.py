@@ -8,7 +8,7 @@ import pytest
 from support import cut, envelope, spec
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.unavailable import UNAVAILABLE
+from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 SWITCH_MS = 5_000

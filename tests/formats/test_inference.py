@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, spec
 
-from ebbtide.formats.inference import agreed, type_of_value
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.summary import from_json, summarize, to_json
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.model.step import BatchSummary
-from ebbtide.runtime.drift import columns_taken_in
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS, agreed, summarize
+from ebbtide.formats._inference import type_of_value
+from ebbtide.formats._summary import from_json, to_json
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.model import BatchSummary
+from ebbtide.runtime._drift import columns_taken_in
+from ebbtide.runtime._plan import decoding_of
 
 pytestmark = pytest.mark.usefixtures("scanned_or_not")
 

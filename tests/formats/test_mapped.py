@@ -9,14 +9,12 @@ from pydantic import ValidationError
 from tool_records import SCHEMA, WRITERS, history, lines, records
 
 from ebbtide import UpsertPipeline
-from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.mapped import MappedDecoder, of_text
-from ebbtide.formats.mysql_types import column_type
-from ebbtide.formats.record_map import event_ms_of
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.tools import TOOLS
-from ebbtide.runtime.plan import decoding_of
-from ebbtide.spec.parts import MappedFormat
+from ebbtide.formats import RECORDS, TOOLS, BadRecordError, MappedDecoder
+from ebbtide.formats._mapped import of_text
+from ebbtide.formats._mysql_types import column_type
+from ebbtide.formats._record_map import event_ms_of
+from ebbtide.runtime._plan import decoding_of
+from ebbtide.spec._parts import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
 BY_KEY = {"order": "upsert"}

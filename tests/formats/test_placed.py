@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from support import SHOP, envelope, lines_of, record, shop, spec
 
-from ebbtide.formats.records import PLACED_RECORDS, RECORDS, stored_form
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS
+from ebbtide.formats._records import PLACED_RECORDS, stored_form
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.runtime._plan import decoding_of
 
 ODD = [
     record(envelope("d", 5) | {"before": None}, 1, key='{"id": 4}'),  # the key alone says which row

@@ -1,8 +1,8 @@
 import pytest
 
-from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.plain import PlainDecoder
-from ebbtide.model.changelog import ROW_KINDS
+from ebbtide.formats import BadRecordError
+from ebbtide.formats._plain import PlainDecoder
+from ebbtide.model._changelog import ROW_KINDS
 
 ROW = {"id": 1, "n": None}
 

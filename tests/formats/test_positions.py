@@ -7,10 +7,9 @@ import random
 import pytest
 from support import cut, envelope, spec
 
-from ebbtide.formats.debezium_envelope import METADATA, ORDERS, TYPES, position_field
-from ebbtide.formats.debezium_rules import origin_of
-from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.positions import PositionField, position_columns
+from ebbtide.formats import BadRecordError, PositionField, origin_of
+from ebbtide.formats._debezium_envelope import METADATA, ORDERS, TYPES, position_field
+from ebbtide.formats._positions import position_columns
 from ebbtide.testing import MemoryPipeline
 
 ASCENDING = {

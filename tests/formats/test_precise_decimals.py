@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support import envelope, plain, record, spec
 
-from ebbtide.formats.quick import QuickDecoder
-from ebbtide.formats.records import RECORDS
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS
+from ebbtide.formats._quick import QuickDecoder
+from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, total DECIMAL(10,2)"

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
 from thinned import thinned
 
-from ebbtide.formats.format import NEW_KEY, OLD_KEY
-from ebbtide.formats.forms import TakenChanges
-from ebbtide.formats.quick import MOST_IGNORED, QuickDecoder
-from ebbtide.formats.records import RECORDS
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS
+from ebbtide.formats._format import NEW_KEY, OLD_KEY
+from ebbtide.formats._forms import TakenChanges
+from ebbtide.formats._quick import MOST_IGNORED, QuickDecoder
+from ebbtide.runtime._plan import decoding_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 from thinned import thinned
 
-from ebbtide.formats import scan_decoder
-from ebbtide.formats.debezium_envelope import ORDERS
-from ebbtide.formats.decoding import Decoding
-from ebbtide.formats.records import PLACED_RECORDS, RECORDS
-from ebbtide.formats.scan import Scanner
-from ebbtide.formats.scan_decoder import ScanDecoder
-from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS, Decoding
+from ebbtide.formats import _scan_decoder as scan_decoder
+from ebbtide.formats._debezium_envelope import ORDERS
+from ebbtide.formats._records import PLACED_RECORDS
+from ebbtide.formats._scan import Scanner
+from ebbtide.formats._scan_decoder import ScanDecoder
+from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
+from ebbtide.runtime._plan import decoding_of
 
 pytestmark = pytest.mark.xdist_group("compiled")
 SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,

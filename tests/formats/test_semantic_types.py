@@ -11,10 +11,10 @@ import pytest
 from avro_support import avro, batch, envelope_of
 from support import envelope, record, spec
 
-from ebbtide.formats import decoding as decoding_module
-from ebbtide.formats.quick import QuickDecoder
-from ebbtide.formats.records import RECORDS
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS
+from ebbtide.formats import _decoding as decoding_module
+from ebbtide.formats._quick import QuickDecoder
+from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 DEBEZIUM, CONNECT = "io.debezium", "org.apache.kafka.connect.data"

@@ -7,12 +7,12 @@ import pytest
 from store_support import stateful
 from support import change, envelope, evenly, plain, record, spec
 
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.summary import from_json, summarize, to_json
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import BatchSummary
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import RECORDS, summarize
+from ebbtide.formats._summary import from_json, to_json
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.model import BatchSummary
+from ebbtide.model._offsets import OffsetRanges
+from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 BY_ARRIVAL = {"order": "arrival", "source": {"path": "in", "topic": "t", "table": "orders"}}

@@ -7,9 +7,9 @@ import pytest
 from disk import DiskPipeline
 from support import envelope, record, spec
 
-from ebbtide.formats.records import PLACED_RECORDS
-from ebbtide.formats.settings import IN_DOUBT
-from ebbtide.runtime.plan import decoding_of
+from ebbtide.formats import IN_DOUBT
+from ebbtide.formats._records import PLACED_RECORDS
+from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 KEY = '{"id": 1}'

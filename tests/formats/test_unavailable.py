@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import envelope, plain, record, spec
 
-from ebbtide.formats import decoding as decoding_module
-from ebbtide.formats.columns import InexactNumberError, convert
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.unavailable import UNAVAILABLE, placeholder_bytes
-from ebbtide.model import compiled
-from ebbtide.runtime.plan import decoding_of
-from ebbtide.spec.ddl import type_ddl
+from ebbtide.formats import RECORDS, convert
+from ebbtide.formats import _decoding as decoding_module
+from ebbtide.formats._columns import InexactNumberError
+from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
+from ebbtide.model import _compiled as compiled
+from ebbtide.runtime._plan import decoding_of
+from ebbtide.spec import type_ddl
 from ebbtide.testing import MemoryPipeline
 
 pytestmark = pytest.mark.xdist_group("compiled")

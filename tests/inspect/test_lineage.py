@@ -14,12 +14,12 @@ from referencing import Registry, Resource
 from support import plain
 
 from ebbtide import MaterializedView
-from ebbtide.inspect import lineage
-from ebbtide.inspect.lineage import Lineage
-from ebbtide.inspect.lineage_datasets import Datasets, name_of_location
-from ebbtide.runtime import driver
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.plan import Plan
+from ebbtide.inspect import _lineage as lineage
+from ebbtide.inspect._lineage import Lineage
+from ebbtide.inspect._lineage_datasets import Datasets, name_of_location
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._following import Following
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "data" / "openlineage"
 TRANSFORM = {
@@ -250,7 +250,7 @@ def test_failed_run_says_why_and_an_interrupted_one_is_aborted(make, client, jud
 
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr("ebbtide.runtime.reading.SourceSteps._finish", fail)
+    monkeypatch.setattr("ebbtide.runtime._reading.SourceSteps._finish", fail)
     with pytest.raises(type(error)):
         pipeline.run(observers=[Lineage(client)])
     assert client.states == ["START", state]

@@ -9,16 +9,15 @@ from local_pipeline import LATER, up
 from metrics_support import command, samples_of
 
 from ebbtide.errors import SourceReadError
-from ebbtide.inspect import host as host_module
-from ebbtide.inspect.backlog import Lag
-from ebbtide.inspect.exposition import openmetrics
-from ebbtide.inspect.host import copies_of, host_values, local_copies
-from ebbtide.inspect.measuring import measured, set_lag
-from ebbtide.inspect.metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
-from ebbtide.inspect.status import status
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.verdicts import LastVerdict, last_verdicts, note_verdict
-from ebbtide.sources.source import Backlog
+from ebbtide.inspect import Lag, measured, openmetrics
+from ebbtide.inspect import _host as host_module
+from ebbtide.inspect._host import copies_of, host_values, local_copies
+from ebbtide.inspect._measuring import set_lag
+from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
+from ebbtide.inspect._status import status
+from ebbtide.ledger import LastVerdict, Lease
+from ebbtide.ledger._verdicts import last_verdicts, note_verdict
+from ebbtide.sources import Backlog
 
 KNOWN = ("ordering", "expiry")
 

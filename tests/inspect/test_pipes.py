@@ -9,9 +9,9 @@ import pytest
 from local_pipeline import killed, up
 from metrics_support import command, write_spec
 
-from ebbtide.inspect import pipes
-from ebbtide.inspect.pipes import Pipes
-from ebbtide.runtime.observers import RunBegun
+from ebbtide.inspect import _pipes as pipes
+from ebbtide.inspect._pipes import Pipes
+from ebbtide.runtime import RunBegun
 
 CONTEXT = {
     "asset_keys": ["shop/t"],
@@ -99,7 +99,7 @@ def test_failed_run_materializes_nothing_and_says_why(make, started, monkeypatch
     read = started("t")
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr("ebbtide.runtime.reading.SourceSteps._finish", killed)
+    monkeypatch.setattr("ebbtide.runtime._reading.SourceSteps._finish", killed)
     with pytest.raises(InterruptedError):
         pipeline.run()
     messages = read()

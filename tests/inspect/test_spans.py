@@ -15,11 +15,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from support import plain
 
 from ebbtide.errors import ConfigError
-from ebbtide.inspect import spans
-from ebbtide.inspect.spans import Spans
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.observers import RunBegun
-from ebbtide.runtime.progress import Phase
+from ebbtide.inspect import _spans as spans
+from ebbtide.inspect._spans import Spans
+from ebbtide.runtime import Phase, RunBegun
+from ebbtide.runtime._following import Following
 
 PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -120,7 +119,7 @@ def test_failed_run_says_why_without_a_stack_and_its_step_was_not_finished(make,
 
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr("ebbtide.runtime.reading.SourceSteps._finish", fail)
+    monkeypatch.setattr("ebbtide.runtime._reading.SourceSteps._finish", fail)
     with pytest.raises(ValueError, match="cannot reach"):
         pipeline.run(observers=[observer])
     found = kept.get_finished_spans()

@@ -9,14 +9,14 @@ from dataclasses import asdict
 import pytest
 from local_pipeline import up
 
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
-from ebbtide.inspect.status import status
-from ebbtide.ledger.facts import FREE, LedgerFacts, Pause
-from ebbtide.ledger.lease import Lease, holder_of
-from ebbtide.ledger.pauses import pause
-from ebbtide.ledger.turns import commit_turn, newest_turn
-from ebbtide.ledger.verdicts import LastVerdict, note_verdict
+from ebbtide.inspect._status import status
+from ebbtide.ledger import LastVerdict, Lease, LedgerFacts, holder_of
+from ebbtide.ledger._facts import FREE, Pause
+from ebbtide.ledger._pauses import pause
+from ebbtide.ledger._turns import commit_turn, newest_turn
+from ebbtide.ledger._verdicts import note_verdict
 from ebbtide.users import user_name
 
 

@@ -11,19 +11,14 @@ from metrics_support import samples_of
 from support import plain
 
 from ebbtide.errors import SourceUnavailableError
-from ebbtide.inspect.exposition import openmetrics
-from ebbtide.inspect.status import status
-from ebbtide.inspect.watched_fleet import WatchedFleet
-from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.verdicts import LastVerdict, note_verdict
-from ebbtide.runtime import driver
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.observers import Observer
-from ebbtide.runtime.progress import Phase
-from ebbtide.sources.file_source import FileSource
-from ebbtide.sources.positioned import PositionedSource
-from ebbtide.sources.source import Backlog
+from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics
+from ebbtide.inspect._status import status
+from ebbtide.ledger import LastVerdict, Lease
+from ebbtide.ledger._verdicts import note_verdict
+from ebbtide.runtime import Observer, Phase
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._following import Following
+from ebbtide.sources import Backlog, FileSource, PositionedSource
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 
@@ -102,10 +97,10 @@ def test_scrape_reads_no_table_and_asks_no_source(watch, monkeypatch):
     def scrape(_):
         with monkeypatch.context() as patch:
             for place in (
-                "ebbtide.delta.log.actions",
-                "ebbtide.storage.paths.read_bytes",
-                "ebbtide.storage.paths.list_files",
-                "ebbtide.sources.file_source.FileSource.discover",
+                "ebbtide.delta._log.actions",
+                "ebbtide.storage._paths.read_bytes",
+                "ebbtide.storage._paths.list_files",
+                "ebbtide.sources._file_source.FileSource.discover",
             ):
                 patch.setattr(place, lambda *given: read.append(given))
             assert watch.samples()["ebbtide_step",] == 1

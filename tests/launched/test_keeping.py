@@ -7,8 +7,8 @@ import pytest
 from spark_support import change, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.ledger.process import host_and_pid
-from ebbtide.runtime.plan import Plan
+from ebbtide.ledger._process import host_and_pid
+from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.grid
 

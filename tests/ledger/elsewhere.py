@@ -3,7 +3,7 @@
 import sys
 import time
 
-from ebbtide.ledger.lease import Lease
+from ebbtide.ledger import Lease
 
 if __name__ == "__main__":
     path, ttl_s = sys.argv[1:]

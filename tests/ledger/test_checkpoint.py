@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.ledger import Checkpoint
 
 
 @pytest.fixture

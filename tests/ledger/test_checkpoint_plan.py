@@ -1,8 +1,8 @@
 """The checkpoint of a run that plans its batches itself, in Spark's form."""
 
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.ledger import checkpoint as checkpoint_module
-from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.ledger import Checkpoint
+from ebbtide.ledger import _checkpoint as checkpoint_module
 
 PUTS = LocalPuts()
 

@@ -4,8 +4,9 @@ import json
 
 from made_facts import made_facts
 
-from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.decision import Append, Apply, Decision, Source
+from ebbtide.ledger import StepFacts
+from ebbtide.model import Append, Decision
+from ebbtide.model._decision import Apply, Source
 
 FACTS = made_facts(7, pipeline="p")
 

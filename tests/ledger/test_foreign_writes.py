@@ -9,16 +9,17 @@ from deltalake import Schema
 from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
-from ebbtide.ledger import foreign_writes as module
-from ebbtide.ledger.facts import Cause, Pause
-from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text, look_for_foreign_writes
-from ebbtide.ledger.pauses import pause, resume
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.decision import Decision
+from ebbtide.checks import VersionRange
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.ledger import Cause, data_commits, foreign_writes_text
+from ebbtide.ledger import _foreign_writes as module
+from ebbtide.ledger._facts import Pause
+from ebbtide.ledger._foreign_writes import look_for_foreign_writes
+from ebbtide.ledger._pauses import pause, resume
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.model import Decision
 
 
 def write_as_another_client(table, operation="DELETE", *, data_change=True):

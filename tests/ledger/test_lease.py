@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import checkpoints, log
-from ebbtide.delta.commit import commit
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import commit
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
-from ebbtide.ledger import lease as lease_module
-from ebbtide.ledger.facts import FREE
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.process import this_process
-from ebbtide.ledger.turns import newest_turn
+from ebbtide.ledger import Lease
+from ebbtide.ledger import _lease as lease_module
+from ebbtide.ledger._facts import FREE
+from ebbtide.ledger._process import this_process
+from ebbtide.ledger._turns import newest_turn
 
 ELSEWHERE = "elsewhere:1:1/x"
 
@@ -184,7 +185,7 @@ def test_heartbeat_whose_version_was_taken_is_put_as_the_next(path, monkeypatch)
     with Lease(path, "p", 3600) as lease:
         stale = [newest_turn(path)]
         lease._renew()
-        monkeypatch.setattr("ebbtide.ledger.turns.newest_turn", lambda _: stale.pop() if stale else newest_turn(path))
+        monkeypatch.setattr("ebbtide.ledger._turns.newest_turn", lambda _: stale.pop() if stale else newest_turn(path))
         lease._renew()
         version, newest = newest_turn(path)
         assert (version, newest.heartbeat) == (3, lease.facts.heartbeat)
@@ -198,7 +199,7 @@ def test_heartbeat_that_always_loses_its_version_is_given_up(path, monkeypatch):
         raise VersionTakenError("taken")
 
     with Lease(path, "p", 3600) as lease, monkeypatch.context() as patch:
-        patch.setattr("ebbtide.ledger.turns.commit_turn", taken)
+        patch.setattr("ebbtide.ledger._turns.commit_turn", taken)
         with pytest.raises(VersionTakenError) as raised:
             lease._renew()
     assert str(raised.value) == f"The ledger '{path}' is written by other processes all the time. Got: 5 tries."
@@ -312,7 +313,7 @@ def test_turn_with_a_lost_answer_does_not_block_the_same_process(path, monkeypat
         unavailable()
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.delta.table.commit", lost)
+        patch.setattr("ebbtide.delta._table.commit", lost)
         with pytest.raises(StoreUnavailableError), Lease(path, "p", 3600):
             pass
     with Lease(path, "p", 3600) as second:

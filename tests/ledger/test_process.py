@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.ledger import process
+from ebbtide.ledger import _process as process
 
 
 def test_this_process_is_here_and_lives():
@@ -18,7 +18,7 @@ def test_this_process_is_here_and_lives():
 
 
 def test_a_process_that_ended_is_gone():
-    code = "from ebbtide.ledger.process import this_process; print(this_process())"
+    code = "from ebbtide.ledger._process import this_process; print(this_process())"
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     assert process.is_here(ended)
     assert process.is_gone(ended)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ebbtide.ledger.puts import LOCAL, LogStorePuts, ObjectPuts, puts_of
+from ebbtide.ledger import puts_of
+from ebbtide.ledger._puts import LOCAL, LogStorePuts, ObjectPuts
 
 
 @pytest.mark.parametrize("table", ["/data/t", "data/t", "file:///data/t"])

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from ebbtide.errors import LeaseAskedError
-from ebbtide.ledger import requests as module
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.requests import POLL_S, Requests
+from ebbtide.ledger import Lease
+from ebbtide.ledger import _requests as module
+from ebbtide.ledger._requests import POLL_S, Requests
 
 
 class Waits:

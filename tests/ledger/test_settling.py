@@ -8,7 +8,7 @@ import pytest
 from local_pipeline import up
 
 from ebbtide.errors import ConfigError, DamagedFileError
-from ebbtide.ledger import settling
+from ebbtide.ledger import _settling as settling
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts
 
-from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create
-from ebbtide.ledger.tables import OwnTable
+from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._table import create
+from ebbtide.ledger import OwnTable
 
 PUTS = LocalPuts()
 

@@ -8,13 +8,12 @@ import pytest
 from local_pipeline import LocalPipeline
 from local_run import adopt_without_spark, as_found, swap_without_spark
 
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import DamagedFileError
-from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.ledger.windows import ends_window
-from ebbtide.model.decision import Alter, Append, Apply, Clear, Replace, Restore, Rewrite, Source
-from ebbtide.model.schema_change import SchemaChange
+from ebbtide.ledger import BESIDE_STATE, StepFacts
+from ebbtide.ledger._windows import ends_window
+from ebbtide.model import Append, Restore, SchemaChange
+from ebbtide.model._decision import Alter, Apply, Clear, Replace, Rewrite, Source
 
 KEPT = Path(__file__).parent.parent / "data" / "format_2"
 """Roots as a release with format 2 left them when it was killed right behind a step's decision, and what its next run made of them."""

@@ -38,11 +38,11 @@ from postgres import Postgres
 from reference import canonical_rows
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.inspect.backlog import lag
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
+from ebbtide.inspect import lag
+from ebbtide.runtime import Plan
+from ebbtide.spec import Pipeline
 
 UPKEEP = ("compact", "cleanup", "vacuum")
 MEMORY_GROWTH = 1.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.changelog import may_be_unsent
+from ebbtide.model._changelog import may_be_unsent
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model import compiled
-from ebbtide.model.codes import _dense, _is_determined_by, row_codes
+from ebbtide.model import _compiled as compiled
+from ebbtide.model import row_codes
+from ebbtide.model._codes import _dense, _is_determined_by
 
 OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
 MAP = pa.map_(pa.string(), pa.int32())

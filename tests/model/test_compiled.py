@@ -1,6 +1,6 @@
 from functools import cache
 
-from ebbtide.model import compiled
+from ebbtide.model import _compiled as compiled
 
 
 def test_loop_is_compiled_where_there_is_much_to_do_or_numba_is_loaded_anyway(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron, spread_minute
+from ebbtide.model._cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron, spread_minute
 
 LIMITS = [(0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, MONTHS), (0, 7, WEEKDAYS)]
 

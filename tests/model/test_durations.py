@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ebbtide.model.durations import Duration, format_duration, from_ms, parse_duration, to_ms
-from ebbtide.model.ttl import LONG_MAX
+from ebbtide.model import LONG_MAX, to_ms
+from ebbtide.model._durations import Duration, format_duration, from_ms, parse_duration
 
 READ = TypeAdapter(Duration)
 

@@ -6,22 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.changelog import ORDER
-from ebbtide.model.entries import (
-    Step,
-    entry_table,
-    equals,
-    flags,
+from ebbtide.model import ORDER, StateTtlConfig, Step, entry_table, equals, flags, ints
+from ebbtide.model._entries import (
     has_expired,
     in_arrival_order,
-    ints,
     last_of_group,
     live_entries,
     newest,
     only,
     order_struct,
 )
-from ebbtide.model.ttl import StateTtlConfig
 
 
 @pytest.mark.parametrize(

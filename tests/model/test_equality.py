@@ -5,10 +5,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.changelog import RowKind
-from ebbtide.model.codes import row_codes
-from ebbtide.model.equality import equality_key, map_key
-from ebbtide.stores.rocksdb import codec
+from ebbtide.model import RowKind, row_codes
+from ebbtide.model._equality import equality_key, map_key
+from ebbtide.stores._rocksdb import codec
 
 NAN = float("nan")
 CASES = [

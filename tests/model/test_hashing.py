@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.codes import row_codes
-from ebbtide.model.hashing import key_hashes
+from ebbtide.model import row_codes
+from ebbtide.model._hashing import key_hashes
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["", "a", "a\0", "a" * 8, "a" * 9, "é" * 8])
 COLUMNS = {

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.model.offsets import OffsetRanges, origin_offsets
+from ebbtide.model import ORDER
+from ebbtide.model._changelog import ORIGIN
+from ebbtide.model._offsets import OffsetRanges, origin_offsets
 
 PLACES = st.lists(st.tuples(st.sampled_from(["a/0", "b/0"]), st.integers(0, 12)))
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.sequences import key_changes_type, rank_sequences, sequence_type, stored_sequence_type, without_op
+from ebbtide.model._sequences import key_changes_type, rank_sequences, sequence_type, stored_sequence_type, without_op
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32()), ("n", pa.int16())])
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])

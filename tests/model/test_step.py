@@ -1,17 +1,9 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ebbtide.model.clock import Reading
-from ebbtide.model.step import (
-    BatchCounts,
-    BatchSummary,
-    Frontier,
-    StepRules,
-    clock_after,
-    next_frontier,
-    records_of,
-    reset_frontier,
-)
+from ebbtide.model import BatchSummary
+from ebbtide.model._clock import Reading
+from ebbtide.model._step import BatchCounts, Frontier, StepRules, clock_after, next_frontier, records_of, reset_frontier
 
 DAY_MS = 86_400_000
 RULES = StepRules(max_clock_jump_ms=DAY_MS, allowed_delay_ms=10)

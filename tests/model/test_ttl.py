@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from ebbtide.model.ttl import LONG_MAX, NEVER_MS, StateTtlConfig, TimeCharacteristic, UpdateType, expired
+from ebbtide.model import LONG_MAX, StateTtlConfig
+from ebbtide.model._ttl import NEVER_MS, TimeCharacteristic, UpdateType, expired
 
 LONG_MIN = -(2**63)
 

@@ -9,15 +9,16 @@ from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
 
 from ebbtide import MaterializedView
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, replacing
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import adopt
-from ebbtide.operations.adopt import AdoptedRows, _report
-from ebbtide.storage.paths import exists
-from ebbtide.tables.state.staging import SLICES, Stager
+from ebbtide.ledger import Lease
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import _adopt as adopt
+from ebbtide.operations._adopt import AdoptedRows, _report
+from ebbtide.storage import exists
+from ebbtide.tables import Stager
+from ebbtide.tables._state.staging import SLICES
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}
@@ -104,7 +105,7 @@ def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make
 def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_adopted_again(make, monkeypatch):
     pipeline = adoptable(make)
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
         with pytest.raises(InterruptedError):
             pipeline.do("adopt")
     assert adopted(pipeline) == (3, (2, 3))

@@ -9,15 +9,16 @@ from local_pipeline import Kept, LocalPipeline, killed, up
 from local_run import SPARK, START, as_found
 from thinned import thinned
 
-from ebbtide.delta import joining, log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import pausing
-from ebbtide.operations.quarantine import drop as quarantine_drop
-from ebbtide.operations.repair import appended
-from ebbtide.tables.quarantine import COLUMNS, Selection
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._quarantine import drop as quarantine_drop
+from ebbtide.operations._repair import appended
+from ebbtide.tables import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -103,7 +104,7 @@ def test_what_is_nowhere_is_counted(five_steps):
 def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
     put_back(five_steps, "changelog")
     with monkeypatch.context() as patch:
-        patch.setattr(f"ebbtide.tables.append_table.{place}", killed)
+        patch.setattr(f"ebbtide.tables._append_table.{place}", killed)
         with pytest.raises(InterruptedError):
             five_steps.repair()
     assert not five_steps.is_idle()

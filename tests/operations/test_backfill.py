@@ -13,21 +13,22 @@ from support import change, plain
 from thinned import thinned
 
 from ebbtide import MaterializedView
-from ebbtide.delta.commit import commit
+from ebbtide.delta._commit import commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import pausing
-from ebbtide.operations.backfill import asked as backfill_asked
-from ebbtide.operations.backfill import build as backfill
-from ebbtide.operations.backfill import status as backfill_status
-from ebbtide.operations.backfill import swap as backfill_swap
-from ebbtide.operations.backfill.asked import Asked
-from ebbtide.operations.backfill.swap import _report
-from ebbtide.runtime.plan import Plan
-from ebbtide.sources.span import Span
-from ebbtide.storage.paths import delete, exists
-from ebbtide.tables import append_table, step_commits
+from ebbtide.ledger import Lease
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._backfill import asked as backfill_asked
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._backfill import status as backfill_status
+from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.operations._backfill.asked import Asked
+from ebbtide.operations._backfill.swap import _report
+from ebbtide.runtime import Plan
+from ebbtide.sources import Span
+from ebbtide.storage import delete, exists
+from ebbtide.tables import _append_table as append_table
+from ebbtide.tables import _step_commits as step_commits
 
 
 def with_steps(make, **fields):
@@ -74,7 +75,7 @@ def test_swap_that_is_killed_while_it_deletes_the_backfill_is_ended_by_the_next_
         delete(location)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.swap.delete", delete_some)
+        patch.setattr("ebbtide.runtime._swap.delete", delete_some)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     pipeline.read(up(6, 7))
@@ -187,7 +188,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     assert not exists(pipeline.plan.backfills)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.delta_sink.SinkTable.take_rows", killed)
+        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     with pytest.raises(BackfillError) as raised:
@@ -392,7 +393,7 @@ def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make,
     pipeline.do("spoil")
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.delta_sink.SinkTable.take_rows", killed)
+        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     done = pipeline.do("swap")
@@ -419,7 +420,7 @@ def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make
     pipeline = with_steps(make)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.delta_sink.SinkTable.take_rows", killed)
+        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     away = pipeline.home / "away"

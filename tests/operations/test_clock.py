@@ -9,10 +9,11 @@ from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
 from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations import clock, rewind
-from ebbtide.operations.operation import Context
-from ebbtide.operations.operations import Clock
+from ebbtide.ledger import Lease
+from ebbtide.operations import Context
+from ebbtide.operations import _clock as clock
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._operations import Clock
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
@@ -198,7 +199,7 @@ def test_clock_is_set_behind_a_step_that_was_not_finished(make, monkeypatch):
     pipeline = make(**EXPIRING)
     pipeline.put(up(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
         with pytest.raises(InterruptedError):
             pipeline.run(START)
     clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import log
-from ebbtide.delta.altering import under_columns
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._altering import under_columns
+from ebbtide.delta._table import commit_after, read_rows
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
-from ebbtide.ledger.puts import puts_of
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.migration.undo import undo as undo_migration
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.publish import publish
+from ebbtide.ledger import puts_of
+from ebbtide.operations import maintain
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._migration.undo import undo as undo_migration
+from ebbtide.runtime._publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]
 

@@ -13,16 +13,17 @@ from thinned import graded
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
-from ebbtide.delta import copy_files, log
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.ledger import erasures
-from ebbtide.operations import rewind
-from ebbtide.operations.erase import erase, views
-from ebbtide.operations.erase.operations import Erase
-from ebbtide.operations.operation import Context
-from ebbtide.runtime import purging
-from ebbtide.runtime.plan import Plan
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.ledger import _erasures as erasures
+from ebbtide.operations import Context
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._erase import erase, views
+from ebbtide.operations._erase.operations import Erase
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _purging as purging
 
 CANARY = "canary-7d1f"
 OTHER = "stays-5a20"
@@ -411,21 +412,21 @@ def test_views_are_computed_after_those_that_they_read(pipeline, monkeypatch):
 
 
 PLACES = {
-    "the ledger is written": ("ebbtide.ledger.erasures:Erasures", "write", "after", 1),
-    "it is marked as unfinished": ("ebbtide.operations.erase.erase", "mark_unfinished", "after", 1),
-    "the state is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
-    "the state is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
-    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 2),
-    "the sink is committed": ("ebbtide.tables.delta_sink", "erase_stage", "after", 1),
-    "the step is published": ("ebbtide.runtime.step", "publish", "after", 2),
-    "an old file is deleted": ("ebbtide.runtime.purging", "delete", "after", 1),
-    "the state's log gets its last commit": ("ebbtide.delta.erasing", "commit_after", "after", 1),
-    "the checkpoint is written": ("ebbtide.delta.erasing", "write_checkpoint", "after", 1),
-    "a commit is deleted": ("ebbtide.delta.erasing", "delete", "after", 1),
-    "the state's log is cut": ("ebbtide.runtime.purging", "cut_log", "after", 1),
-    "the sink's log is cut": ("ebbtide.runtime.purging", "cut_log", "after", 2),
-    "the copies are dropped": ("ebbtide.runtime.purging", "drop_copies", "after", 1),
-    "it is not marked as finished": ("ebbtide.runtime.purging", "mark_finished", "before", 1),
+    "the ledger is written": ("ebbtide.ledger._erasures:Erasures", "write", "after", 1),
+    "it is marked as unfinished": ("ebbtide.operations._erase.erase", "mark_unfinished", "after", 1),
+    "the state is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
+    "the state is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+    "the sink's files are rewritten": ("ebbtide.tables._step_commits", "without_rows", "after", 2),
+    "the sink is committed": ("ebbtide.tables._delta_sink", "erase_stage", "after", 1),
+    "the step is published": ("ebbtide.runtime._step", "publish", "after", 2),
+    "an old file is deleted": ("ebbtide.runtime._purging", "delete", "after", 1),
+    "the state's log gets its last commit": ("ebbtide.delta._erasing", "commit_after", "after", 1),
+    "the checkpoint is written": ("ebbtide.delta._erasing", "write_checkpoint", "after", 1),
+    "a commit is deleted": ("ebbtide.delta._erasing", "delete", "after", 1),
+    "the state's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 1),
+    "the sink's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 2),
+    "the copies are dropped": ("ebbtide.runtime._purging", "drop_copies", "after", 1),
+    "it is not marked as finished": ("ebbtide.runtime._purging", "mark_finished", "before", 1),
 }
 BEFORE_THE_STEP = {"the ledger is written", "it is marked as unfinished", "the state is not committed"}
 ERASED = [3, 5]
@@ -516,8 +517,8 @@ def refuse_unfinished(killer, kind, source, root, before, again):
 
 def rows_by_key(plan, root):
     """The rows of the sink under a root, without the erased keys."""
-    from ebbtide.delta.snapshot import Snapshot
-    from ebbtide.delta.table import read_rows
+    from ebbtide.delta import Snapshot
+    from ebbtide.delta._table import read_rows
 
     snapshot = Snapshot.read(str(Path(root, plan.spec.name, "sink")))
     rows = read_rows(snapshot, plan.sink.schema).to_pylist()

@@ -7,21 +7,21 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
-from ebbtide.delta import joining, log
-from ebbtide.delta.commit import commit
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import commit
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import registry, rewind
-from ebbtide.operations.maintenance.measuring import _report
-from ebbtide.operations.operation import Context
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.step import Stepper
-from ebbtide.tables.state import doomed, judging, merging, rewriting
-from ebbtide.tables.state.doomed import is_base
-from ebbtide.tables.state.rewriting import BASE
+from ebbtide.ledger import Cause, Lease
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import Context, maintain
+from ebbtide.operations import _registry as registry
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._maintenance.measuring import _report
+from ebbtide.runtime import Stepper
+from ebbtide.tables._state import doomed, judging, merging, rewriting
+from ebbtide.tables._state.doomed import is_base
+from ebbtide.tables._state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
 EXPIRING = {"ttl": {"ttl": "1h"}}
@@ -78,7 +78,7 @@ def test_job_finishes_the_open_step_first(make, monkeypatch):
     pipeline = make()
     pipeline.put(up(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
         with pytest.raises(InterruptedError):
             pipeline.run()
     pipeline.do("compaction")
@@ -476,7 +476,7 @@ def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
     three_steps.put(up(5, 5))
     with monkeypatch.context() as patch:
         patch.setattr(
-            "ebbtide.runtime.step.publish",
+            "ebbtide.runtime._step.publish",
             lambda *given: killed_behind_a_decision(*given) if given[2].facts.step > 3 else {},
         )
         with pytest.raises(InterruptedError):

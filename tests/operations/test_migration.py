@@ -7,11 +7,11 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, change_state, spoil
 
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.errors import LeaseHeldError, MigrationError, TableMismatchError
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.migration.undo import undo as undo_migration
+from ebbtide.ledger import Lease
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._migration.undo import undo as undo_migration
 
 BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
 WIDER = {"schema": "id BIGINT NOT NULL, n BIGINT"}
@@ -110,7 +110,7 @@ def test_undoing_is_not_undone_since_only_the_state_would_take_the_columns_again
     spec = pipeline.spec
     with monkeypatch.context() as patch:
         if not reaches_sink:
-            patch.setattr("ebbtide.tables.delta_sink.SinkTable.alter", killed)
+            patch.setattr("ebbtide.tables._delta_sink.SinkTable.alter", killed)
         with contextlib.suppress(InterruptedError):
             migrated(pipeline, **RENAMED)
     undo(pipeline)
@@ -149,7 +149,7 @@ def test_undoing_that_died_is_finished_by_the_next_run(make, monkeypatch):
     before, spec = contents(pipeline, "sink"), pipeline.spec
     migrated(pipeline, schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 3")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.delta_sink.SinkTable.restore", killed)
+        patch.setattr("ebbtide.tables._delta_sink.SinkTable.restore", killed)
         with pytest.raises(InterruptedError):
             undo(pipeline)
     pipeline.spec = spec
@@ -184,7 +184,7 @@ def test_migration_finishes_the_open_step_and_is_refused_over_a_state_of_others(
     pipeline = make()
     pipeline.put(up(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.delta_sink.SinkTable.apply", killed)
+        patch.setattr("ebbtide.tables._delta_sink.SinkTable.apply", killed)
         with pytest.raises(InterruptedError):
             pipeline.run()
     migrated(pipeline, ttl="1h")

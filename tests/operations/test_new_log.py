@@ -7,7 +7,7 @@ from local_run import SPARK
 from support import envelope, spec
 
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.operations.repair import repair
+from ebbtide.operations._repair import repair
 
 
 def record(lsn, ms, key, n):

@@ -11,13 +11,13 @@ from local_run import SPARK, as_found
 from parquet_pages import compressed_by_lzo
 from support import change
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.decision import RestoreAndApply
-from ebbtide.operations import rewind
-from ebbtide.operations.repair import repair
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.model._decision import RestoreAndApply
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._repair import repair
 
 SCHEMA = (
     "id BIGINT NOT NULL, n BIGINT, v STRING, b BINARY, d DECIMAL(20,5), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "

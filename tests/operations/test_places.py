@@ -4,12 +4,11 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
-from ebbtide.delta import joining
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.facts import Cause
-from ebbtide.operations import registry
-from ebbtide.operations.operation import Context
-from ebbtide.operations.places import dropped
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.ledger import Cause
+from ebbtide.operations import Context, dropped
+from ebbtide.operations import _registry as registry
 
 CASES = {
     "rewind": {"to_step": 1},

@@ -6,9 +6,9 @@ from disk import DiskPipeline
 from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
-from ebbtide.operations.quarantine import drop as quarantine_drop
-from ebbtide.operations.registry import maintain
-from ebbtide.tables.quarantine import COLUMNS, Selection
+from ebbtide.operations import maintain
+from ebbtide.operations._quarantine import drop as quarantine_drop
+from ebbtide.tables import COLUMNS, Selection
 
 HOUR = 3_600_000
 

@@ -11,22 +11,21 @@ from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
 from ebbtide import MaterializedView, StatefulPipeline
-from ebbtide.delta import log
-from ebbtide.delta.joining import commit_joined, write_files
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot, commit_joined, write_files
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, SpecChangedError
-from ebbtide.inspect.quarantine import place_text
-from ebbtide.ledger.puts import puts_of
-from ebbtide.operations.operation import Context
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.operations.quarantine.operations import Replay
-from ebbtide.operations.quarantine.redecoding import read_corrected, redecoded
-from ebbtide.operations.quarantine.replay import Found
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection
+from ebbtide.inspect import place_text
+from ebbtide.ledger import puts_of
+from ebbtide.operations import Context, maintain
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._quarantine.operations import Replay
+from ebbtide.operations._quarantine.redecoding import read_corrected, redecoded
+from ebbtide.operations._quarantine.replay import Found
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan
+from ebbtide.tables import COLUMNS, Selection
+from ebbtide.tables._quarantine import QuarantineTable
 from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)

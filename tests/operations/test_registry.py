@@ -20,15 +20,16 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
-from ebbtide.operations import registry
-from ebbtide.operations.backfill.operations import Start
-from ebbtide.operations.built_in import BUILT_IN, GROUP
-from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.operations.operation_page import section_of
-from ebbtide.operations.operations import Clock, Repair
-from ebbtide.operations.registry import TAKEN_NAMES, operations
-from ebbtide.operations.repair.report import Finding, RepairReport
-from ebbtide.runtime.progress import Phase, StepClock, StepProgress
+from ebbtide.operations import BUILT_IN, Context, Operation, Report
+from ebbtide.operations import _registry as registry
+from ebbtide.operations._backfill.operations import Start
+from ebbtide.operations._built_in import GROUP
+from ebbtide.operations._operation_page import section_of
+from ebbtide.operations._operations import Clock, Repair
+from ebbtide.operations._registry import TAKEN_NAMES, operations
+from ebbtide.operations._repair.report import Finding, RepairReport
+from ebbtide.runtime import Phase, StepProgress
+from ebbtide.runtime._progress import StepClock
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 
@@ -133,7 +134,7 @@ def test_operation_of_another_package_has_its_section_of_the_page():
     assert "| `--to FILE` | `to` | The file to write, as JSON. Required. |" in section
 
 
-OPERATION = "from ebbtide.operations.operation import Operation\n\n\nclass Strange(Operation):\n    name = 'strange'\n"
+OPERATION = "from ebbtide.operations._operation import Operation\n\n\nclass Strange(Operation):\n    name = 'strange'\n"
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ from local_pipeline import killed, up
 from local_run import SPARK
 from thinned import thinned
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create, read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations.migration.undo import undo as undo_migration
-from ebbtide.operations.repair import repair
-from ebbtide.operations.repair.report import Finding, RepairReport
-from ebbtide.runtime.step import Stepper
-from ebbtide.storage.paths import exists
-from ebbtide.tables.state.table import StateTable
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations._migration.undo import undo as undo_migration
+from ebbtide.operations._repair import repair
+from ebbtide.operations._repair.report import Finding, RepairReport
+from ebbtide.runtime import Stepper
+from ebbtide.storage import exists
+from ebbtide.tables._state.table import StateTable
 
 LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
 REFUSED = Finding("sink", "gone", "no way", is_refused=True)

@@ -10,11 +10,11 @@ from support import envelope
 from victims import shown
 
 from ebbtide.errors import RepairError
-from ebbtide.operations.operation import Context
-from ebbtide.operations.operations import Repair
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.operations import Context
+from ebbtide.operations._operations import Repair
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec import UpsertPipeline
 
 NOT_SHOWN = "expect_snapshot_to_show_all_rows"
 MARKS = {"first": "first_in_data_collection", "last": "last_in_data_collection"}

@@ -21,16 +21,17 @@ from support import change
 from thinned import graded, thinned
 from victims import refuse_fed_twice
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.model.decision import Decision, RestoreAndApply, Rewrite
-from ebbtide.operations.repair import repair
-from ebbtide.runtime import publish, way_back
-from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.ledger import BESIDE_STATE, Cause
+from ebbtide.model import Decision
+from ebbtide.model._decision import RestoreAndApply, Rewrite
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import _publish as publish
+from ebbtide.runtime import _way_back as way_back
+from ebbtide.tables import SinkTable
 
 FORGETS = {"order": "arrival", "ttl": "150m"}
 KINDS: dict[str, dict[str, Any]] = {

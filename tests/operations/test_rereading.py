@@ -6,11 +6,11 @@ from local_run import SPARK, START
 from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger.facts import Cause, NoStep
-from ebbtide.operations import pausing
-from ebbtide.operations.backfill import rereading
-from ebbtide.operations.backfill.rereading import _report
-from ebbtide.sources.span import Span
+from ebbtide.ledger import Cause, NoStep
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._backfill import rereading
+from ebbtide.operations._backfill.rereading import _report
+from ebbtide.sources import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}
 WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {0: 30, 1: 15})

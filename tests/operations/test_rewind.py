@@ -9,11 +9,11 @@ from local_pipeline import Kept, LocalPipeline, up
 from local_run import SPARK, as_found
 from thinned import graded, thinned
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
-from ebbtide.operations import rewind
-from ebbtide.operations.repair import repair
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._repair import repair
 
 DAMAGED = ("state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet")
 

@@ -8,10 +8,12 @@ from local_pipeline import LocalPipeline
 from local_run import BATCH_MS, SPARK, START
 from support import change
 
-from ebbtide.delta import joining, log, vectors
-from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.operations.registry import maintain
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._checkpoints import trim_log
+from ebbtide.operations import maintain
 
 STEPS_OF_RUNS = (4,) * 4
 LIVES_FOR = 8

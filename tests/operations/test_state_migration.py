@@ -6,11 +6,11 @@ from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
 from ebbtide.errors import MigrationError, SpecChangedError
-from ebbtide.ledger.facts import Cause
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.migration.report import migration_report
-from ebbtide.operations.migration.undo import undo as undo_migration
-from ebbtide.runtime import driver
+from ebbtide.ledger import Cause
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._migration.report import migration_report
+from ebbtide.operations._migration.undo import undo as undo_migration
+from ebbtide.runtime import _driver as driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
 
@@ -243,7 +243,7 @@ def test_state_that_a_refresh_has_just_emptied_is_migrated(make, monkeypatch):
     pipeline.read(up(1, 1), clock_ms=START)
     with monkeypatch.context() as patch:
         patch.setattr(driver._Run, "_rehearse", lambda *_: None)
-        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
+        patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh", START)
     assert pipeline.plan.state.snapshot().files == {}

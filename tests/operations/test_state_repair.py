@@ -7,12 +7,12 @@ import pytest
 from local_pipeline import up
 from local_run import SPARK, change_state
 
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
-from ebbtide.operations.repair import state as state_repair
-from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime.belonging import refuse_older_state
+from ebbtide.operations._repair import state as state_repair
+from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime._belonging import refuse_older_state
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."
 

@@ -5,16 +5,16 @@ import pytest
 from local_pipeline import up
 from support import spec
 
-from ebbtide.ledger.facts import StateFacts
-from ebbtide.operations.migration.transforms import (
+from ebbtide.ledger._facts import StateFacts
+from ebbtide.operations._migration.transforms import (
     KnownRecords,
     Unselected,
     WithoutSelected,
     transform_migration,
     with_stored_transform,
 )
-from ebbtide.operators.selection import SELECTED_COLUMNS
-from ebbtide.runtime.plan import operator_of
+from ebbtide.operators import SELECTED_COLUMNS
+from ebbtide.runtime import operator_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, email STRING"
 SELECTED = {"schema": "id BIGINT, n INT", "select": {"id": "id", "n": "n"}, "key": ["id"]}

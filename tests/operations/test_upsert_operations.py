@@ -5,7 +5,7 @@ import json
 import pytest
 from support import change
 
-from ebbtide.tables.quarantine import Selection
+from ebbtide.tables import Selection
 
 UPSERT = {"order": "upsert"}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from local_pipeline import LATER, up
 
-from ebbtide.operations.maintenance.jobs import Vacuum
-from ebbtide.operations.operation import Context
+from ebbtide.operations import Context
+from ebbtide.operations._maintenance.jobs import Vacuum
 from ebbtide.tasks import LocalSession
 
 

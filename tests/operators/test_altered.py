@@ -2,9 +2,9 @@
 
 from support import envelope, record, spec
 
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.operators.sequence.altered import altered_entries
-from ebbtide.runtime.plan import operator_of
+from ebbtide.model import SchemaChange
+from ebbtide.operators import altered_entries
+from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import Histories
 from support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
 
-from ebbtide.operators.arrival.rows import above_floor
+from ebbtide.operators._arrival.rows import above_floor
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

@@ -12,10 +12,10 @@ from reference import Histories
 from support import change, envelope, plain, record
 from support import spec as debezium
 
-from ebbtide.model.changelog import changelog_schema
-from ebbtide.model.entries import Step
-from ebbtide.operators.arrival.operator import ArrivalOperator
-from ebbtide.runtime.plan import operator_of
+from ebbtide.model import Step
+from ebbtide.model._changelog import changelog_schema
+from ebbtide.operators import ArrivalOperator
+from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, u INT, n INT, at TIMESTAMP"

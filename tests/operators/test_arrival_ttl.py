@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from reference import Histories
 from support import acted_on, change, cut, envelope, plain, record, spec
 
-from ebbtide.model.entries import Step
-from ebbtide.runtime.plan import operator_of
+from ebbtide.model import Step
+from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 TTL = 100

@@ -10,7 +10,7 @@ import pytest
 from arrival_orders import History, blinding, parsed, random_history, sent_and_shown
 from thinned import thinned
 
-from ebbtide.operators.sequence.former_keys import cut_changes, cut_entries, names_erased
+from ebbtide.operators import cut_changes, cut_entries, names_erased
 
 KEY = ["id"]
 

@@ -8,9 +8,9 @@ import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 from thinned import thinned
 
-from ebbtide.formats.unavailable import UNAVAILABLE as KEPT
-from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
-from ebbtide.operators.sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
+from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
+from ebbtide.model._sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
+from ebbtide.operators._sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

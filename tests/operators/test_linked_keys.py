@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support import envelope, record, spec
 
-from ebbtide.formats.unavailable import UNAVAILABLE as KEPT
+from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
 from ebbtide.testing import MemoryPipeline
 
 SPEC = spec("id BIGINT NOT NULL, notes STRING")

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
-from ebbtide.model.state.context import StateContext
-from ebbtide.model.state.states import MapState
-from ebbtide.operators.stateful.store import StateSpec
-from ebbtide.replay.ttl import RowsStore
-from ebbtide.stores.heap import HeapStore
-from ebbtide.stores.rocksdb.store import RocksDbStore
+from ebbtide.model._state.context import StateContext
+from ebbtide.model._state.states import MapState
+from ebbtide.operators import StateSpec
+from ebbtide.replay._ttl import RowsStore
+from ebbtide.stores import HeapStore, RocksDbStore
 from ebbtide.testing import MemoryPipeline
 
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.entries import Step
-from ebbtide.operators.sequence.operator import SequenceOperator
+from ebbtide.model import Step
+from ebbtide.operators import SequenceOperator
 
 Event = tuple[str, str, int]
 """Kind, content, sequence."""

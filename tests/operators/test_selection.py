@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain
 
-from ebbtide.formats.records import RECORDS
-from ebbtide.model.entries import Step, entry_table
-from ebbtide.operators.selection import Selected, to_select, with_selected
-from ebbtide.operators.sequence.operator import SequenceOperator
-from ebbtide.runtime.plan import decoding_of, operator_of
+from ebbtide.formats import RECORDS
+from ebbtide.model import Step, entry_table
+from ebbtide.operators import Selected, SequenceOperator, to_select, with_selected
+from ebbtide.runtime import operator_of
+from ebbtide.runtime._plan import decoding_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 SINK = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("n", pa.int32(), nullable=False)])

@@ -7,7 +7,7 @@ import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 from thinned import thinned
 
-from ebbtide.operators.sequence import choose, ties
+from ebbtide.operators._sequence import choose, ties
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

@@ -8,7 +8,7 @@ import json
 import pytest
 from support import change, envelope, plain, record, spec
 
-from ebbtide.formats.unavailable import UNAVAILABLE
+from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 NOTES = spec("id BIGINT NOT NULL, notes STRING")

@@ -7,9 +7,9 @@ import itertools
 import pytest
 from support import OnlyTouchedKeys, acted_on, envelope, record, spec
 
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.model.entries import Step
-from ebbtide.runtime.plan import operator_of
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.model import Step
+from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

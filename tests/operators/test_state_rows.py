@@ -3,11 +3,12 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.state.raw import Entry
-from ebbtide.model.state.states import ListState, MapState, ValueState
-from ebbtide.model.state.timers import TIMERS
-from ebbtide.operators.stateful.rows import UnfitValueError, changed_rows, load, state_columns, to_table
-from ebbtide.operators.stateful.store import StateSpec, WorkingStore
+from ebbtide.model._state.raw import Entry
+from ebbtide.model._state.states import ListState, MapState, ValueState
+from ebbtide.model._state.timers import TIMERS
+from ebbtide.operators import StateSpec
+from ebbtide.operators._stateful.rows import UnfitValueError, changed_rows, load, state_columns, to_table
+from ebbtide.operators._stateful.store import WorkingStore
 
 STATES = {
     "last": StateSpec(ValueState, pa.string()),

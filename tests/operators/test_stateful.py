@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
-from ebbtide.formats.records import RECORDS
-from ebbtide.model.entries import Step
+from ebbtide.formats import RECORDS
+from ebbtide.model import Step
 from ebbtide.testing import MemoryPipeline
 
 DAY = 86_400_000

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, record, spec
 
-from ebbtide.operators.sequence.ties import digests
+from ebbtide.operators._sequence.ties import digests
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, at INT, n INT"

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.operators.sequence.ties import LIVE, RETRACTED, RETRACTION, Contents, compare, digests
+from ebbtide.operators._sequence.ties import LIVE, RETRACTED, RETRACTION, Contents, compare, digests
 
 TEXTS = ["x", "y", "x", "z", "y"]
 

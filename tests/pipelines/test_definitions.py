@@ -12,9 +12,9 @@ from dagster.components.testing import create_defs_folder_sandbox
 import ebbtide
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import UpsertPipeline
-from ebbtide.model.cron import spread_minute
-from ebbtide.operations.registry import operations
-from ebbtide.spec.load import load
+from ebbtide.model._cron import spread_minute
+from ebbtide.operations._registry import operations
+from ebbtide.spec._load import load
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

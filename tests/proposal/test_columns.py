@@ -2,10 +2,10 @@
 
 import pytest
 
-from ebbtide.formats.connect import ConnectSchema
-from ebbtide.formats.format import DecodedChange
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.proposal.columns import propose_columns
+from ebbtide.formats import DecodedChange
+from ebbtide.formats._connect import ConnectSchema
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.proposal._columns import propose_columns
 
 
 def proposed(name, *values):

@@ -7,9 +7,7 @@ from tool_records import WRITERS, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.proposal.files import try_spec
-from ebbtide.proposal.sample import take_sample
-from ebbtide.proposal.spec import propose
+from ebbtide.proposal import propose, take_sample, try_spec
 
 
 def proposed(values, *, key=("id",), table=None, sequence=(), types=None):

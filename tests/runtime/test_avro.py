@@ -15,12 +15,13 @@ from support import SHOP, lines_of, shop
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli.main import main
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
-from ebbtide.runtime import decide, driver
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.quarantine import Selection
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime import _driver as driver
+from ebbtide.tables import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
 pytestmark = pytest.mark.xdist_group("broker")  # the same broker

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.runtime.batches import Query
-from ebbtide.runtime.following import Following
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.ledger import Checkpoint
+from ebbtide.runtime._batches import Query
+from ebbtide.runtime._following import Following
 
 
 class CountedCheckpoint(Checkpoint):

@@ -9,20 +9,20 @@ from deltalake import DeltaTable
 from local_pipeline import up
 from local_run import SPARK
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import commit
-from ebbtide.delta.joining import commit_joined
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_files
+from ebbtide.delta import Snapshot, commit_joined
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import commit
+from ebbtide.delta._table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.decision import Append
-from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_older_state
-from ebbtide.tables.quarantine import COLUMNS
-from ebbtide.tables.state.table import StateWork
+from ebbtide.ledger import Cause
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.model import Append
+from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import OwnTables
+from ebbtide.runtime._belonging import refuse_foreign_sink, refuse_lost_state, refuse_older_state
+from ebbtide.tables import COLUMNS
+from ebbtide.tables._state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."

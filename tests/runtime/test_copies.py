@@ -9,8 +9,8 @@ from copies import LATE, MOMENTS, OTHER, CopiedPipeline
 from local_pipeline import LATER, up
 
 from ebbtide.errors import PausedError, TableMismatchError
-from ebbtide.operations import pausing
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.operations import _pausing as pausing
+from ebbtide.tables import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

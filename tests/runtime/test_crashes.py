@@ -22,7 +22,7 @@ from victims import (
     write_source,
 )
 
-from ebbtide.runtime.plan import Plan
+from ebbtide.runtime import Plan
 
 OF_A_FUNCTION = (
     "the records are staged",

@@ -9,12 +9,11 @@ from local_run import HOUR, START
 from quarantine_support import by_seq
 from support import change, envelope, record, spec
 
-from ebbtide.delta.fitting import columns_of
-from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime import decide as deciding
-from ebbtide.runtime.decide import partitions
-from ebbtide.tables.state.table import StateTable
+from ebbtide.delta import IndexCache, columns_of
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import _decide as deciding
+from ebbtide.runtime._decide import partitions
+from ebbtide.tables._state.table import StateTable
 
 UNSENT = "__debezium_unavailable_value"
 

@@ -7,12 +7,12 @@ from quarantine_support import by_seq, root_of
 from support import change, plain
 
 from ebbtide.errors import SchemaDriftError
-from ebbtide.model.clock import Reading
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime import reading
-from ebbtide.runtime.bad_rows import refuse_drift
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.staging import BAD_ROWS
+from ebbtide.model._clock import Reading
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime._bad_rows import refuse_drift
+from ebbtide.tables import BAD_ROWS
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
 

@@ -6,9 +6,8 @@ from local_run import SPARK
 from support import plain
 
 from ebbtide import auto_session, run
-from ebbtide.runtime.engines import AutoSession, Engine, OtherEngineError, in_own_steps
-from ebbtide.sources.source import Discovery
-from ebbtide.sources.span import Span
+from ebbtide.runtime._engines import AutoSession, Engine, OtherEngineError, in_own_steps
+from ebbtide.sources import Discovery, Span
 from ebbtide.tasks import LazySession, LocalSession
 
 OPENED = object()

@@ -14,13 +14,15 @@ from processes import as_another_process
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, log
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.runtime import reading
-from ebbtide.runtime.plan import Plan
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _reading as reading
 
 pytestmark = pytest.mark.xdist_group("crashes")  # `made` makes each victim once
 CLOCK = START + HOUR

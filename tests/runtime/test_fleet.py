@@ -11,13 +11,14 @@ from support import plain
 from waiting import PATIENCE_S
 
 from ebbtide.errors import SourceReadError
-from ebbtide.ledger.facts import FREE
-from ebbtide.runtime import driver
-from ebbtide.runtime.fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.progress import RunSummary, StepClock, StepProgress
-from ebbtide.runtime.slots import Slots
-from ebbtide.sources.source import Discovery
+from ebbtide.ledger._facts import FREE
+from ebbtide.runtime import RunSummary, StepProgress
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
+from ebbtide.runtime._following import Following
+from ebbtide.runtime._progress import StepClock
+from ebbtide.runtime._slots import Slots
+from ebbtide.sources import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=10**6)
 

@@ -5,15 +5,16 @@ import pytest
 from local_pipeline import LATER, up
 from support import plain
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import DataFile
-from ebbtide.ledger.facts import Cause
-from ebbtide.model.entries import Step
-from ebbtide.runtime import fold
-from ebbtide.runtime.fold import fold_state
-from ebbtide.runtime.plan import operator_of
-from ebbtide.tables.state.layout import FILE, ROW, rows_of
-from ebbtide.tables.state.rewriting import BASE, KeepEntries
+from ebbtide.delta import DataFile
+from ebbtide.delta import _log as log
+from ebbtide.ledger import Cause
+from ebbtide.model import Step
+from ebbtide.runtime import _fold as fold
+from ebbtide.runtime import operator_of
+from ebbtide.runtime._fold import fold_state
+from ebbtide.tables import ROW, KeepEntries
+from ebbtide.tables._state.layout import FILE, rows_of
+from ebbtide.tables._state.rewriting import BASE
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
 

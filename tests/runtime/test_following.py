@@ -9,15 +9,15 @@ from local_pipeline import up
 from local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.requests import Requests
-from ebbtide.runtime import following as following_module
-from ebbtide.runtime import local, reading
-from ebbtide.runtime.following import Age, Faults, Following, Watcher
-from ebbtide.runtime.local import drive
-from ebbtide.sources.file_source import FileSource
-from ebbtide.sources.source import Discovery
-from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.ledger import Lease
+from ebbtide.ledger._requests import Requests
+from ebbtide.runtime import _following as following_module
+from ebbtide.runtime import _local as local
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime._following import Age, Faults, Following, Watcher
+from ebbtide.runtime._local import drive
+from ebbtide.sources import Discovery, FileSource
+from ebbtide.tables import SinkTable
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import guests
-from ebbtide.runtime.guests import ViewSource, view_source
+from ebbtide.runtime import _guests as guests
+from ebbtide.runtime._guests import ViewSource, view_source
 
 
 @pytest.fixture(autouse=True)

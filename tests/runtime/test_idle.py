@@ -8,15 +8,15 @@ from local_pipeline import killed, up
 from local_run import HOUR, START
 
 from ebbtide.errors import CheckpointMismatchError, FileChangedError, LateFileError, SourceReadError, TableMismatchError
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.lease import Lease
-from ebbtide.model.decision import Append, Decision, Rewrite
-from ebbtide.runtime import idle
-from ebbtide.runtime import step as stepping
-from ebbtide.runtime.driver import reset
-from ebbtide.runtime.idle import idle_run
-from ebbtide.tables.changelog import ChangelogTable
-from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.ledger import Cause, Lease
+from ebbtide.model import Append, Decision
+from ebbtide.model._decision import Rewrite
+from ebbtide.runtime import _idle as idle
+from ebbtide.runtime import _step as stepping
+from ebbtide.runtime._driver import reset
+from ebbtide.runtime._idle import idle_run
+from ebbtide.tables import SinkTable
+from ebbtide.tables._changelog import ChangelogTable
 
 EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
 

@@ -49,30 +49,27 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.inspect.backlog import lag
-from ebbtide.inspect.exposition import openmetrics
-from ebbtide.inspect.measuring import measured
-from ebbtide.inspect.watched_fleet import WatchedFleet
-from ebbtide.inspect.watched_run import WatchedRun
-from ebbtide.runtime import decide, driver, following, reading
-from ebbtide.runtime.finding import RecordsOfBatch
-from ebbtide.runtime.following import Faults, Following
-from ebbtide.runtime.looks import Look
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.reading import SourceSteps
-from ebbtide.sources import positioned, sizing
-from ebbtide.sources.kafka import client as client_module
-from ebbtide.sources.kafka import reading as reading_module
-from ebbtide.sources.kafka import source as source_module
-from ebbtide.sources.kafka.client import Client, topic_names
-from ebbtide.sources.kafka.reading import Reading, first_times
-from ebbtide.sources.kafka.source import KafkaSource
-from ebbtide.sources.kafka.topic import ask, identify
-from ebbtide.sources.positioned import SourceSettings, matching
-from ebbtide.sources.source import Discovery
-from ebbtide.sources.span import Span
-from ebbtide.tables.quarantine import Selection
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.inspect import WatchedFleet, WatchedRun, lag, measured, openmetrics
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _following as following
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime._finding import RecordsOfBatch
+from ebbtide.runtime._following import Faults, Following
+from ebbtide.runtime._looks import Look
+from ebbtide.runtime._reading import SourceSteps
+from ebbtide.sources import Client, Discovery, KafkaSource, SourceSettings, Span, matching
+from ebbtide.sources import _positioned as positioned
+from ebbtide.sources import _sizing as sizing
+from ebbtide.sources._kafka import client as client_module
+from ebbtide.sources._kafka import reading as reading_module
+from ebbtide.sources._kafka import source as source_module
+from ebbtide.sources._kafka.client import topic_names
+from ebbtide.sources._kafka.reading import Reading, first_times
+from ebbtide.sources._kafka.topic import ask, identify
+from ebbtide.tables import Selection
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""

@@ -9,15 +9,15 @@ from local_pipeline import LATER, up
 from local_run import SPARK, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.operations import pausing
-from ebbtide.operations.backfill import asked as backfill_asked
-from ebbtide.operations.backfill import build as backfill
-from ebbtide.operations.backfill import rereading
-from ebbtide.operations.backfill import status as backfill_status
-from ebbtide.operations.backfill import swap as backfill_swap
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.pace import Pace
-from ebbtide.runtime.publish import publish as step_module_publish
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._backfill import asked as backfill_asked
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._backfill import rereading
+from ebbtide.operations._backfill import status as backfill_status
+from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.runtime._following import Following
+from ebbtide.runtime._pace import Pace
+from ebbtide.runtime._publish import publish as step_module_publish
 
 pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
 
@@ -187,7 +187,7 @@ def test_reading_that_died_or_was_stopped_is_gone_on_with(over, monkeypatch):
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", killed_at_second(killed))
+        patch.setattr("ebbtide.runtime._step.publish", killed_at_second(killed))
         with pytest.raises(InterruptedError):
             into(pipeline)
     assert not idle_unless_paused(pipeline)
@@ -263,7 +263,7 @@ def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker, mo
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish._discard_read", killed)
+        patch.setattr("ebbtide.runtime._publish._discard_read", killed)
         with pytest.raises(InterruptedError):
             start(pipeline)
     assert start(pipeline)["records"] == 2

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.ledger.process import this_process
-from ebbtide.runtime import leftovers
-from ebbtide.runtime.leftovers import delete_leftovers
+from ebbtide.ledger._process import this_process
+from ebbtide.runtime import _leftovers as leftovers
+from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.sql import jobs
 from ebbtide.sql.session import EmbeddedSession
 from ebbtide.users import user_name

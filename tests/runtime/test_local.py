@@ -16,10 +16,11 @@ from support import plain
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.cli.main import main
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import decide, driver
-from ebbtide.runtime.refusals import refuse_spark_only
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._refusals import refuse_spark_only
 
 PROJECT = Path(__file__).resolve().parents[2]
 SPECS = PROJECT / "pipelines" / "defs"

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from local_pipeline import up
 
-from ebbtide.delta import vectors
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
-from ebbtide.inspect.status import status
-from ebbtide.runtime.missing_files import missing_files, refuse_missing_files
-from ebbtide.storage.paths import join
+from ebbtide.inspect._status import status
+from ebbtide.runtime._missing_files import missing_files, refuse_missing_files
+from ebbtide.storage import join
 
 
 @pytest.fixture

@@ -10,19 +10,20 @@ from local_run import SPARK
 from thinned import thinned
 
 from ebbtide.cli.errors import REFUSED, exit_code
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredFormatError
-from ebbtide.inspect.backlog import lag
-from ebbtide.inspect.status import status
-from ebbtide.ledger.checkpoint import START, Checkpoint
-from ebbtide.model.step import ViewPosition
-from ebbtide.model.stored import FORMAT, FORMAT_KEY
-from ebbtide.operations import pausing
-from ebbtide.operations.backfill import status as backfill_status
-from ebbtide.operations.backfill.asked import ASKED
-from ebbtide.operations.repair import repair
-from ebbtide.sources.files import files_of
-from ebbtide.sources.span import Span
+from ebbtide.inspect import lag
+from ebbtide.inspect._status import status
+from ebbtide.ledger import Checkpoint
+from ebbtide.ledger._checkpoint import START
+from ebbtide.model._step import ViewPosition
+from ebbtide.model._stored import FORMAT, FORMAT_KEY
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._backfill import status as backfill_status
+from ebbtide.operations._backfill.asked import ASKED
+from ebbtide.operations._repair import repair
+from ebbtide.sources import Span
+from ebbtide.sources._files import files_of
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 NEXT = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."

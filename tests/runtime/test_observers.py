@@ -9,9 +9,11 @@ from local_pipeline import killed, up
 from local_run import SPARK
 
 from ebbtide.errors import MissingExtraError
-from ebbtide.runtime import driver, observers
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.observers import Observer, observers_of_environment
+from ebbtide.runtime import Observer
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _observers as observers
+from ebbtide.runtime._following import Following
+from ebbtide.runtime._observers import observers_of_environment
 
 
 class Noting(Observer):
@@ -66,7 +68,7 @@ def test_refresh_reports_its_own_events_and_none_of_the_step_that_it_tries(make)
 def test_error_of_a_run_ends_it_for_its_observers_too(make, monkeypatch):
     pipeline, noting = make(), Noting()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr("ebbtide.runtime.reading.SourceSteps._finish", killed)
+    monkeypatch.setattr("ebbtide.runtime._reading.SourceSteps._finish", killed)
     with pytest.raises(InterruptedError) as raised:
         pipeline.run(observers=[noting])
     assert noting.end.error is raised.value
@@ -148,6 +150,6 @@ def test_library_that_is_missing_is_said_once_and_the_run_goes_on(monkeypatch, c
 )
 def test_module_without_its_library_names_the_extra(module, library, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
-    spec = find_spec(f"ebbtide.inspect.{module}")
+    spec = find_spec(f"ebbtide.inspect._{module}")
     with pytest.raises(MissingExtraError, match=rf"Install it: pip install 'ebbtide\[{extra}\]'."):
         spec.loader.exec_module(module_from_spec(spec))

@@ -14,13 +14,13 @@ from local_run import HOUR, START
 from ebbtide import status
 from ebbtide.cli.main import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import pauses
-from ebbtide.ledger.facts import FREE, Cause, Pause
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.turns import newest_turn
-from ebbtide.operations import pausing
-from ebbtide.runtime import following
-from ebbtide.runtime.following import Following
+from ebbtide.ledger import Cause, Lease
+from ebbtide.ledger import _pauses as pauses
+from ebbtide.ledger._facts import FREE, Pause
+from ebbtide.ledger._turns import newest_turn
+from ebbtide.operations import _pausing as pausing
+from ebbtide.runtime import _following as following
+from ebbtide.runtime._following import Following
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}

@@ -1,6 +1,7 @@
 """What a run says of its steps."""
 
-from ebbtide.runtime.progress import StepClock, StepColumns, StepProgress
+from ebbtide.runtime import StepProgress
+from ebbtide.runtime._progress import StepClock, StepColumns
 
 CLOCK = StepClock(5_000, 4_000, 300)
 COLUMNS = StepColumns(["colour"], {"tier": "STRING"})

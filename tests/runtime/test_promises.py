@@ -15,9 +15,9 @@ from spark_support import table as table_on_spark
 from store_support import line, stateful
 
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import (
     CheckpointMismatchError,
     FileChangedError,
@@ -29,14 +29,13 @@ from ebbtide.errors import (
     StatefulFunctionError,
     StoredFormatError,
 )
-from ebbtide.inspect.status import status
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime import decide
-from ebbtide.runtime.driver import refresh, run, system_clock
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.step import Stepper
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.inspect._status import status
+from ebbtide.ledger import Lease
+from ebbtide.operations import maintain
+from ebbtide.runtime import Plan, Stepper
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime._driver import refresh, run, system_clock
+from ebbtide.tables import COLUMNS
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}

@@ -9,16 +9,16 @@ from local_pipeline import killed, up
 from local_run import SPARK
 from support import envelope
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger.facts import Cause, Head, SourceFacts
-from ebbtide.runtime import driver
-from ebbtide.runtime import publish as publishing
-from ebbtide.runtime.publish import publish
-from ebbtide.tables.changelog import ChangelogTable
-from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.quarantine import QuarantineTable
+from ebbtide.ledger import Cause, Head, SourceFacts
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _publish as publishing
+from ebbtide.runtime._publish import publish
+from ebbtide.tables import SinkTable
+from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables._quarantine import QuarantineTable
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 
@@ -139,7 +139,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
     staged.mkdir(parents=True)
     with monkeypatch.context() as patch:
         patch.setattr(driver._Run, "_rehearse", lambda *_: None)
-        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
+        patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")
     assert pipeline.last.cause.what == "reset"
@@ -209,7 +209,7 @@ def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monk
     pipeline.read(up(1, 1, "+I"))
     pipeline.read(up(2, 2, "+I"))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.step_commits.restore_stage", killed)
+        patch.setattr("ebbtide.tables._step_commits.restore_stage", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("rewind")
     assert pipeline.rows() == {1: 1}

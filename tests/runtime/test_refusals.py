@@ -8,7 +8,8 @@ import pytest
 from local_pipeline import BY_SEQ, killed, up
 from thinned import thinned
 
-from ebbtide.delta.table import commit_after, replacing
+from ebbtide.delta import replacing
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import (
     CheckpointMismatchError,
     QuarantineThresholdError,
@@ -17,9 +18,9 @@ from ebbtide.errors import (
     SourceUnavailableError,
     TableMismatchError,
 )
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.runtime import driver
-from ebbtide.runtime.step import Stepper
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.runtime import Stepper
+from ebbtide.runtime import _driver as driver
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def refuse_to_start(*_):
 def fail_first_step(pipeline, how, monkeypatch):
     """Have a refresh fail at the source's start, at the first file, or at what is in it; return what is raised."""
     if how == "start":
-        monkeypatch.setattr("ebbtide.sources.file_source.FileSource.planner", refuse_to_start)
+        monkeypatch.setattr("ebbtide.sources._file_source.FileSource.planner", refuse_to_start)
         return SourceUnavailableError
     first = pipeline.source / "0000.jsonl"
     if how == "file":

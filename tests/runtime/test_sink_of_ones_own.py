@@ -9,15 +9,16 @@ from local_pipeline import killed, up
 from local_run import SPARK, START
 from pydantic import ValidationError
 
-from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError, TableMismatchError
-from ebbtide.inspect.status import status
-from ebbtide.model.decision import Apply
-from ebbtide.operations import adopt, rewind
-from ebbtide.operations.backfill import build as backfill
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.repair import repair
-from ebbtide.runtime.plan import Plan
+from ebbtide.inspect._status import status
+from ebbtide.model._decision import Apply
+from ebbtide.operations import _adopt as adopt
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import Plan
 
 DOCUMENTS = {"type": "documents"}
 LATER = START + 10 * 3_600_000
@@ -88,7 +89,7 @@ def test_run_that_died_behind_the_sink_performs_no_step_twice(documents, monkeyp
     sink = type(pipeline.plan.sink)
     pipeline.read(up(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.Stepper.fold", killed)
+        patch.setattr("ebbtide.runtime._step.Stepper.fold", killed)
         with pytest.raises(InterruptedError):
             pipeline.read(up(2, 2))
     assert shown(pipeline) == {1: 1, 2: 2}

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from waiting import PATIENCE_S, until
 
-from ebbtide.runtime.slots import Slots, at_once, pipeline_at_work
+from ebbtide.runtime._slots import Slots, at_once, pipeline_at_work
 
 
 def waiting(slots, n):

@@ -8,8 +8,8 @@ from local_pipeline import LocalPipeline, up
 from quarantine_support import held
 from support import change
 
-from ebbtide.sources import files
-from ebbtide.sources.files import joined, read_files
+from ebbtide.sources import _files as files
+from ebbtide.sources._files import joined, read_files
 
 N_FILES = 60
 

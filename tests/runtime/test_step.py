@@ -12,9 +12,10 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope, record
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import joining, log
-from ebbtide.delta.commit import commit
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import commit
 from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseLostError,
@@ -22,19 +23,19 @@ from ebbtide.errors import (
     SchemaDriftError,
     StoredFormatError,
 )
-from ebbtide.inspect.status import status
-from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import Cause, SourceFacts
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.clock import Reading
-from ebbtide.model.decision import Restore
-from ebbtide.model.step import BatchCounts, BatchSummary
-from ebbtide.runtime import reading, stage
-from ebbtide.runtime import step as stepping
-from ebbtide.runtime.driver import reset
-from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
-from ebbtide.runtime.step import Stepper
-from ebbtide.sources import files
+from ebbtide.inspect._status import status
+from ebbtide.ledger import Cause, Checkpoint, SourceFacts
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.model import BatchSummary, Restore
+from ebbtide.model._clock import Reading
+from ebbtide.model._step import BatchCounts
+from ebbtide.runtime import Stepper, apply_staged
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime import _stage as stage
+from ebbtide.runtime import _step as stepping
+from ebbtide.runtime._driver import reset
+from ebbtide.runtime._reading import SourceSteps, decided_batch
+from ebbtide.sources import _files as files
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):

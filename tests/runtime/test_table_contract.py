@@ -6,10 +6,10 @@ from local_pipeline import up
 from local_run import SPARK
 
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import Head
-from ebbtide.model.decision import Alter, Append, Apply, Clear, Replace, Restore, RestoreAndApply, Rewrite
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.runtime.publish import PlannedWork
+from ebbtide.ledger import Head
+from ebbtide.model import Append, Restore, SchemaChange
+from ebbtide.model._decision import Alter, Apply, Clear, Replace, RestoreAndApply, Rewrite
+from ebbtide.runtime._publish import PlannedWork
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 ACTIONS = {

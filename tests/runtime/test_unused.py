@@ -6,12 +6,12 @@ import shutil
 import pytest
 from local_pipeline import up
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, create
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import SpecChangedError, TableMismatchError
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.runtime.unused import unused_of_another_spec
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.runtime._unused import unused_of_another_spec
 
 ID_AND_N = "id BIGINT NOT NULL, n BIGINT"
 WITH_W = "id BIGINT NOT NULL, n BIGINT, w STRING"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from local_pipeline import LocalPipeline, up
 
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import StoredFormatError
-from ebbtide.inspect.status import status
-from ebbtide.model.stored import FORMAT, FORMAT_KEY
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.inspect._status import status
+from ebbtide.model._stored import FORMAT, FORMAT_KEY
+from ebbtide.tables import COLUMNS
 
 KEPT = Path(__file__).parent.parent / "data"
 ROOTS = ("format_2/batch_emitting", "format_2/rewind", "format_3/arrival", "format_3/sequence")

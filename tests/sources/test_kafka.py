@@ -16,12 +16,10 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
-from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.topic import Topic, _refuse_without_id, _unreadable
-from ebbtide.sources.positioned import dealt_out
-from ebbtide.sources.source import Discovery
-from ebbtide.sources.span import Span
-from ebbtide.sources.span_planner import SpanPlanner
+from ebbtide.sources import Client, Discovery, Span
+from ebbtide.sources._kafka.topic import Topic, _refuse_without_id, _unreadable
+from ebbtide.sources._positioned import dealt_out
+from ebbtide.sources._span_planner import SpanPlanner
 
 
 def span_of(start, end, **identity):

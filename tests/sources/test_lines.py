@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.sources import lines
-from ebbtide.sources.files import read_lines
-from ebbtide.sources.lines import NoTextError, split_lines
+from ebbtide.sources import _lines as lines
+from ebbtide.sources import read_lines
+from ebbtide.sources._lines import NoTextError, split_lines
 
 LIMIT = 1000
 

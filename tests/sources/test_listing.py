@@ -5,8 +5,9 @@ import os
 import pytest
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.sources.listing import PATTERNS, changed_while_read, discover, matches
-from ebbtide.storage.usage import Usage, usage
+from ebbtide.sources import PATTERNS
+from ebbtide.sources._listing import changed_while_read, discover, matches
+from ebbtide.storage._usage import Usage, usage
 
 NOW_MS = 2_000_000_000_000
 

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
-from ebbtide.inspect.backlog import lag
-from ebbtide.operations import pausing
-from ebbtide.operations.backfill import rereading
-from ebbtide.runtime.kinds import positioned_source
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.positioned import SourceStart
-from ebbtide.tables.quarantine import Selection
+from ebbtide.inspect import lag
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations._backfill import rereading
+from ebbtide.runtime import Plan
+from ebbtide.runtime._kinds import positioned_source
+from ebbtide.spec import SourceStart
+from ebbtide.tables import Selection
 
 BY_SEQUENCE = {"order": {"sequence": ["n"]}}
 
@@ -91,7 +91,7 @@ def test_bad_records_are_kept_with_their_places_and_replayed(logged):
     assert logged.shown() == {1: 1, 2: 2}
 
 
-@pytest.mark.parametrize("place", ["ebbtide.runtime.step.Stepper.publish", "ebbtide.runtime.step.Stepper.fold"])
+@pytest.mark.parametrize("place", ["ebbtide.runtime._step.Stepper.publish", "ebbtide.runtime._step.Stepper.fold"])
 def test_run_that_died_is_finished_by_the_next_without_a_record_twice(logged, monkeypatch, place):
     logged.respec(order="arrival")
     logged.read(put(1, 1))

@@ -3,8 +3,8 @@
 import sys
 
 from ebbtide.cli.main import main
-from ebbtide.runtime import decide
-from ebbtide.sources import file_source
+from ebbtide.runtime import _decide as decide
+from ebbtide.sources import _file_source as file_source
 
 decide.ROWS_IN_DRIVER = 1
 file_source.BYTES_IN_DRIVER = 0

@@ -11,7 +11,7 @@ import pytest
 from cluster_hosts import N_WORKERS, Hosts
 from spark_cluster import Driver, cluster
 
-from ebbtide.runtime import decide
+from ebbtide.runtime import _decide as decide
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -7,14 +7,14 @@ import sys
 from typing import Any
 
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.session import build_session
-from ebbtide.tables.changelog import ChangelogTable
-from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.quarantine import QuarantineTable, Selection
-from ebbtide.tables.state.table import StateTable
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.runtime import build_session
+from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime._following import Following
+from ebbtide.tables import Selection, SinkTable
+from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables._quarantine import QuarantineTable
+from ebbtide.tables._state.table import StateTable
 
 PLACES = {
     "before the decision": (StateTable, "perform", "before"),

@@ -10,9 +10,9 @@ import pytest
 from spark_support import change, plain_spec, write
 from waiting import PATIENCE_S
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime.plan import Plan
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.grid
 

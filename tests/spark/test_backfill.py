@@ -4,11 +4,11 @@ import pytest
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
-from ebbtide.operations.backfill import build as backfill
-from ebbtide.operations.backfill import swap as backfill_swap
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._idle import idle_run
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],

@@ -7,13 +7,13 @@ from deltalake import DeltaTable
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, write
 
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair as repairing
-from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
+from ebbtide.operations import maintain
+from ebbtide.operations._repair import repair as repairing
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import refresh, run
+from ebbtide.runtime._idle import idle_run
 
 FILES = [
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],

@@ -8,9 +8,9 @@ from pyspark.sql.utils import ForeachBatchFunction
 from spark_support import change, plain_spec, write
 from waiting import until
 
-from ebbtide.runtime.callbacks import CallbackConnection
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.spark_stream import MicroBatches
+from ebbtide.runtime._callbacks import CallbackConnection
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._spark_stream import MicroBatches
 
 
 def listening():

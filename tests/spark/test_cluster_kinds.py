@@ -12,8 +12,8 @@ from spark_cluster import written_spec
 from spark_support import LOCAL, PROJECT, cut, shop_lines, shop_spec, write
 
 from ebbtide import MaterializedView, StatefulPipeline, UpsertPipeline
-from ebbtide.runtime.driver import run
-from ebbtide.spec.upsert import MaterializerConfig
+from ebbtide.runtime._driver import run
+from ebbtide.spec._upsert import MaterializerConfig
 
 pytestmark = pytest.mark.grid
 

@@ -7,13 +7,13 @@ import pytest
 from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta.commit import LocalPuts, Transaction, commit
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import VersionTakenError
-from ebbtide.ledger.puts import LogStorePuts
-from ebbtide.tables.replaced_rows import Upsert
-from ebbtide.tables.upsert import Upserter
+from ebbtide.ledger._puts import LogStorePuts
+from ebbtide.tables._replaced_rows import Upsert
+from ebbtide.tables._upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 PUTS = LocalPuts()

@@ -4,15 +4,15 @@ import pytest
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, write
 
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta import log
+from ebbtide.checks import VersionRange
+from ebbtide.delta import _log as log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
-from ebbtide.inspect.status import status
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.inspect._status import status
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._idle import idle_run
+from ebbtide.tables import SinkTable
 
 FIRST = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],

@@ -6,9 +6,9 @@ import pytest
 from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
 
 from ebbtide import auto_session, local_session
-from ebbtide.runtime import engines
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.following import Following
+from ebbtide.runtime import _engines as engines
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._following import Following
 
 
 @pytest.mark.parametrize("is_local_first", [True, pytest.param(False, marks=pytest.mark.grid)])

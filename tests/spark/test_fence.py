@@ -6,16 +6,16 @@ import pytest
 from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
-from ebbtide.ledger import lease
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.lease import Lease
-from ebbtide.model.decision import Apply, Decision
-from ebbtide.operations.maintenance import compaction as compacting
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.stepping import stepping as held
-from ebbtide.runtime import step as stepping
-from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.plan import Plan
+from ebbtide.ledger import Cause, Lease
+from ebbtide.ledger import _lease as lease
+from ebbtide.model import Decision
+from ebbtide.model._decision import Apply
+from ebbtide.operations import maintain
+from ebbtide.operations._maintenance import compaction as compacting
+from ebbtide.operations._stepping import stepping as held
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _step as stepping
+from ebbtide.runtime._driver import refresh, run
 
 FILES = [[change("+I", 1, "a", 1)], [change("+U", 1, "b", 2), change("+I", 2, "c", 3)]]
 

@@ -5,9 +5,9 @@ import threading
 from local_pipeline import LATER, LocalPipeline, up
 
 from ebbtide import auto_session
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.fleet import Ended, Fleet
-from ebbtide.runtime.following import Following
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._fleet import Ended, Fleet
+from ebbtide.runtime._following import Following
 
 OFTEN = Following(interval_ms=10, tick_every_ms=10**9)
 

@@ -16,14 +16,15 @@ from ebbtide import UpsertPipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.state import state
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair.repair import repair
+from ebbtide.inspect._state import state
+from ebbtide.operations import maintain
+from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import DELTA_REFUSES, as_compared, parse_ddl
-from ebbtide.spec.fitting import RESERVED_COLUMNS
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec import as_compared, parse_ddl
+from ebbtide.spec._ddl import DELTA_REFUSES
+from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 PLANTED = "planted@example.org"
 KEY_TYPES = {
@@ -140,7 +141,7 @@ START = """
 import os, sys
 from pathlib import Path
 from ebbtide.errors import EbbtideError
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime._session import build_session
 
 name = "spark.hadoop.fs.s3a.secret.key"
 session = build_session(settings={name: "${PLANTED}", "spark.driver.memory": "512m"})

@@ -3,11 +3,11 @@
 import pytest
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
 
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.errors import DeltaLogError, LateFileError, SourceReadError
-from ebbtide.ledger.lease import Lease
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.idle import idle_run
+from ebbtide.ledger import Lease
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._idle import idle_run
 
 pytestmark = pytest.mark.spark
 START = 1_000_000_000_000

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
-from ebbtide.delta import log
+from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
-from ebbtide.ledger.facts import Cause
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations import registry
-from ebbtide.operations.maintenance.cleanup import delete_entries
-from ebbtide.operations.maintenance.jobs import Maintenance
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.judging import Doom
+from ebbtide.ledger import Cause, Lease
+from ebbtide.operations import _registry as registry
+from ebbtide.operations import maintain
+from ebbtide.operations._maintenance.cleanup import delete_entries
+from ebbtide.operations._maintenance.jobs import Maintenance
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run, system_clock
+from ebbtide.tables._state.judging import Doom
 
 DAY_MS = 86_400_000
 JOBS = ("cleanup", "compaction", "vacuum")

@@ -12,9 +12,9 @@ from support import envelope, record
 from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig
-from ebbtide.inspect.state import state
-from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.plan import Plan
+from ebbtide.inspect._state import state
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import refresh, run
 
 HOUR = 3_600_000
 NEVER = -(2**62)

@@ -9,16 +9,14 @@ from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import create
 from ebbtide.errors import ConfigError
-from ebbtide.model.decision import Restore
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.spark_columns import spark_schema
-from ebbtide.tables.spark_sink import MergeSink
+from ebbtide.model import Restore, SchemaChange
+from ebbtide.tables import SinkTable, spark_schema
+from ebbtide.tables._spark_sink import MergeSink
 
 pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests
 

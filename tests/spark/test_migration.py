@@ -7,13 +7,14 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
-from ebbtide.inspect.state import create_view, state
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.migration.undo import undo as undo_migration
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.parts import QuarantineConfig
+from ebbtide.inspect import create_view
+from ebbtide.inspect._state import state
+from ebbtide.operations import maintain
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._migration.undo import undo as undo_migration
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec._parts import QuarantineConfig
 
 DAY = 86_400_000
 NOW = 20_000 * DAY

@@ -11,8 +11,8 @@ from state_ops import expect, operation
 from state_walker import NAMES, PAIRWISE, TTL_MS, config
 
 from ebbtide import StatefulPipeline
-from ebbtide.inspect.state import state
-from ebbtide.runtime.driver import run
+from ebbtide.inspect._state import state
+from ebbtide.runtime._driver import run
 
 KEYS, STEPS = 2_000, 40
 

@@ -1,4 +1,4 @@
-"""A source and a sink of another package: each a class and a spec model, registered in `ebbtide.runtime.kinds`."""
+"""A source and a sink of another package: each a class and a spec model, registered in `ebbtide.runtime._kinds`."""
 
 import json
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from pyspark.sql import functions as F
 from spark_support import LOCAL, change, plain_spec
 
 from ebbtide import UpsertPipeline, run
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError
-from ebbtide.formats.records import RECORDS
-from ebbtide.ledger.facts import TableFacts
-from ebbtide.model.entries import DELETE
-from ebbtide.runtime import kinds
-from ebbtide.runtime.plan import Plan
-from ebbtide.sources.source import Discovery, SourceBatch
-from ebbtide.spec.parts import SourcePart, SpecPart
-from ebbtide.tables.sink import Sink
+from ebbtide.formats import RECORDS
+from ebbtide.ledger import TableFacts
+from ebbtide.model import DELETE
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _kinds as kinds
+from ebbtide.sources import Discovery, SourceBatch
+from ebbtide.spec._parts import SourcePart, SpecPart
+from ebbtide.tables import Sink
 
 
 class TableSource(SourcePart):

@@ -8,15 +8,17 @@ from local_pipeline import LATER, LocalPipeline, up
 from local_run import as_found
 from power import copies_at_syncs
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import DeltaLogError
-from ebbtide.ledger import transaction
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair
-from ebbtide.runtime import driver, local, spark_stream
-from ebbtide.runtime.plan import Plan
+from ebbtide.ledger import _transaction as transaction
+from ebbtide.operations import maintain
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
+from ebbtide.runtime import _spark_stream as spark_stream
 
 pytestmark = pytest.mark.spark
 

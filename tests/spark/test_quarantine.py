@@ -10,16 +10,15 @@ import pytest
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import status
-from ebbtide.checks import quarantine as rate
-from ebbtide.checks.engines import Engines
-from ebbtide.checks.judged import Judged
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.inspect import quarantine
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.runtime.driver import refresh, run, system_clock
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.quarantine import Selection
+from ebbtide.checks import Engines, VersionRange
+from ebbtide.checks import _quarantine as rate
+from ebbtide.checks._judged import Judged
+from ebbtide.inspect import _quarantine as quarantine
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import refresh, run, system_clock
+from ebbtide.runtime._idle import idle_run
+from ebbtide.tables import Selection
 
 CRASH = Path(__file__).parent / "crash.py"
 BY_SEQ = {"sequence": ["seq"]}

@@ -4,9 +4,9 @@ import pytest
 from spark_support import change, plain_spec, sink, write
 
 from ebbtide.errors import SpecChangedError
-from ebbtide.inspect.status import status
-from ebbtide.runtime.driver import run
-from ebbtide.spec.parts import FileSource, PlainFormat
+from ebbtide.inspect._status import status
+from ebbtide.runtime._driver import run
+from ebbtide.spec._parts import FileSource, PlainFormat
 
 
 @pytest.mark.grid

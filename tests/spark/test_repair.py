@@ -9,21 +9,20 @@ from judging import verdict_of
 from local_run import spoil
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
+from ebbtide.checks import VersionRange
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
-from ebbtide.inspect.status import status
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair as repairing
-from ebbtide.runtime import way_back
-from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.completeness import differences
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.inspect._status import status
+from ebbtide.operations import maintain
+from ebbtide.operations._repair import repair as repairing
+from ebbtide.runtime import Plan, system_clock
+from ebbtide.runtime import _way_back as way_back
+from ebbtide.runtime._completeness import differences
+from ebbtide.runtime._driver import run
+from ebbtide.runtime._idle import idle_run
+from ebbtide.tables import SinkTable
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],

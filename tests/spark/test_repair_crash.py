@@ -8,12 +8,12 @@ from local_run import START
 from spark_support import LOCAL, change, plain_spec, sink, write
 from victims import refuse_fed_twice
 
-from ebbtide.operations.repair import repair
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
 
-STATE = "ebbtide.tables.state.table:StateTable"
-SINK = "ebbtide.tables.delta_sink:SinkTable"
+STATE = "ebbtide.tables._state.table:StateTable"
+SINK = "ebbtide.tables._delta_sink:SinkTable"
 FILES = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3), change("+I", 3, "d", 4)]]
 SHOWN = [(1, "c"), (2, "b"), (3, "d")]
 PLACES = [

@@ -7,13 +7,13 @@ from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.inspect.status import status
-from ebbtide.operations import rewind as rewinding
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables import delta_sink as sinking
-from ebbtide.tables import step_commits as staging
+from ebbtide.inspect._status import status
+from ebbtide.operations import _rewind as rewinding
+from ebbtide.operations import maintain
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import refresh, run
+from ebbtide.tables import _delta_sink as sinking
+from ebbtide.tables import _step_commits as staging
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],

@@ -7,8 +7,8 @@ from spark_support import change, plain_spec, sink, write
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import SpecChangedError
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.runtime.driver import run, system_clock
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.runtime._driver import run, system_clock
 
 TRANSFORM = {
     "schema": "id BIGINT NOT NULL, n BIGINT",

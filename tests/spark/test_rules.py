@@ -12,28 +12,27 @@ from judging import validate, verdict_of
 from random_rows import KEY, compared_at_random
 from spark_support import LOCAL, change, plain_spec, write
 
-from ebbtide.checks.completeness import differing_keys
-from ebbtide.checks.engines import Engines, InProcess, OnSpark, broken
-from ebbtide.checks.entries import Entries
-from ebbtide.checks.event_time import stale_events
+from ebbtide.checks import Engines, VersionRange
+from ebbtide.checks._completeness import differing_keys
+from ebbtide.checks._engines import InProcess, OnSpark, broken
+from ebbtide.checks._entries import Entries
+from ebbtide.checks._event_time import stale_events
+from ebbtide.checks._inputs import TableRows
+from ebbtide.checks._judged import Batch, Judged
+from ebbtide.checks._keys import duplicate_keys
+from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.inputs import TableRows
-from ebbtide.checks.judged import Batch, Judged
-from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Rows
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta.joining import commit_joined
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
-from ebbtide.ledger import puts
-from ebbtide.ledger.puts import puts_of
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.fold import rewritten
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.parts import ChecksConfig
-from ebbtide.tables.state.rewriting import KeepEntries
+from ebbtide.delta import Snapshot, commit_joined, replacing
+from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.ledger import _puts as puts
+from ebbtide.ledger import puts_of
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime._fold import rewritten
+from ebbtide.spec._parts import ChecksConfig
+from ebbtide.tables import KeepEntries
 
 BY_SEQ = {"sequence": ["seq"]}
 OLD = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"

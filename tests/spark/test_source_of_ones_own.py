@@ -7,10 +7,10 @@ from installing import EXAMPLES, install
 from spark_support import forget_last_commit
 from support import plain
 
-from ebbtide.operations import rewind
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.sources.positioned import RECORDS_IN_DRIVER
+from ebbtide.operations import _rewind as rewind
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.sources._positioned import RECORDS_IN_DRIVER
 
 FIRST = range(RECORDS_IN_DRIVER + 1)
 """More records than the driver reads by itself."""

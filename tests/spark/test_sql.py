@@ -7,17 +7,17 @@ import pytest
 from spark_support import LOCAL, change, write
 from waiting import PATIENCE_S
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError, OperationCanceledError
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.results import OperationStatus, ResultKind
 from ebbtide.sql.session import EmbeddedSession
-from ebbtide.tables.quarantine import Selection
+from ebbtide.tables import Selection
 
 
 @pytest.fixture(scope="module")

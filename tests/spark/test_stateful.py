@@ -8,9 +8,9 @@ from spark_support import forget_last_commit, sink, write
 from store_support import line, stateful
 
 from ebbtide import StatefulPipeline
-from ebbtide.delta import joining
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
+from ebbtide.delta import _joining as joining
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
 from ebbtide.testing import MemoryPipeline
 
 

@@ -15,18 +15,18 @@ from support import SHOP, lines_of
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
-from ebbtide.inspect.state import state
-from ebbtide.operations import rewind
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.migration.undo import undo as undo_migration
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair as repairing
-from ebbtide.runtime.driver import refresh, run, system_clock
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.selection import expressions_of
-from ebbtide.spec.ddl import type_ddl
-from ebbtide.tables.quarantine import Selection
+from ebbtide.inspect._state import state
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations import maintain
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._migration.undo import undo as undo_migration
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._repair import repair as repairing
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import refresh, run, system_clock
+from ebbtide.runtime._selection import expressions_of
+from ebbtide.spec import type_ddl
+from ebbtide.tables import Selection
 
 CRASH = Path(__file__).parent / "crash.py"
 DAY_MS = 86_400_000

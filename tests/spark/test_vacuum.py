@@ -7,17 +7,16 @@ from deltalake import DeltaTable
 from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide.amounts import amount
-from ebbtide.delta import log
-from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows
-from ebbtide.ledger import puts
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations.maintenance.jobs import Vacuum
-from ebbtide.operations.operation import Context
-from ebbtide.operations.registry import maintain
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._checkpoints import trim_log
+from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.ledger import Lease
+from ebbtide.ledger import _puts as puts
+from ebbtide.operations import Context, maintain
+from ebbtide.operations._maintenance.jobs import Vacuum
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
 
 
 def keep_nothing_old(table):
@@ -126,7 +125,7 @@ def test_the_newest_turns_of_a_lease_stay(tmp_path):
 
 
 def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
-    from ebbtide.inspect import status as inspecting
+    from ebbtide.inspect import _status as inspecting
 
     source = write(tmp_path / "in", *([change("+I", n, "a", n), "{"] for n in range(4)))
     spec = plain_spec(source)

@@ -5,8 +5,8 @@ from thinned import thinned
 from view_inputs import ITEMS, PARTS
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.spec.ddl import parse_ddl
-from ebbtide.tables.spark_columns import spark_schema
+from ebbtide.spec import parse_ddl
+from ebbtide.tables import spark_schema
 from ebbtide.views.query import analyse, new_session
 
 KEYS = {"a": ["id"], "b": ["id"], "c": ["id", "k"]}

@@ -5,7 +5,7 @@ import os
 import pytest
 from view_histories import History
 
-from ebbtide.runtime import decide
+from ebbtide.runtime import _decide as decide
 
 N_HISTORIES = int(os.environ.get("EBBTIDE_VIEW_HISTORIES", "20"))
 N_EVENTS = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "30"))

@@ -6,7 +6,7 @@ import pytest
 from view_inputs import Followed, Inputs, Oracle
 from view_queries import QUERIES
 
-from ebbtide.runtime import decide
+from ebbtide.runtime import _decide as decide
 from ebbtide.views import cutting
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.recompute import Recomputing

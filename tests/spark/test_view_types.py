@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from view_inputs import Followed, Input, Oracle
 
 from ebbtide import MaterializedView
-from ebbtide.runtime import decide
+from ebbtide.runtime import _decide as decide
 
 TYPES = {
     "BOOLEAN": [True, False],

@@ -12,15 +12,15 @@ from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
-from ebbtide.runtime import reading
-from ebbtide.runtime import step as stepping
-from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.idle import idle_run
+from ebbtide.runtime import _reading as reading
+from ebbtide.runtime import _step as stepping
+from ebbtide.runtime._driver import refresh, run
+from ebbtide.runtime._idle import idle_run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.views import plan_view, write_view
-from ebbtide.tables.sink_definition import RESERVED
+from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"

@@ -4,8 +4,9 @@ import pytest
 import yaml
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES, read_yaml
-from ebbtide.spec.load import load
+from ebbtide.spec import read_yaml
+from ebbtide.spec._bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES
+from ebbtide.spec._load import load
 
 GOOD = """
 type: ebbtide.UpsertPipeline

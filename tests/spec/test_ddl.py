@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.ddl import added_ddl, as_written, ddl_of, parse_ddl
-from ebbtide.spec.dialect import SparkSql
+from ebbtide.spec import SparkSql, added_ddl, as_written, ddl_of, parse_ddl
 
 TYPES = [
     ("BOOLEAN", pa.bool_()),

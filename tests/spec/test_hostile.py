@@ -13,8 +13,8 @@ from ebbtide.cli import main
 from ebbtide.dagster.metadata import asset_specs
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.load import load
+from ebbtide.runtime import Plan
+from ebbtide.spec._load import load
 from ebbtide.testing import MemoryPipeline
 
 FIELDS = {

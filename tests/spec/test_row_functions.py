@@ -7,8 +7,9 @@ import pytest
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.spec.load import load
-from ebbtide.spec.row_functions import ARROW, PANDAS, RowFunction, UnfitFunctionError, digest
+from ebbtide.spec import RowFunction
+from ebbtide.spec._load import load
+from ebbtide.spec._row_functions import ARROW, PANDAS, UnfitFunctionError, digest
 
 SPEC = """
 type: ebbtide.UpsertPipeline

@@ -6,8 +6,8 @@ import yaml
 from ebbtide import UpsertPipelines, load
 from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.inspect.backlog import unread_topics
-from ebbtide.spec.load import all_several, load_all
+from ebbtide.inspect import unread_topics
+from ebbtide.spec._load import all_several, load_all
 from ebbtide.sql.catalog import Catalog
 
 SHARED = {

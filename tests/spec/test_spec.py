@@ -10,10 +10,10 @@ from support import ROOT, plain, spec
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.operators.arrival.operator import ArrivalOperator
-from ebbtide.operators.sequence.operator import SequenceOperator
-from ebbtide.runtime.plan import decoding_of, operator_of
-from ebbtide.spec.load import refuse_shared_names
+from ebbtide.operators import ArrivalOperator, SequenceOperator
+from ebbtide.runtime import operator_of
+from ebbtide.runtime._plan import decoding_of
+from ebbtide.spec._load import refuse_shared_names
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}

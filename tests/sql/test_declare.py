@@ -10,7 +10,7 @@ import yaml
 from installing import install
 
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
-from ebbtide.spec.load import KINDS, SEVERAL, load
+from ebbtide.spec._load import KINDS, SEVERAL, load
 from ebbtide.sql.catalog import TYPES, DeclaredKind
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from ebbtide.errors import SqlError
-from ebbtide.spec.load import load
+from ebbtide.spec._load import load
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 

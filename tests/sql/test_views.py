@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.spec.load import load
+from ebbtide.spec._load import load
 from ebbtide.sql import jobs
 from ebbtide.sql.jobs import repeats
 from ebbtide.sql.parsing import parse_text

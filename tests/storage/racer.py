@@ -6,11 +6,10 @@ Starts after a line on stdin, and prints its versions.
 import json
 import sys
 
-from ebbtide.delta import checkpoints
-from ebbtide.delta.commit import Transaction
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_on
-from ebbtide.ledger.puts import puts_of
+from ebbtide.delta import Snapshot, commit_on
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta._commit import Transaction
+from ebbtide.ledger import puts_of
 
 if __name__ == "__main__":
     table, name, n, interval = sys.argv[1:]

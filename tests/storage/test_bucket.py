@@ -12,7 +12,7 @@ import pytest
 from s3_server import BUCKET, SECRET, first
 from thinned import thinned
 
-from ebbtide.delta.commit import commit
+from ebbtide.delta._commit import commit
 from ebbtide.errors import (
     ConfigError,
     DamagedFileError,
@@ -22,11 +22,14 @@ from ebbtide.errors import (
     Terminal,
     Transient,
 )
-from ebbtide.ledger import puts
-from ebbtide.ledger.lease import Lease
-from ebbtide.storage import bucket, columnar, faults, paths
-from ebbtide.storage.bucket import bucket_of, client_options, parted
-from ebbtide.storage.usage import Usage, usage
+from ebbtide.ledger import Lease
+from ebbtide.ledger import _puts as puts
+from ebbtide.storage import _bucket as bucket
+from ebbtide.storage import _columnar as columnar
+from ebbtide.storage import _faults as faults
+from ebbtide.storage import _paths as paths
+from ebbtide.storage._bucket import bucket_of, client_options, parted
+from ebbtide.storage._usage import Usage, usage
 
 pytestmark = pytest.mark.xdist_group("object_store")
 OURS, THEIRS = b"ours", b"theirs"
@@ -80,7 +83,7 @@ def test_put_that_lost_to_a_failed_put_is_retried(proxy, root):
 
 
 def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
-    monkeypatch.setattr("ebbtide.delta.commit.now_ms", lambda: 1)
+    monkeypatch.setattr("ebbtide.delta._commit.now_ms", lambda: 1)
     tables = [f"{root}/a", f"{root}/b"]
     for table in tables:
         commit(puts.puts_of(table), table, 0, [], {"operation": "WRITE"})
@@ -253,13 +256,13 @@ def test_file_is_read_in_any_order_and_in_parts(root, monkeypatch):
     assert len(data) > 1 << 20
     assert paths.read_range(location, 300, 5) == data[300:305]
     assert paths.read_range(location, len(data) - 2, 9) == data[-2:]
-    monkeypatch.setattr("ebbtide.storage.arrow.READ_AHEAD", 100_000)
+    monkeypatch.setattr("ebbtide.storage._arrow.READ_AHEAD", 100_000)
     with paths.open_stream(location) as stream:
         assert b"".join(iter(lambda: stream.read(77_777), b"")) == data
 
 
 def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatch):
-    monkeypatch.setattr("ebbtide.storage.arrow.IN_MEMORY", 1 << 20)
+    monkeypatch.setattr("ebbtide.storage._arrow.IN_MEMORY", 1 << 20)
     data = os.urandom(1 << 20) * 12
     with proxy.failing(first("503", "PUT", "partNumber=2", QUICK_TRIES + 1)):
         paths.write_bytes(f"{root}/f", data)

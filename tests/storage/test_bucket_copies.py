@@ -5,8 +5,8 @@ from bucket_sync import client, empty, keys_below, sync
 from local_pipeline import LATER, LocalPipeline, up
 
 from ebbtide.errors import PausedError
-from ebbtide.operations import pausing
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.operations import _pausing as pausing
+from ebbtide.tables import COLUMNS
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LEFT_OUT = ("staged/",)

@@ -7,9 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
-from ebbtide.storage import columnar, paths, rights
-from ebbtide.storage.disk import failures_named
-from ebbtide.storage.folders import delete_unfinished
+from ebbtide.storage import _columnar as columnar
+from ebbtide.storage import _paths as paths
+from ebbtide.storage import _rights as rights
+from ebbtide.storage._disk import failures_named
+from ebbtide.storage._folders import delete_unfinished
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import create
 from ebbtide.errors import LeaseHeldError
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.puts import puts_of
-from ebbtide.storage import paths
+from ebbtide.ledger import Lease, puts_of
+from ebbtide.storage import _paths as paths
 
 pytestmark = pytest.mark.xdist_group("object_store")
 N_EACH = 15

@@ -9,20 +9,23 @@ from s3_server import Served, first, longest_chain
 from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import joining, log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows, replacing
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import commit_after, read_rows
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import requests
-from ebbtide.ledger.facts import Pause
-from ebbtide.ledger.lease import Lease
-from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.turns import commit_next
-from ebbtide.runtime import driver, local
-from ebbtide.runtime.plan import Plan
-from ebbtide.storage import bucket, faults, paths
-from ebbtide.storage.bucket import bucket_of
-from ebbtide.storage.together import Memory, before_commit, current, together
+from ebbtide.ledger import Lease, puts_of
+from ebbtide.ledger import _requests as requests
+from ebbtide.ledger._facts import Pause
+from ebbtide.ledger._turns import commit_next
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
+from ebbtide.storage import _bucket as bucket
+from ebbtide.storage import _faults as faults
+from ebbtide.storage import _paths as paths
+from ebbtide.storage._bucket import bucket_of
+from ebbtide.storage._together import Memory, before_commit, current, together
 
 pytestmark = pytest.mark.xdist_group("object_store")
 DATA = b"rows"
@@ -250,7 +253,7 @@ def test_what_one_process_alone_reads_is_not_put(proxy, root):
 
 
 def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root, monkeypatch):
-    monkeypatch.setattr("ebbtide.storage.together.HELD_BYTES", 5)
+    monkeypatch.setattr("ebbtide.storage._together.HELD_BYTES", 5)
     names = [f"{root}/{number:032x}.arrow" for number in range(2)]
     with together():
         for name in names:

@@ -7,8 +7,9 @@ import pytest
 from local_pipeline import LocalPipeline, up
 
 from ebbtide.errors import DiskError
-from ebbtide.storage.disk import failures_named
-from ebbtide.storage.rights import is_ours, make_home, make_private
+from ebbtide.storage import is_ours, make_private
+from ebbtide.storage._disk import failures_named
+from ebbtide.storage._rights import make_home
 
 OF_A_GROUP = 0o2775
 FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP

@@ -8,12 +8,15 @@ from local_run import HOUR, START, perform
 from thinned import graded
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, log
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import _log as log
 from ebbtide.errors import StoreUnavailableError
-from ebbtide.ledger import lease
-from ebbtide.runtime.plan import Plan
-from ebbtide.storage import bucket, faults, paths
+from ebbtide.ledger import _lease as lease
+from ebbtide.runtime import Plan
+from ebbtide.storage import _bucket as bucket
+from ebbtide.storage import _faults as faults
+from ebbtide.storage import _paths as paths
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LATER = START + HOUR

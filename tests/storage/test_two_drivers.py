@@ -12,7 +12,7 @@ from spark_support import cut, shop_lines, shop_spec, write
 from victims import refuse_fed_twice
 from waiting import PATIENCE_S
 
-from ebbtide.runtime.plan import Plan
+from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.xdist_group("object_store")
 HELD = 1

@@ -23,7 +23,7 @@ attributes:
 """
 KILLED = """
 import os, sys
-from ebbtide.runtime import step
+from ebbtide.runtime import _step as step
 step.publish = lambda *_, **__: os.kill(os.getpid(), 9)
 from ebbtide.cli.main import main
 main(sys.argv[1:])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.state.raw import Entry
-from ebbtide.stores.rocksdb import codec
-from ebbtide.stores.rocksdb.store import RocksDbStore
+from ebbtide.model._state.raw import Entry
+from ebbtide.stores import RocksDbStore
+from ebbtide.stores._rocksdb import codec
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 SCALAR = st.one_of(

@@ -16,13 +16,14 @@ import pytest
 from local_pipeline import LATER, LocalPipeline, up
 from local_run import SPARK
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
-from ebbtide.inspect.backlog import lag
-from ebbtide.operations import pausing, rewind
-from ebbtide.runtime.idle import idle_run
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.inspect import lag
+from ebbtide.operations import _pausing as pausing
+from ebbtide.operations import _rewind as rewind
+from ebbtide.runtime._idle import idle_run
+from ebbtide.tables import COLUMNS
 
 PARTS = ("state", "sink", "quarantine", "ledger", "checkpoint")
 WITH_CHANGELOG = (*PARTS, "changelog")

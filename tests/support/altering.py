@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.features import with_feature
-from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta import Action, Snapshot
+from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._features import with_feature
 
 REFUSED = {
     "rowTracking": {"delta.enableRowTracking": "true"},

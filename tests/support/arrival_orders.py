@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from support import Row, envelope, record, spec, touched_entries
 
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.model.changelog import TRUNCATE
-from ebbtide.model.entries import DELETE, Step, equals
+from ebbtide.formats import RECORDS
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.model import DELETE, TRUNCATE, Step, equals
 from ebbtide.testing import MemoryPipeline
 
 TEXTS = ("v", "w")

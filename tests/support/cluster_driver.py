@@ -18,25 +18,21 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ebbtide.checks.engines import Engines
-from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks import Engines, VersionRange, checks_of
+from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
-from ebbtide.checks.judged import Judged
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.operations import adopt
-from ebbtide.operations.operation import Context
-from ebbtide.operations.registry import operations
-from ebbtide.runtime import decide
-from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.session import build_session
-from ebbtide.sources import file_source, positioned
-from ebbtide.spec.load import load
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables import step_commits
-from ebbtide.tables.state import deletion, doomed, rewriting
+from ebbtide.operations import Context
+from ebbtide.operations import _adopt as adopt
+from ebbtide.operations._registry import operations
+from ebbtide.runtime import Plan, StepProgress, build_session, system_clock
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime._driver import run
+from ebbtide.sources import _file_source as file_source
+from ebbtide.sources import _positioned as positioned
+from ebbtide.spec import Pipeline
+from ebbtide.spec._load import load
+from ebbtide.tables import _step_commits as step_commits
+from ebbtide.tables._state import deletion, doomed, rewriting
 from ebbtide.views import cutting
 
 SMALL = {
@@ -151,7 +147,7 @@ def load_workers(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths)
     def loaded(_: object) -> str:
         import time
 
-        import ebbtide.tables.state.deciding  # noqa: F401
+        import ebbtide.tables._state.deciding  # noqa: F401
 
         time.sleep(1)  # or one executor does the tasks of all
         return os.environ["SPARK_LOCAL_IP"]

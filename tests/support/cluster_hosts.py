@@ -7,9 +7,9 @@ from spark_cluster import written_spec
 from spark_support import cut, shop_lines, write
 from support import SHOP, lines_of
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime.plan import Plan
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import Plan
 
 N_WORKERS = 3
 STEPS = 4

@@ -9,7 +9,7 @@ from ages import AgedPipeline
 from local_pipeline import LocalPipeline, up
 from local_run import killed_behind_a_decision
 
-from ebbtide.runtime import step
+from ebbtide.runtime import _step as step
 
 EARLY, DECIDED, LATE, OTHER = 2, 3, 4, 5
 """After two steps; behind the decision of the third, which no other table has; after the fourth; the third of a copy of `EARLY`, of two files."""

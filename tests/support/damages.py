@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from local_pipeline import LocalPipeline
 
-from ebbtide.delta import log
-from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
-from ebbtide.ledger.puts import LOCAL
+from ebbtide.delta import DataFile, Snapshot, replacing
+from ebbtide.delta import _log as log
+from ebbtide.delta._restoring import restoring
+from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.ledger._puts import LOCAL
 
 Damage = Callable[[LocalPipeline], None]
 

@@ -11,21 +11,19 @@ import pyarrow as pa
 from made_facts import made_facts
 from support import change
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create, read_rows
-from ebbtide.formats.records import RECORDS
-from ebbtide.formats.summary import summarize
-from ebbtide.ledger.facts import Head, StateFacts, StepFacts
-from ebbtide.ledger.puts import puts_of
-from ebbtide.model.decision import Append
-from ebbtide.model.step import BatchSummary, StepRecords, clock_after, next_frontier, records_of
-from ebbtide.runtime import decide as deciding
-from ebbtide.runtime.fold import fold_state
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.stage import Staged
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.staging import StagedFile, Stager
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import create, read_rows
+from ebbtide.formats import RECORDS, summarize
+from ebbtide.ledger import Head, StepFacts, puts_of
+from ebbtide.ledger._facts import StateFacts
+from ebbtide.model import Append, BatchSummary
+from ebbtide.model._step import StepRecords, clock_after, next_frontier, records_of
+from ebbtide.runtime import Plan, Staged
+from ebbtide.runtime import _decide as deciding
+from ebbtide.runtime._fold import fold_state
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Stager, StepChanges
+from ebbtide.tables._state.staging import StagedFile
 
 Row = dict[str, Any]
 

@@ -22,8 +22,8 @@ from local_run import HOUR, SPARK
 
 from ebbtide.cli.main import main
 from ebbtide.environment import CACHE
-from ebbtide.operations.erase.operations import Erase
-from ebbtide.operations.operation import Context, Report
+from ebbtide.operations import Context, Report
+from ebbtide.operations._erase.operations import Erase
 
 SCHEMA = "id STRING, v STRING, nested STRUCT<a: STRING, b: ARRAY<STRING>>, raw BINARY, n BIGINT"
 POSITIONED = {"type": "plain", "position": ["p", "o"]}

@@ -10,17 +10,16 @@ import pytest
 from disk import DiskPipeline
 from support import change, plain
 
-from ebbtide.delta.joining import commit_joined
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import DELETE
-from ebbtide.runtime import fold
-from ebbtide.runtime.fold import rewritten
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.stateful import StatefulPipeline
-from ebbtide.tables.state.rewriting import KeepEntries
+from ebbtide.delta import Snapshot, commit_joined
+from ebbtide.delta._table import read_rows
+from ebbtide.ledger import puts_of
+from ebbtide.model import DELETE
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _fold as fold
+from ebbtide.runtime._fold import rewritten
+from ebbtide.spec import Pipeline
+from ebbtide.spec._stateful import StatefulPipeline
+from ebbtide.tables import KeepEntries
 
 Row = dict[str, Any]
 KINDS = ("arrival", "sequence", "rows of a function")

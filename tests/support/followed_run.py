@@ -9,9 +9,10 @@ from typing import Any
 
 from s3_server import Proxy, Served, longest_chain
 
-from ebbtide.runtime import driver, local
-from ebbtide.runtime.following import Following
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
+from ebbtide.runtime._following import Following
+from ebbtide.spec import Pipeline
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def follow(proxy: Proxy, spec: Pipeline, root: str, script: Callable[[], Iterato
         spec: The pipeline.
         root: Location of its tables.
         script: See `Followed`.
-        options: Of `ebbtide.runtime.driver.run`.
+        options: Of `ebbtide.runtime._driver.run`.
     """
     stop = Followed(proxy, script)
     proxy.served.clear()

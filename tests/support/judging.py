@@ -8,13 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ebbtide.checks.engines import Engines
-from ebbtide.checks.great_expectations.checks import checks_of
-from ebbtide.checks.great_expectations.verdict import Verdict
-from ebbtide.checks.judged import Batch, Judged
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.plan import Plan
+from ebbtide.checks import Engines, Verdict, VersionRange, checks_of
+from ebbtide.checks._judged import Batch, Judged
+from ebbtide.runtime import Plan, system_clock
 
 
 def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:

@@ -13,7 +13,7 @@ from kafka_broker import Broker
 from local_pipeline import LocalPipeline
 from support import plain
 
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec import Pipeline
 
 Record = dict[str, Any]
 

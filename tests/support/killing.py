@@ -25,141 +25,141 @@ SUPPORT = Path(__file__).parent
 Place = tuple[str, str, str, int]
 """Owner of a function, its name, `before` or `after`, and which of its calls."""
 PLACES: dict[str, Place] = {
-    "the lease is taken": ("ebbtide.ledger.lease:Lease", "_take", "after", 1),
-    "the state table is made": ("ebbtide.tables.state.table:StateTable", "create", "after", 1),
-    "the sink table is made": ("ebbtide.tables.delta_sink:SinkTable", "create", "after", 1),
-    "the batch is planned": ("ebbtide.runtime.reading:SourceSteps", "batch", "before", 2),
-    "the records are staged": ("ebbtide.runtime.reading", "stage", "after", 2),
-    "the bad records are written": ("ebbtide.tables.quarantine:QuarantineTable", "write", "after", 2),
-    "the entries are written": ("ebbtide.runtime.decide", "_commit", "before", 2),
-    "the files are noted": ("ebbtide.tables.state.table:StateTable", "note_file", "after", 2),
-    "the state is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 2),
-    "the state is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
-    "the sink's rows are written": ("ebbtide.tables.upsert:Upserter", "_written", "after", 2),
-    "the sink's vectors are written": ("ebbtide.delta.vectors", "write", "after", 1),
-    "the change feed is written": ("ebbtide.tables.upsert:Upserter", "_images", "after", 1),
-    "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 2),
-    "the changelog is committed": ("ebbtide.tables.changelog:ChangelogTable", "append", "after", 2),
-    "the quarantine is not committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "before", 2),
-    "the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 2),
-    "the quarantine's files are not joined": ("ebbtide.tables.step_commits", "commit_joined", "before", 1),
-    "the step is published": ("ebbtide.runtime.step", "publish", "after", 3),
-    "the staged files are deleted": ("ebbtide.runtime.stage", "delete", "after", 2),
-    "the state's fold is written": ("ebbtide.runtime.fold", "rewritten", "after", 1),
-    "the state is folded": ("ebbtide.runtime.fold", "commit_joined", "after", 1),
-    "the sink's fold is not committed": ("ebbtide.tables.upsert", "commit_joined", "before", 1),
-    "the sink is folded": ("ebbtide.tables.upsert", "commit_joined", "after", 1),
-    "the batch is made": ("ebbtide.runtime.reading:SourceSteps", "batch", "after", 2),
-    "the tick is decided": ("ebbtide.runtime.reading", "expire", "after", 1),
-    "the lease is not given back": ("ebbtide.ledger.lease:Lease", "__exit__", "before", 1),
+    "the lease is taken": ("ebbtide.ledger._lease:Lease", "_take", "after", 1),
+    "the state table is made": ("ebbtide.tables._state.table:StateTable", "create", "after", 1),
+    "the sink table is made": ("ebbtide.tables._delta_sink:SinkTable", "create", "after", 1),
+    "the batch is planned": ("ebbtide.runtime._reading:SourceSteps", "batch", "before", 2),
+    "the records are staged": ("ebbtide.runtime._reading", "stage", "after", 2),
+    "the bad records are written": ("ebbtide.tables._quarantine:QuarantineTable", "write", "after", 2),
+    "the entries are written": ("ebbtide.runtime._decide", "_commit", "before", 2),
+    "the files are noted": ("ebbtide.tables._state.table:StateTable", "note_file", "after", 2),
+    "the state is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 2),
+    "the state is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
+    "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "_written", "after", 2),
+    "the sink's vectors are written": ("ebbtide.delta._vectors", "write", "after", 1),
+    "the change feed is written": ("ebbtide.tables._upsert:Upserter", "_images", "after", 1),
+    "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 2),
+    "the changelog is committed": ("ebbtide.tables._changelog:ChangelogTable", "append", "after", 2),
+    "the quarantine is not committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "before", 2),
+    "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 2),
+    "the quarantine's files are not joined": ("ebbtide.tables._step_commits", "commit_joined", "before", 1),
+    "the step is published": ("ebbtide.runtime._step", "publish", "after", 3),
+    "the staged files are deleted": ("ebbtide.runtime._stage", "delete", "after", 2),
+    "the state's fold is written": ("ebbtide.runtime._fold", "rewritten", "after", 1),
+    "the state is folded": ("ebbtide.runtime._fold", "commit_joined", "after", 1),
+    "the sink's fold is not committed": ("ebbtide.tables._upsert", "commit_joined", "before", 1),
+    "the sink is folded": ("ebbtide.tables._upsert", "commit_joined", "after", 1),
+    "the batch is made": ("ebbtide.runtime._reading:SourceSteps", "batch", "after", 2),
+    "the tick is decided": ("ebbtide.runtime._reading", "expire", "after", 1),
+    "the lease is not given back": ("ebbtide.ledger._lease:Lease", "__exit__", "before", 1),
 }
 """In the second step of a run where there is one."""
 COMMITS: dict[str, Place] = {
-    "the step is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
-    "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
+    "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
+    "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
 }
 UPKEEP: dict[str, dict[str, Place]] = {
     "cleanup": {
-        "the entries are found": ("ebbtide.operations.maintenance.cleanup", "find", "after", 1),
-        "the files and vectors are written": ("ebbtide.tables.state.deletion:Deletion", "actions", "after", 1),
+        "the entries are found": ("ebbtide.operations._maintenance.cleanup", "find", "after", 1),
+        "the files and vectors are written": ("ebbtide.tables._state.deletion:Deletion", "actions", "after", 1),
     }
     | COMMITS,
     "compaction": {
-        "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
-        "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
+        "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
+        "the entries are rewritten": ("ebbtide.operations._maintenance.compaction", "rewritten", "after", 1),
     }
     | COMMITS,
     "merge": {
-        "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
-        "the files of the ranges are written": ("ebbtide.tables.state.merging", "deleting", "before", 1),
-        "the ranges are merged": ("ebbtide.operations.maintenance.compaction", "merged", "after", 1),
+        "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
+        "the files of the ranges are written": ("ebbtide.tables._state.merging", "deleting", "before", 1),
+        "the ranges are merged": ("ebbtide.operations._maintenance.compaction", "merged", "after", 1),
     }
     | COMMITS,
-    "migrate": {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)}
+    "migrate": {"the entries are rewritten": ("ebbtide.operations._migration.migrate", "rewritten", "after", 1)}
     | COMMITS,
     "replay": COMMITS
     | {
-        "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
-        "the quarantine is not committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "before", 1),
-        "the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 1),
+        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
+        "the quarantine is not committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "before", 1),
+        "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 1),
     },
     "drop": COMMITS
-    | {"the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 1)},
-    "alter": {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)}
+    | {"the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 1)},
+    "alter": {"the entries are rewritten": ("ebbtide.operations._migration.migrate", "rewritten", "after", 1)}
     | COMMITS
     | {
-        "the sink's rows are rewritten": ("ebbtide.tables.step_commits", "run_tasks", "after", 1),
-        "the sink has its columns": ("ebbtide.tables.delta_sink:SinkTable", "alter", "after", 1),
+        "the sink's rows are rewritten": ("ebbtide.tables._step_commits", "run_tasks", "after", 1),
+        "the sink has its columns": ("ebbtide.tables._delta_sink:SinkTable", "alter", "after", 1),
     },
-    "rewind": {"the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1)}
+    "rewind": {"the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1)}
     | COMMITS
     | {
-        "the sink is put back": ("ebbtide.tables.delta_sink:SinkTable", "restore", "after", 1),
-        "another table is put back": ("ebbtide.tables.step_commits", "restore_stage", "after", 1),
-        "all tables are put back": ("ebbtide.runtime.publish", "_discard_read", "before", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+        "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
+        "another table is put back": ("ebbtide.tables._step_commits", "restore_stage", "after", 1),
+        "all tables are put back": ("ebbtide.runtime._publish", "_discard_read", "before", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
     },
     "undo": COMMITS
     | {
-        "the sink is put back": ("ebbtide.tables.delta_sink:SinkTable", "restore", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+        "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
     },
     "restore": {
-        "the state is not brought back": ("ebbtide.operations.repair.state", "commit_after", "before", 1),
-        "the state is brought back": ("ebbtide.operations.repair.state", "commit_after", "after", 1),
+        "the state is not brought back": ("ebbtide.operations._repair.state", "commit_after", "before", 1),
+        "the state is brought back": ("ebbtide.operations._repair.state", "commit_after", "after", 1),
     },
     "repair": COMMITS
     | {
         "the sink's way back is not committed": (
-            "ebbtide.tables.delta_sink:SinkTable",
+            "ebbtide.tables._delta_sink:SinkTable",
             "restore_and_apply",
             "before",
             1,
         ),
-        "the sink is brought back": ("ebbtide.tables.delta_sink:SinkTable", "restore_and_apply", "after", 1),
-        "the rows are not appended": ("ebbtide.tables.append_table:AppendTable", "append_missed", "before", 1),
+        "the sink is brought back": ("ebbtide.tables._delta_sink:SinkTable", "restore_and_apply", "after", 1),
+        "the rows are not appended": ("ebbtide.tables._append_table:AppendTable", "append_missed", "before", 1),
     },
     "clock": COMMITS,
     "swap": {
-        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
-        "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
+        "the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1),
+        "the state is copied": ("ebbtide.runtime._swap", "state_actions", "after", 1),
     }
     | COMMITS
     | {
-        "the sink is swapped": ("ebbtide.tables.delta_sink:SinkTable", "take_rows", "after", 1),
-        "another table is copied": ("ebbtide.tables.append_table", "commit_stage", "before", 1),
-        "another table is swapped": ("ebbtide.tables.append_table:AppendTable", "take_rows", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
-        "the backfill is deleted": ("ebbtide.runtime.swap", "delete", "after", 9),
+        "the sink is swapped": ("ebbtide.tables._delta_sink:SinkTable", "take_rows", "after", 1),
+        "another table is copied": ("ebbtide.tables._append_table", "commit_stage", "before", 1),
+        "another table is swapped": ("ebbtide.tables._append_table:AppendTable", "take_rows", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
+        "the backfill is deleted": ("ebbtide.runtime._swap", "delete", "after", 9),
     },
     "adopt": COMMITS
     | {
-        "the sink is extended": ("ebbtide.tables.delta_sink:SinkTable", "extend", "after", 1),
-        "the rows are staged": ("ebbtide.operations.adopt", "apply_staged", "before", 1),
-        "the second step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
-        "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
-        "the staged files are deleted": ("ebbtide.operations.adopt", "delete", "after", 1),
+        "the sink is extended": ("ebbtide.tables._delta_sink:SinkTable", "extend", "after", 1),
+        "the rows are staged": ("ebbtide.operations._adopt", "apply_staged", "before", 1),
+        "the second step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
+        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
+        "the staged files are deleted": ("ebbtide.operations._adopt", "delete", "after", 1),
     },
     "refresh": {
-        "the first step is tried": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
-        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
-        "the state is emptied": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
-        "the sink is emptied": ("ebbtide.tables.delta_sink:SinkTable", "empty", "after", 1),
-        "the quarantine is emptied": ("ebbtide.tables.quarantine:QuarantineTable", "empty", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
-        "the first step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 3),
+        "the first step is tried": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+        "the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1),
+        "the state is emptied": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
+        "the sink is emptied": ("ebbtide.tables._delta_sink:SinkTable", "empty", "after", 1),
+        "the quarantine is emptied": ("ebbtide.tables._quarantine:QuarantineTable", "empty", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
+        "the first step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 3),
     },
 }
 AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt", "swap"), ("run",))
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),
-    ("ebbtide.delta.table", "write_parquet"),
-    ("ebbtide.delta.vectors", "write_bytes"),
-    ("ebbtide.sources.files", "replace_bytes"),
-    ("ebbtide.runtime.stage", "delete"),
-    ("ebbtide.runtime.publish", "delete"),
-    ("ebbtide.ledger.checkpoint", "delete"),
+    ("ebbtide.delta._table", "write_parquet"),
+    ("ebbtide.delta._vectors", "write_bytes"),
+    ("ebbtide.sources._files", "replace_bytes"),
+    ("ebbtide.runtime._stage", "delete"),
+    ("ebbtide.runtime._publish", "delete"),
+    ("ebbtide.ledger._checkpoint", "delete"),
     ("pathlib:Path", "rename"),
 )
 """What changes anything on disk that outlives a step."""
@@ -219,7 +219,7 @@ def do(order: dict[str, Any]) -> None:
     from victims import load
 
     if order.get("elsewhere"):
-        from ebbtide.ledger import lease
+        from ebbtide.ledger import _lease as lease
 
         lease.this_process = lambda: "elsewhere@0-1:1:1"
     if order.get("place"):

@@ -27,14 +27,15 @@ from machines import BEFORE, MENDED, NotHeldError
 from power import NAMES, NOTHING
 from victims import ALTERED_SCHEMA, FILES, changes_of, expected, lines_of, refuse_fed_twice, shown, spec_of, tables
 
-from ebbtide.delta import log, vectors
-from ebbtide.delta.commit import named_files
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.inspect.status import status
-from ebbtide.ledger.erasures import unfinished
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.columnar import read_parquet
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import named_files
+from ebbtide.inspect._status import status
+from ebbtide.ledger import unfinished
+from ebbtide.runtime import Plan
+from ebbtide.spec import Pipeline
+from ebbtide.storage import read_parquet
 
 OPERATIONS = (
     "run", "cleanup", "compaction", "merge", "vacuum", "migrate", "alter", "replay", "drop", "rewind", "undo", "restore", "repair",

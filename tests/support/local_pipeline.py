@@ -14,24 +14,21 @@ import pytest
 from local_run import HOUR, SPARK, START, compared_here, perform
 from support import change, plain
 
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, read_rows, replacing
-from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.lease import Lease
-from ebbtide.operations.repair import repair
-from ebbtide.operations.repair.report import RepairReport
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime import driver
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.idle import idle_run
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import RunSummary, StepProgress
-from ebbtide.runtime.step import Stepper
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.stateful import StatefulPipeline
-from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.step_commits import commit_stage
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import add_file, read_rows
+from ebbtide.ledger import Lease, StepFacts
+from ebbtide.operations._repair import repair
+from ebbtide.operations._repair.report import RepairReport
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._following import Following
+from ebbtide.runtime._idle import idle_run
+from ebbtide.spec import Pipeline
+from ebbtide.spec._stateful import StatefulPipeline
+from ebbtide.tables import SinkTable
+from ebbtide.tables._step_commits import commit_stage
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")

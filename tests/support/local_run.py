@@ -1,4 +1,4 @@
-"""Runs, maintenance and all, without a JVM (`ebbtide.runtime.local`), at times that do not depend on when a test runs."""
+"""Runs, maintenance and all, without a JVM (`ebbtide.runtime._local`), at times that do not depend on when a test runs."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ebbtide.delta import checkpoints, joining, log
-from ebbtide.delta.commit import named_files
-from ebbtide.delta.erasing import unnamed_files
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
-from ebbtide.ledger.facts import Head
-from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import adopt, clock, rewind
-from ebbtide.operations.backfill import build as backfill
-from ebbtide.operations.backfill import swap as backfill_swap
-from ebbtide.operations.erase.operations import Erase
-from ebbtide.operations.maintenance.jobs import Compact
-from ebbtide.operations.migration import migrate as migration
-from ebbtide.operations.operation import Context
-from ebbtide.operations.quarantine import drop as quarantine_drop
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.operations.quarantine.redecoding import origin_of
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair
-from ebbtide.operations.repair.report import RepairReport
-from ebbtide.operations.repair.state import restore_state
-from ebbtide.operations.stepping import stepping
-from ebbtide.runtime import driver, local, swap
-from ebbtide.runtime.belonging import refuse_older_state
-from ebbtide.runtime.following import Following
-from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.step import Stepper
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.quarantine import Selection
-from ebbtide.tables.state import rewriting
+from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import named_files
+from ebbtide.delta._erasing import unnamed_files
+from ebbtide.delta._table import add_file, commit_after, create, read_rows, redefined
+from ebbtide.ledger import Head
+from ebbtide.ledger._puts import LOCAL
+from ebbtide.operations import Context, maintain
+from ebbtide.operations import _adopt as adopt
+from ebbtide.operations import _clock as clock
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.operations._erase.operations import Erase
+from ebbtide.operations._maintenance.jobs import Compact
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._quarantine import drop as quarantine_drop
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._quarantine.redecoding import origin_of
+from ebbtide.operations._repair import repair
+from ebbtide.operations._repair.report import RepairReport
+from ebbtide.operations._repair.state import restore_state
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan, Stepper
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _local as local
+from ebbtide.runtime import _swap as swap
+from ebbtide.runtime._belonging import refuse_older_state
+from ebbtide.runtime._following import Following
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Selection, SinkTable
+from ebbtide.tables._state import rewriting
 from ebbtide.tasks import LocalSession
 
 HOUR = 3_600_000

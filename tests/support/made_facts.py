@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from ebbtide.ledger.facts import Cause, SourceFacts, StateFacts, StepFacts
-from ebbtide.model.clock import Reading
-from ebbtide.model.step import Frontier, StepRecords
+from ebbtide.ledger import Cause, SourceFacts, StepFacts
+from ebbtide.ledger._facts import StateFacts
+from ebbtide.model._clock import Reading
+from ebbtide.model._step import Frontier, StepRecords
 
 
 def made_facts(step: int = 1, what: str = "batch", *, raises: tuple[int, ...] | None = None, **given: Any) -> StepFacts:

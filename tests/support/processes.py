@@ -1,6 +1,6 @@
 """Tests that begin again in their process as another process would."""
 
-from ebbtide.delta import key_index
+from ebbtide.delta import _key_index as key_index
 
 
 def as_another_process(monkeypatch):

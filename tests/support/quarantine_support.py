@@ -8,12 +8,12 @@ from typing import Any
 from disk import DiskPipeline
 from support import spec
 
-from ebbtide.delta import log
-from ebbtide.operations.operation import Report
-from ebbtide.operations.quarantine import replay as quarantine_replay
-from ebbtide.operations.quarantine.redecoding import Corrected, origin_of
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables.quarantine import Selection
+from ebbtide.delta import _log as log
+from ebbtide.operations import Report
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._quarantine.redecoding import Corrected, origin_of
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Selection
 
 ALL = Selection()
 BY_SEQ: dict[str, Any] = {"order": {"sequence": ["seq"]}, "format": {"type": "plain"}}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.checks.comparing import compared
-from ebbtide.checks.dialects import Dialect
-from ebbtide.checks.inputs import GivenRows
-from ebbtide.checks.rule import Rows
+from ebbtide.checks._comparing import compared
+from ebbtide.checks._dialects import Dialect
+from ebbtide.checks._inputs import GivenRows
+from ebbtide.checks._rule import Rows
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EARLY = datetime(1900, 1, 1, 0, 0, 0, 1, tzinfo=UTC).replace(tzinfo=None)

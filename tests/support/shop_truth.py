@@ -8,10 +8,10 @@ from pathlib import Path
 from reference import canonical_rows, differences
 from support import SHOP, lines_of
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import Plan
+from ebbtide.spec import Pipeline
 
 
 def same_as_truth(spec: Pipeline, root: Path) -> bool:

@@ -23,7 +23,7 @@ import pyspark
 from users import User
 from waiting import PATIENCE_S
 
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec import Pipeline
 
 SPARK = Path(pyspark.__file__).parent
 SUPPORT = Path(__file__).parent

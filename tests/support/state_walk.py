@@ -6,12 +6,12 @@ from itertools import product
 from reference_state import Cell, Reference
 from state_ops import alive, expect, operation, perform
 
-from ebbtide.model.durations import to_ms
-from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers
-from ebbtide.model.state.context import StateContext
-from ebbtide.model.state.states import ListState, MapState, ValueState
-from ebbtide.model.ttl import CleanupConfig, StateTtlConfig, StateVisibility, UpdateType
-from ebbtide.replay.ttl import RowsStore
+from ebbtide.model import StateTtlConfig, to_ms
+from ebbtide.model._state.cleanup import IncrementalCleaner, TtlTimers
+from ebbtide.model._state.context import StateContext
+from ebbtide.model._state.states import ListState, MapState, ValueState
+from ebbtide.model._ttl import CleanupConfig, StateVisibility, UpdateType
+from ebbtide.replay._ttl import RowsStore
 
 KINDS = {"value": ValueState, "list": ListState, "map": MapState}
 TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING_TIME")

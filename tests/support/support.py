@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ebbtide import UpsertPipeline
-from ebbtide.operators.operator import Operator
-from ebbtide.operators.sequence.linked_keys import linked_keys
+from ebbtide.operators import Operator, linked_keys
 from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parents[2]

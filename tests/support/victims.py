@@ -16,13 +16,13 @@ import pyarrow as pa
 from reference import Event, Histories, fold_log
 
 from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, UpsertPipeline, ValueStateDescriptor
-from ebbtide.delta import log
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import read_file, read_rows
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import _log as log
+from ebbtide.delta._table import read_rows
+from ebbtide.runtime import Plan
+from ebbtide.spec import Pipeline
+from ebbtide.storage import read_parquet
+from ebbtide.tables import COLUMNS
 
 Row = dict[str, Any]
 FILES = 3

@@ -16,14 +16,14 @@ from random_plans import TABLES, Query, RandomQueries
 from view_inputs import LATER, Followed, Input, Inputs, Oracle, texts
 
 from ebbtide import MaterializedView
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
-from ebbtide.operations import rewind
-from ebbtide.operations.repair import repair
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec import Pipeline
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.lineage import Lineage

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.delta.table import read_rows
-from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.tables.sink_definition import RESERVED
+from ebbtide.delta._table import read_rows
+from ebbtide.model._step import TableVersion, ViewPosition
+from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session

@@ -10,16 +10,17 @@ from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
 from made_facts import made_facts as facts
 
-from ebbtide.delta import joining, log
-from ebbtide.delta.commit import LocalPuts, Transaction, commit
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
-from ebbtide.ledger import puts as ledger_puts
-from ebbtide.model.decision import Restore
-from ebbtide.tables.replaced_rows import Upsert
-from ebbtide.tables.step_commits import commit_and_join, commit_stage, restore_stage
-from ebbtide.tables.upsert import Upserter
+from ebbtide.ledger import _puts as ledger_puts
+from ebbtide.model import Restore
+from ebbtide.tables._replaced_rows import Upsert
+from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
+from ebbtide.tables._upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
 HARMLESS = {

@@ -8,11 +8,11 @@ from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
-from ebbtide.delta import joining
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.changelog import ChangelogTable
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta._table import read_rows
+from ebbtide.model import SchemaChange
+from ebbtide.tables._changelog import ChangelogTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 

@@ -11,17 +11,18 @@ from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
-from ebbtide.delta import joining, log
-from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
-from ebbtide.model.decision import Restore
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables import step_commits
-from ebbtide.tables.changelog import ChangelogTable
-from ebbtide.tables.delta_sink import RowFiles, SinkTable
-from ebbtide.tables.spark_sink import MergeSink
+from ebbtide.model import Restore, SchemaChange
+from ebbtide.tables import SinkTable
+from ebbtide.tables import _step_commits as step_commits
+from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables._delta_sink import RowFiles
+from ebbtide.tables._spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = LocalPuts()

@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from parquet_pages import compressed_by_lzo
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, Transaction, commit
-from ebbtide.delta.features import with_feature
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import create, read_file, read_rows
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._features import with_feature
+from ebbtide.delta._table import create, read_rows
 from ebbtide.errors import EbbtideError, TableMismatchError, UnsupportedFileError
-from ebbtide.tables.replaced_rows import Upsert
-from ebbtide.tables.upsert import Upserter
+from ebbtide.tables._replaced_rows import Upsert
+from ebbtide.tables._upsert import Upserter
 
 PUTS = LocalPuts()
 INSTANTS = [

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts as facts
 
-from ebbtide.delta import joining
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.model.offsets import OffsetRanges
-from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
-from ebbtide.tables.quarantine_removal import ORDERS
-from ebbtide.tables.state.staging import BAD_ROWS
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta._table import read_rows
+from ebbtide.model._offsets import OffsetRanges
+from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
+from ebbtide.tables._quarantine import QuarantineTable, oldest_first
+from ebbtide.tables._quarantine_removal import ORDERS
 
 
 def bad(*texts, reason="bad_json"):

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, create, read_rows
-from ebbtide.tables.quarantine_removal import ORDERS, rebased, removal
+from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import add_file, commit_after, create, read_rows
+from ebbtide.tables._quarantine_removal import ORDERS, rebased, removal
 
 PUTS = LocalPuts()
 ONE = pa.schema([("order", ORDERS.field("order").type)])

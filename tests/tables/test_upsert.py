@@ -11,17 +11,17 @@ from deltalake import DeltaTable, QueryBuilder
 from processes import as_another_process
 from thinned import thinned
 
-from ebbtide.delta import joining, log
-from ebbtide.delta import table as tables
-from ebbtide.delta.commit import LocalPuts, Transaction, commit
-from ebbtide.delta.copy_files import Copy
-from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.delta import IndexCache, Snapshot
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta import _table as tables
+from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._copy_files import Copy
+from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
-from ebbtide.tables import upsert as upserts
-from ebbtide.tables.replaced_rows import Upsert
-from ebbtide.tables.upsert import Upserter
+from ebbtide.tables import _upsert as upserts
+from ebbtide.tables._replaced_rows import Upsert
+from ebbtide.tables._upsert import Upserter
 
 COLUMNS = pa.schema(
     [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False), ("v", pa.int64())]

@@ -48,21 +48,21 @@ from victims import (
     write_source,
 )
 
-from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.runtime import Plan
+from ebbtide.runtime._driver import run
+from ebbtide.spec import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
 REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
-        "the step is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
-        "the sink's rows are written": ("ebbtide.tables.upsert:Upserter", "apply", "before", 1),
-        "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "restore_and_apply", "after", 1),
+        "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+        "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "apply", "before", 1),
+        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "restore_and_apply", "after", 1),
     },
     "acknowledge": {
-        "the step is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
+        "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
     },
 }
 RANDOM = ("driver", "JVM", "Python worker", "group")
@@ -115,7 +115,7 @@ class Torture:
         if self._spark is None:
             from victim import SETTINGS, small
 
-            from ebbtide.runtime.session import build_session
+            from ebbtide.runtime import build_session
 
             small()
             self._spark = build_session("torture", SETTINGS)
@@ -357,7 +357,7 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
         if place is not None:
             struck = code == -signal.SIGKILL
         if work in REPAIRS:
-            from ebbtide.operations.repair import repair
+            from ebbtide.operations._repair import repair
 
             run(torture.spark, spec, str(home))
             repair.repair(torture.spark, spec, str(home))

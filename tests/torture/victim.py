@@ -10,11 +10,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from killing import arm
 from victims import load
 
-from ebbtide.delta import joining
-from ebbtide.operations.repair import repair
-from ebbtide.runtime import decide, driver
-from ebbtide.runtime.session import build_session
-from ebbtide.sources import file_source
+from ebbtide.delta import _joining as joining
+from ebbtide.operations._repair import repair
+from ebbtide.runtime import _decide as decide
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import build_session
+from ebbtide.sources import _file_source as file_source
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",

@@ -9,12 +9,12 @@ import pytest
 from local_pipeline import up
 
 from ebbtide import MaterializedView
-from ebbtide.delta import log
-from ebbtide.delta.feed import commit_hash, gap, has_changes
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._feed import commit_hash, gap, has_changes
+from ebbtide.delta._table import read_rows
 from ebbtide.errors import SourceReadError
-from ebbtide.model.step import TableVersion, ViewPosition
+from ebbtide.model._step import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
 

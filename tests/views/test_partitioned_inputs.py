@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ebbtide.delta import log
-from ebbtide.delta.feed import feed_files
-from ebbtide.storage.paths import exists
+from ebbtide.delta import _log as log
+from ebbtide.delta._feed import feed_files
+from ebbtide.storage import exists
 from ebbtide.views.cutting import PinnedTable
 
 REGION = "e u/%ü"

@@ -4,11 +4,13 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import ViewKeyError
-from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.operators.sequence.operator import SequenceOperator
+from ebbtide.model import ORDER
+from ebbtide.model._changelog import ORIGIN
+from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
-from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.state.staging import SLICES, Stager, from_json
+from ebbtide.storage import read_parquet
+from ebbtide.tables import Stager
+from ebbtide.tables._state.staging import SLICES, from_json
 from ebbtide.views.staging import StageDifference
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 from ebbtide.checks.great_expectations.wording import WAYS_OUT
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger.verdicts import LastVerdict, note_verdict
-from ebbtide.model.durations import format_duration
-from ebbtide.spec.parts import DeltaSink
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.ledger import LastVerdict
+from ebbtide.ledger._verdicts import note_verdict
+from ebbtide.model._durations import format_duration
+from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ebbtide.checks.engines import Engines
+    from ebbtide.checks._engines import Engines
+    from ebbtide.checks._judged import Batch, Judged
+    from ebbtide.checks._version_range import VersionRange
     from ebbtide.checks.great_expectations.verdict import Verdict
-    from ebbtide.checks.judged import Batch, Judged
-    from ebbtide.checks.version_range import VersionRange
-    from ebbtide.runtime.plan import Plan
+    from ebbtide.runtime import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +82,8 @@ class Check:
             docs: Where Data Docs are written; None: none are.
             keep: Sites of them that are kept.
         """
+        from ebbtide.checks._judged import Judged
         from ebbtide.checks.great_expectations.validate import validate
-        from ebbtide.checks.judged import Judged
 
         judge = self.load()
         judged = Judged(engines, tables, window, clock_ms)
@@ -108,51 +108,51 @@ CHECKS = (
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before. Retractions find "
         "their rows, and no change loses to a row with an older event time: one warns, more than checks.max_unapplied_rate fail.",
-        judge="ebbtide.checks.ordering:judge",
+        judge="ebbtide.checks._ordering:judge",
         repair=REPAIR,
         blocking=True,
     ),
     Check(
         "complete",
         "The sink has exactly the rows that the state shows: compared whole, by key.",
-        judge="ebbtide.checks.completeness:judge",
+        judge="ebbtide.checks._completeness:judge",
         repair=REPAIR,
         blocking=True,
     ),
     Check(
         "expiry",
         "No state entry lives past its time to live, and cleanup deletes what has expired, also from the data files.",
-        judge="ebbtide.checks.expiry:judge",
+        judge="ebbtide.checks._expiry:judge",
         repair="Run the pipeline, which expires what is due; then run 'ebbtide cleanup'.",
     ),
     Check(
         "unique_key",
         "The sink has one row per key, and no key with a null.",
-        judge="ebbtide.checks.keys:judge",
+        judge="ebbtide.checks._keys:judge",
         repair=REPAIR,
     ),
     Check(
         "quarantine_rate",
         "The share of bad records stays below checks.max_quarantine_rate.",
-        judge="ebbtide.checks.quarantine:judge",
+        judge="ebbtide.checks._quarantine:judge",
         repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
     ),
     Check(
         "schema_drift",
         "The source's records have no columns that the schema lacks; it warns.",
-        judge="ebbtide.checks.schema_drift:judge",
+        judge="ebbtide.checks._schema_drift:judge",
         repair="Add the columns to the schema and run 'ebbtide migrate --apply', or list them under ignored_columns.",
     ),
     Check(
         "foreign_writes",
         "Only the pipeline changes the sink and its state.",
-        judge="ebbtide.checks.writes:judge",
+        judge="ebbtide.checks._writes:judge",
         repair=REPAIR,
     ),
     Check(
         "source_loss",
         "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
-        judge="ebbtide.checks.source_loss:judge",
+        judge="ebbtide.checks._source_loss:judge",
         repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
 )
@@ -180,7 +180,7 @@ def _event_time(spec: Pipeline) -> Iterator[Check]:
     yield Check(
         "event_time",
         f"The newest event is no older than {format_duration(max_delay)}.",
-        judge="ebbtide.checks.event_time:judge",
+        judge="ebbtide.checks._event_time:judge",
         repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
     )
 
@@ -192,7 +192,7 @@ def _state_size(spec: Pipeline) -> Iterator[Check]:
     yield Check(
         "state_size",
         "The state is no larger than checks.max_state_bytes and checks.max_state_rows allow.",
-        judge="ebbtide.checks.state_size:judge",
+        judge="ebbtide.checks._state_size:judge",
         repair="Run 'ebbtide cleanup' and 'ebbtide compact'; if it stays as large, shorten the ttl, or raise the limit.",
     )
 

@@ -16,7 +16,7 @@ from great_expectations.render.view.view import DefaultJinjaIndexPageView, Defau
 from jinja2 import pass_context
 from jinja2.bccache import Bucket, BytecodeCache
 
-from ebbtide.storage.rights import make_private
+from ebbtide.storage import make_private
 
 
 class _Compiled(BytecodeCache):

@@ -22,8 +22,8 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
-from ebbtide.checks.engines import Broken
-from ebbtide.checks.rule import Expected, Rule
+from ebbtide.checks._engines import Broken
+from ebbtide.checks._rule import Expected, Rule
 
 Arguments = Mapping[str, Any]
 

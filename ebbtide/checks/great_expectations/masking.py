@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from ebbtide.checks.samples import ROWS_AS_TEXT
+from ebbtide.checks._samples import ROWS_AS_TEXT
 from ebbtide.redaction import MASK
 
 Result = dict[str, Any]

@@ -19,9 +19,9 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.query_metric_provider import QueryMetricProvider
 
-from ebbtide.checks.engines import InProcess
-from ebbtide.checks.inputs import TableRows
-from ebbtide.checks.queries import BATCH, for_duckdb
+from ebbtide.checks._engines import InProcess
+from ebbtide.checks._inputs import TableRows
+from ebbtide.checks._queries import BATCH, for_duckdb
 
 EXACT = 2**53
 """Whole numbers below are exact as doubles."""

@@ -12,11 +12,11 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
+from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
-from ebbtide.checks.judged import Batch, Judged
 from ebbtide.errors import ConfigError
-from ebbtide.spec.parts import ExpectationConfig
-from ebbtide.tables.spark_columns import columns as names_of
+from ebbtide.spec._parts import ExpectationConfig
+from ebbtide.tables import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:

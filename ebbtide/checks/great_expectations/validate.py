@@ -14,13 +14,13 @@ from great_expectations.core.expectation_validation_result import (
 )
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from ebbtide.checks.engines import SAMPLE_ROWS
+from ebbtide.checks._engines import SAMPLE_ROWS
+from ebbtide.checks._judged import Batch
+from ebbtide.checks._rule import Expected
 from ebbtide.checks.great_expectations.data_docs import as_shown, write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.great_expectations.verdict import Finding, Verdict
-from ebbtide.checks.judged import Batch
-from ebbtide.checks.rule import Expected
 from ebbtide.redaction import MASK
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError, EbbtideError, GatewayError
-from ebbtide.spec.allowed_functions import names_in
+from ebbtide.spec import names_in
 from ebbtide.sql import statements as ast
 from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
 from ebbtide.sql.masking import masked

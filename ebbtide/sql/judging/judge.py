@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import GatewayError, SqlError
-from ebbtide.runtime.called_functions import Fault, calls_in, function_fault, unlisted_call
-from ebbtide.runtime.spark_plans import Node, Parser, Target
-from ebbtide.spec.allowed_functions import CALLING_JAVA, FOLLOWING_DOCUMENTS, OPTIONS, READING_FILES, names_in
+from ebbtide.runtime._called_functions import Fault, calls_in, function_fault, unlisted_call
+from ebbtide.runtime._spark_plans import Node, Parser, Target
+from ebbtide.spec import OPTIONS, names_in
+from ebbtide.spec._allowed_functions import CALLING_JAVA, FOLLOWING_DOCUMENTS, READING_FILES
 from ebbtide.sql.catalog import Catalog, DeclaredKind
 from ebbtide.sql.judging.reading import (
     BY_PATH,

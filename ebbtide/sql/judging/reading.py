@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from ebbtide.runtime.called_functions import (
+from ebbtide.runtime._called_functions import (
     BUILT_IN,
     Fault,
     calls_in,
@@ -23,8 +23,8 @@ from ebbtide.runtime.called_functions import (
     option_fault,
     parts_of,
 )
-from ebbtide.runtime.spark_plans import CATALYST, Node, Parser
-from ebbtide.spec.allowed_functions import names_in
+from ebbtide.runtime._spark_plans import CATALYST, Node, Parser
+from ebbtide.spec import names_in
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.settings import Rights
 

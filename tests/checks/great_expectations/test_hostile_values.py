@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from browser import QUIET, WAIT_MS, browser_path
 
-from ebbtide.checks.great_expectations.verdict import Finding
-from ebbtide.checks.great_expectations.wording import page
-from ebbtide.checks.judged import Batch
+from ebbtide.checks import Finding, page
+from ebbtide.checks._judged import Batch
 from ebbtide.markdown import code, prose
 
 RUN = "document.documentElement.dataset.executed=1"

@@ -5,7 +5,8 @@ import json
 from local_pipeline import up
 from metrics_support import command
 
-from ebbtide.ledger.verdicts import LastVerdict, last_verdicts, note_verdict
+from ebbtide.ledger import LastVerdict
+from ebbtide.ledger._verdicts import last_verdicts, note_verdict
 
 
 def test_command_check_stores_its_verdicts_without_values_of_rows(make, tmp_path):
@@ -40,7 +41,7 @@ def test_check_of_a_user_who_may_not_write_is_judged_and_warned_of(make, tmp_pat
     def refuse(*_):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("ebbtide.ledger.verdicts.replace_bytes", refuse)
+    monkeypatch.setattr("ebbtide.ledger._verdicts.replace_bytes", refuse)
     judged = command(pipeline, tmp_path, "check", "--only", "source_loss")
     assert (judged.exit_code, judged.stdout) == (0, "t: source_loss passed\n")
     assert "The verdict of 'source_loss' on 't' was not stored: read-only" in caplog.messages

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ebbtide.checks._judged import BOOKKEEPING
 from ebbtide.checks.great_expectations.masking import masked_result
-from ebbtide.checks.judged import BOOKKEEPING
 
 SHOWN = (BOOKKEEPING | {"id", "v", "at"}) - {"at"}
 WHO = "planted@example.org"

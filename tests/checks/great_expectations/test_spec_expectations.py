@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 from spark_support import plain_spec
 
-from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError
-from ebbtide.spec.parts import ExpectationConfig
+from ebbtide.spec._parts import ExpectationConfig
 
 QTY = {"column": "qty", "min_value": 0}
 

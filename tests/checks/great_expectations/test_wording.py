@@ -6,9 +6,9 @@ from importlib import import_module
 import pytest
 
 import ebbtide.checks
-from ebbtide.checks.great_expectations.verdict import Finding
-from ebbtide.checks.great_expectations.wording import SENTENCES, narrow, page, sentence
-from ebbtide.checks.rule import Rule
+from ebbtide.checks import Finding, narrow, page, sentence
+from ebbtide.checks._rule import Rule
+from ebbtide.checks.great_expectations.wording import SENTENCES
 
 EARLIER = {"step": 1, "part": 0, "position": 0}
 DIFFERS = {"id": 2, "_decided": '{"id":2,"v":"b","n":1}', "_shown": '{"id":2,"v":"z","n":1}', "_rows": 1}

@@ -7,15 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.changelog import RowKind, changelog_schema
-from ebbtide.model.entries import DELETE, Step
-from ebbtide.model.equality import equality_key
-from ebbtide.model.materializer import kernel
-from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.operators.arrival.operator import ArrivalOperator
-from ebbtide.operators.arrival.rules import Emission, Materialization
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import DELETE, RowKind, Step
+from ebbtide.model._changelog import changelog_schema
+from ebbtide.model._equality import equality_key
+from ebbtide.model._materializer import kernel
+from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model._materializer.operator import SinkUpsertMaterializer
+from ebbtide.operators import ArrivalOperator, Emission, Materialization
+from ebbtide.stores import HeapStore
 
 SCHEMA = pa.schema([("key", pa.int64()), ("u", pa.int64()), ("v", pa.int64())])
 KINDS = ["+I", "+U", "-U", "-D"]

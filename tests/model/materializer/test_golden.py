@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.errors import ConfigError
-from ebbtide.replay.cases import differs
-from ebbtide.replay.materializer import STRATEGIES, applies, replay_materializer
+from ebbtide.replay import applies, differs, replay_materializer
+from ebbtide.replay._materializer import STRATEGIES
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 GOLDEN = [json.loads(line) for line in (DATA / "materializer_golden.jsonl").read_text().splitlines()]

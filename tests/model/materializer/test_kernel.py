@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model import compiled
-from ebbtide.model.changelog import RowKind
-from ebbtide.model.equality import equality_key
-from ebbtide.model.materializer import kernel
-from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import RowKind
+from ebbtide.model import _compiled as compiled
+from ebbtide.model._equality import equality_key
+from ebbtide.model._materializer import kernel
+from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model._materializer.operator import SinkUpsertMaterializer
+from ebbtide.stores import HeapStore
 
 pytestmark = pytest.mark.xdist_group("compiled")
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=30)

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Histories
 
-from ebbtide.model.changelog import RowKind
-from ebbtide.model.equality import equality_key
-from ebbtide.model.materializer.element import Element
-from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.model.state.raw import Entry
-from ebbtide.stores.heap import HeapStore
-from ebbtide.stores.rocksdb.store import RocksDbStore
+from ebbtide.model import RowKind
+from ebbtide.model._equality import equality_key
+from ebbtide.model._materializer.element import Element
+from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model._materializer.operator import SinkUpsertMaterializer
+from ebbtide.model._state.raw import Entry
+from ebbtide.stores import HeapStore, RocksDbStore
 
 OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 3)), max_size=40)
 TIMED = st.lists(

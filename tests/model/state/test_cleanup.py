@@ -4,27 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
-from ebbtide.model.state.context import StateContext
-from ebbtide.model.state.function import (
-    FunctionRun,
-    ListStateDescriptor,
-    StatefulFunction,
-    ValueStateDescriptor,
-)
-from ebbtide.model.state.migration import migrated
-from ebbtide.model.state.raw import Entry
-from ebbtide.model.state.states import ListState, MapState, ValueState
-from ebbtide.model.state.timers import Timers
-from ebbtide.model.ttl import (
-    CleanupConfig,
-    CompactionFilter,
-    IncrementalCleanup,
-    StateTtlConfig,
-    TimeCharacteristic,
-    UpdateType,
-)
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import StateTtlConfig
+from ebbtide.model._state.cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
+from ebbtide.model._state.context import StateContext
+from ebbtide.model._state.function import FunctionRun, ListStateDescriptor, StatefulFunction, ValueStateDescriptor
+from ebbtide.model._state.migration import migrated
+from ebbtide.model._state.raw import Entry
+from ebbtide.model._state.states import ListState, MapState, ValueState
+from ebbtide.model._state.timers import Timers
+from ebbtide.model._ttl import CleanupConfig, CompactionFilter, IncrementalCleanup, TimeCharacteristic, UpdateType
+from ebbtide.stores import HeapStore
 
 
 def ms(n):

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from ebbtide.model.changelog import RowKind
-from ebbtide.model.state.function import Change, FunctionRun, StatefulFunction, ValueStateDescriptor
-from ebbtide.model.ttl import CleanupConfig, StateTtlConfig, TimeCharacteristic
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import RowKind, StateTtlConfig
+from ebbtide.model._state.function import Change, FunctionRun, StatefulFunction, ValueStateDescriptor
+from ebbtide.model._ttl import CleanupConfig, TimeCharacteristic
+from ebbtide.stores import HeapStore
 
 
 def ttl(**cleanup):

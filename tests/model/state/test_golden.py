@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.replay.cases import differs
-from ebbtide.replay.ttl import replay_ttl
+from ebbtide.replay import differs, replay_ttl
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 GOLDEN = [json.loads(line) for line in (DATA / "ttl_golden.jsonl").read_text().splitlines()]

@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.model.state.context import StateContext
-from ebbtide.model.state.raw import Entry
-from ebbtide.model.state.states import ListState, MapState, ValueState
-from ebbtide.model.ttl import StateTtlConfig, StateVisibility
-from ebbtide.stores.heap import HeapStore
+from ebbtide.model import StateTtlConfig
+from ebbtide.model._state.context import StateContext
+from ebbtide.model._state.raw import Entry
+from ebbtide.model._state.states import ListState, MapState, ValueState
+from ebbtide.model._ttl import StateVisibility
+from ebbtide.stores import HeapStore
 
 
 def make(kind, **config):

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_walk import COMBINATIONS, KINDS, walk
 
-from ebbtide.operators.stateful.store import StateSpec
-from ebbtide.replay.ttl import RowsStore
-from ebbtide.stores.heap import HeapStore
-from ebbtide.stores.rocksdb.store import RocksDbStore
+from ebbtide.operators import StateSpec
+from ebbtide.replay._ttl import RowsStore
+from ebbtide.stores import HeapStore, RocksDbStore
 
 
 def over(combinations):

@@ -12,11 +12,12 @@ from disk import DiskPipeline
 from processes import as_another_process
 from support import change, plain
 
-from ebbtide.delta import joining, log
-from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after, replacing
+from ebbtide.delta import DataFile, Snapshot, replacing
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._restoring import restoring
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import (
     DamagedFileError,
     DeltaLogError,
@@ -25,15 +26,13 @@ from ebbtide.errors import (
     StoredFormatError,
     TableMismatchError,
 )
-from ebbtide.ledger.facts import STATE_FORMAT
-from ebbtide.model.decision import Append
-from ebbtide.model.entries import INSERT, Step
-from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry import ExpiryRules
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.foreign_changes import foreign_change
-from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
-from ebbtide.tables.state.table import StateWork
+from ebbtide.ledger._facts import STATE_FORMAT
+from ebbtide.model import Append, StateTtlConfig, Step
+from ebbtide.model._entries import INSERT
+from ebbtide.operators import ExpiryRules
+from ebbtide.tables import StepChanges, foreign_change, newest_step
+from ebbtide.tables._state.layout import DOMAIN, may_hold_expired, rows_of
+from ebbtide.tables._state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 

@@ -9,11 +9,13 @@ from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import joining, log
-from ebbtide.formats.unavailable import UNAVAILABLE
-from ebbtide.runtime import decide
-from ebbtide.tables.state import rewriting, staging
-from ebbtide.tables.state.staging import SLICES, StagedFile, Stager, balanced
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _log as log
+from ebbtide.formats._unavailable import UNAVAILABLE
+from ebbtide.runtime import _decide as decide
+from ebbtide.tables import Stager
+from ebbtide.tables._state import rewriting, staging
+from ebbtide.tables._state.staging import SLICES, StagedFile, balanced
 from ebbtide.testing import MemoryPipeline
 
 
@@ -151,7 +153,7 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     plan_lines = [change("+I", id=n % 50, n=n) for n in range(200)] + ["{"]
     pipeline = DiskPipeline(of, tmp_path)
     decoding = pipeline.plan.decoding
-    from ebbtide.formats.records import RECORDS
+    from ebbtide.formats import RECORDS
 
     raw = [line.encode() for line in plan_lines]
     records = pa.record_batch([["f"] * len(raw), [0] * len(raw), range(len(raw)), raw], schema=RECORDS)

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from local_run import SPARK
 from support import change, plain
 
-from ebbtide.delta import joining
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_after, copied, create, read_file, read_rows, replacing
-from ebbtide.model.entries import entry_table
-from ebbtide.tables.state import deletion, doomed, judging
-from ebbtide.tables.state.doomed import find, is_base
-from ebbtide.tables.state.judging import Doom
-from ebbtide.tables.state.rewriting import BASE
+from ebbtide.delta import DataFile, Snapshot, read_file, replacing
+from ebbtide.delta import _joining as joining
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import add_file, commit_after, copied, create, read_rows
+from ebbtide.model import entry_table
+from ebbtide.tables import find
+from ebbtide.tables._state import deletion, doomed, judging
+from ebbtide.tables._state.doomed import is_base
+from ebbtide.tables._state.judging import Doom
+from ebbtide.tables._state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
 LOCAL = LocalPuts()

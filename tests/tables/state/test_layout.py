@@ -5,11 +5,11 @@ import json
 import pytest
 from support import plain
 
-from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file
-from ebbtide.model.entries import entry_table
-from ebbtide.runtime.plan import Plan
+from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._table import add_file
+from ebbtide.model import entry_table
+from ebbtide.runtime import Plan
 
 PUTS = LocalPuts()
 

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 from support import plain
 
-from ebbtide.delta import copy_files, joining, vectors
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.key_lookup import KeyIndex
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after, read_file
-from ebbtide.model.hashing import key_hashes
-from ebbtide.tables.state import rewriting
-from ebbtide.tables.state.lookup import Stored
-from ebbtide.tables.state.rewriting import BASE, KeepEntries, Part, StoredEntries, rows_of
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import _joining as joining
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._key_lookup import KeyIndex
+from ebbtide.delta._table import commit_after
+from ebbtide.model._hashing import key_hashes
+from ebbtide.tables import KeepEntries, Stored, StoredEntries
+from ebbtide.tables._state import rewriting
+from ebbtide.tables._state.rewriting import BASE, Part, rows_of
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 

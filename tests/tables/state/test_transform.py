@@ -4,16 +4,15 @@ import pyarrow as pa
 import pytest
 from support import plain
 
-from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.joining import write_files
-from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after, read_file
-from ebbtide.model.changelog import CHANGELOG_COLUMNS
-from ebbtide.model.entries import entry_table
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.staging import Share, Stager
-from ebbtide.tables.state.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
+from ebbtide.delta import DataFile, Snapshot, read_file, write_files
+from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._table import commit_after
+from ebbtide.model import entry_table
+from ebbtide.model._changelog import CHANGELOG_COLUMNS
+from ebbtide.runtime import Plan
+from ebbtide.tables import Stager, StepChanges
+from ebbtide.tables._state.staging import Share
+from ebbtide.tables._state.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
 
 TRANSFORM = {
     "schema": "key BIGINT NOT NULL, n INT NOT NULL",

@@ -9,8 +9,8 @@ import pydantic.fields
 import pytest
 
 import ebbtide.functions
-from ebbtide.tables.state.project_sources import project_sources
-from ebbtide.tables.state.user_code import ship
+from ebbtide.tables._state.project_sources import project_sources
+from ebbtide.tables._state.user_code import ship
 
 FILES = {
     "shipped/__init__.py": "",

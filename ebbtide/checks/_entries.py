@@ -1,0 +1,186 @@
+"""Queries over a state table's rows, `state_rows`: its newest entries, what of them the sink must show, what steps decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ebbtide.checks._dialects import Dialect
+from ebbtide.model import DELETE
+from ebbtide.model._entries import INSERT
+from ebbtide.runtime import Plan
+from ebbtide.tables import ROW
+from ebbtide.tables._state.layout import ACKNOWLEDGED
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Writes queries over the entries of a pipeline.
+
+    Args:
+        tables: The pipeline's.
+        sql: The dialect.
+    """
+
+    tables: Plan
+    sql: Dialect
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of an entry."""
+        return list(self.tables.operator.schema.names)
+
+    def rows(self, condition: str = "true") -> str:
+        """Select stored versions of entries."""
+        names = self.sql.names(self.names)
+        return f"""
+            SELECT {names}
+            FROM state_rows
+            WHERE _entry = '{ROW}' AND ({condition})"""
+
+    def current(self, since: int = 0) -> str:
+        """Select the newest version of each entry written after a step, dropped ones included (`_removed`)."""
+        operator = self.tables.operator
+        conditions = ["true"]
+        if since:
+            conditions.append(f"_step > {since}")
+        if operator.has_named_states:
+            conditions.append("_state IS NOT NULL")  # the rest are rows for the sink
+        condition = " AND ".join(conditions)
+        versions = self.rows(condition)
+        return self.newest(versions, operator.entry_key)
+
+    def newest(self, entries: str, alike: Sequence[str]) -> str:
+        """Select the rows of the greatest step among those that are alike in some columns."""
+        names = self.sql.names(self.names)
+        group = self.sql.names(alike)
+        # A rank, no row number: of rows that the same step wrote all are kept.
+        rank = f"rank() OVER (PARTITION BY {group} ORDER BY _step DESC)"
+        ranked = f"SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions"
+        return f"""
+            SELECT {names}
+            FROM ({ranked}) AS _ranked
+            WHERE _ebbtide_rank = 1"""
+
+    @property
+    def _shown(self) -> str:
+        return "_shown" if "_shown" in self.names else "NOT _tombstone"
+
+    @property
+    def _output_key(self) -> dict[str, str]:
+        """The key of what a transform selects from the entries, to the entry's columns; empty without one."""
+        return dict(getattr(self.tables.operator, "output_key", ()))
+
+    def column(self, name: str) -> str:
+        """Return a column of the sink: what a transform selects stands in `_out`; the key is the entry's where that is known."""
+        output_key = self._output_key
+        if name in output_key:
+            of_entry = output_key[name]
+            return self.sql.name(of_entry)
+        struct = "_out" if name in self._selected_names else ""
+        return self.sql.name(name, struct)
+
+    @property
+    def _selected_names(self) -> list[str]:
+        """The columns that a transform selects; none without one."""
+        if "_out" not in self.names:
+            return []
+        out = self.tables.operator.schema.field("_out")
+        return list(out.type.names)
+
+    def for_sink(self, entries: str, condition: str = "true") -> str:
+        """Select entries under the sink's columns, with their `_step` and `_change`."""
+        selected = ["_step", "_change"]
+        for name in self.tables.delta_sink.schema.names:
+            value = self.column(name)
+            shown_as = self.sql.name(name)
+            selected.append(f"{value} AS {shown_as}")
+        columns = ", ".join(selected)
+        return f"""
+            SELECT {columns}
+            FROM ({entries}) AS _entries
+            WHERE {condition}"""
+
+    def shown(self, floor: tuple[int, ...] | None) -> str:
+        """Select the rows that the sink must have, with `_step`: those that no TRUNCATE left dead."""
+        entries = self.current()
+        rows = self.for_sink(entries, f"NOT _removed AND {self._shown}")
+        return self.above(rows, floor)
+
+    def above(self, rows: str, floor: tuple[int, ...] | None) -> str:
+        """Select the rows of the sink that are not below the floor of a TRUNCATE."""
+        if not floor:
+            return rows
+        sequence = self.tables.delta_sink.sequence
+        struct = "_sequence" if sequence else "_changed_by"
+        ranks = self.sql.ranks(struct, sequence or ("step", "part", "position"))
+        limits = [f"CAST({limit} AS BIGINT)" for limit in floor]
+        is_below = self.sql.is_before(ranks, limits)
+        return f"""
+            SELECT *
+            FROM ({rows}) AS _above
+            WHERE NOT {is_below}"""
+
+    def decided(self, floor: tuple[int, ...] | None) -> str:
+        """Select the last decision on each key, as far as the version still holds it, but of those that a TRUNCATE swept.
+
+        It follows from the newest versions of entries, and from no older ones: a step may note something of an entry and decide nothing
+        for the sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until
+        its key is written again: the decision that followed may have been on an entry that has a note by now.
+        """
+        operator = self.tables.operator
+        versions = self.rows()
+        entries = self.newest(versions, operator.entry_key)
+        columns_of_entry = [name for name in self.names if name != "_change"]
+        columns = self.sql.names(columns_of_entry)
+        key = self.sql.names(operator.key)
+        stated = f"""
+            SELECT
+                {columns},
+                {self._stated_change} AS _change,
+                max(_step) OVER (PARTITION BY {key}) AS _ebbtide_last_step
+            FROM ({entries}) AS _newest"""
+        made = f"""
+            SELECT *
+            FROM ({stated}) AS _stated
+            WHERE (NOT _removed OR _step = _ebbtide_last_step) AND _change IS NOT NULL"""
+        last = self.newest(made, operator.key)
+        rows = self.for_sink(last)
+        return self.above(rows, floor)
+
+    @property
+    def _stated_change(self) -> str:
+        """Return the change of the sink that the newest version of each key's entry asks for.
+
+        By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
+        """
+        if self._output_key:
+            return f"CASE WHEN _shown THEN '{INSERT}' ELSE '{DELETE}' END"
+        if "_tombstone" not in self.names:
+            return "_change"
+        return f"coalesce(_change, CASE WHEN NOT _tombstone AND NOT _removed THEN '{INSERT}' END)"
+
+    def decided_since(self, step: int) -> str:
+        """Select what steps after one wanted the sink to take, as far as the version still holds it."""
+        condition = f"_step > {step}"
+        if not self._output_key:
+            condition = f"{condition} AND _change IS NOT NULL"
+        versions = self.rows(condition)
+        return self.for_sink(versions)
+
+    def acknowledged(self) -> str:
+        """Select the keys of which the sink may differ until they change again, under the sink's names, and `_ebbtide_accepted`, the step."""
+        selected = []
+        by = []
+        for shown_as, name in self.tables.spec.state_key_of.items():
+            column = self.sql.name(name)
+            sink_column = self.sql.name(shown_as)
+            by.append(column)
+            selected.append(f"{column} AS {sink_column}")
+        columns = ", ".join(selected)
+        key = ", ".join(by)
+        return f"""
+            SELECT {columns}, max(_step) AS _ebbtide_accepted
+            FROM state_rows
+            WHERE _entry = '{ACKNOWLEDGED}'
+            GROUP BY {key}"""

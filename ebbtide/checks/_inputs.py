@@ -1,0 +1,261 @@
+"""Inputs of rules: tables as of a version, a change feed, rows that are at hand. Each is read here, or named to Spark.
+
+Rows and bytes are known from the Delta log before anything is read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import _log as log
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._table import read_rows
+from ebbtide.errors import DeltaFeatureError, DeltaLogError
+from ebbtide.model import Mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGE_TYPE = pa.field("_change_type", pa.string())
+COMMIT_VERSION = pa.field("_commit_version", pa.int64())
+BYTES_OF_A_ROW = 10
+"""Bytes that a row of a change file is reckoned at."""
+
+
+class Size(NamedTuple):
+    """The size of an input.
+
+    Attributes:
+        rows: Rows.
+        n_bytes: Bytes of the files.
+    """
+
+    rows: int
+    n_bytes: int
+
+
+class Input(ABC):
+    """Rows that a query of a rule names. It is hashable: an input that several rules name is read once."""
+
+    @abstractmethod
+    def size(self) -> Size | None:
+        """Return how much there is to read; None if that is unknown, or if it is for Spark alone to read."""
+
+    @abstractmethod
+    def read(self) -> pa.Table:
+        """Read it here."""
+
+    @abstractmethod
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Read it in Spark."""
+
+
+@dataclass(frozen=True)
+class TableRows(Input):
+    """The rows of a table as of a version.
+
+    Args:
+        table: Its location.
+        version: The version.
+        columns: All its columns; what a file lacks is null.
+    """
+
+    table: str
+    version: int
+    columns: pa.Schema
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        found = Snapshot.read(self.table, self.version)
+        if found is None or found.version != self.version:
+            raise DeltaLogError.of(f"Version {self.version} of the table '{self.table}' is not there.")
+        return found
+
+    def size(self) -> Size | None:
+        """See `Input`."""
+        try:
+            files = self._snapshot.files.values()
+        except DeltaFeatureError:
+            return None
+        return _size(files)
+
+    def read(self) -> pa.Table:
+        """See `Input`."""
+        return read_rows(self._snapshot, self.columns)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """See `Input`."""
+        from ebbtide.tables._table import read_delta
+
+        return read_delta(spark, self.table, self.version)
+
+
+@dataclass(frozen=True)
+class ChangeFeed(Input):
+    """The change feed of a table: its rows before and after each change, with `_change_type` and `_commit_version`.
+
+    Args:
+        table: Its location.
+        since: The version after which it begins.
+        until: The last version.
+        columns: The table's columns that are wanted.
+    """
+
+    table: str
+    since: int
+    until: int
+    columns: pa.Schema
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([*self.columns, CHANGE_TYPE, COMMIT_VERSION])
+
+    @cached_property
+    def _commits(self) -> list[tuple[int, list[log.Action]]]:
+        commits = []
+        for version in range(self.since + 1, self.until + 1):
+            actions = log.actions(self.table, version)
+            commits.append((version, actions))
+        return commits
+
+    def size(self) -> Size | None:
+        """See `Input`; change files have no statistics: their rows are reckoned from their bytes."""
+        try:
+            Snapshot.read(self.table, self.until)
+        except DeltaFeatureError:
+            return None
+        n_rows = 0
+        n_bytes = 0
+        for _, actions in self._commits:
+            files = _change_files(actions) or log.changed_files(actions)
+            for action in files:
+                size = int(action.get("size") or 0)
+                known = DataFile(action).rows
+                n_rows += size // BYTES_OF_A_ROW if known is None else known
+                n_bytes += size
+        return Size(n_rows, n_bytes)
+
+    def read(self) -> pa.Table:
+        """See `Input`."""
+        tables = [self._schema.empty_table()]
+        for version, actions in self._commits:
+            for rows in self._changes(actions):
+                versions = pa.repeat(pa.scalar(version, pa.int64()), len(rows))
+                tables.append(rows.append_column(COMMIT_VERSION, versions))
+        return pa.concat_tables(tables)
+
+    def _changes(self, actions: list[log.Action]) -> Iterator[pa.Table]:
+        """Yield the rows that a commit changed, each with its `_change_type`.
+
+        Source: Delta transaction log protocol, "Reader Requirements for AddCDCFile": change files say all; of a commit without one,
+        rows of added files came and rows of removed ones went. A file that is both has another deletion vector: only rows count whose
+        life that changes.
+        """
+        change_files = _change_files(actions)
+        if change_files:
+            schema = pa.schema([*self.columns, CHANGE_TYPE])
+            for action in change_files:
+                yield read_file(self.table, DataFile(action), schema, live=False)
+            return
+        added = _by_path(actions, "add")
+        removed = _by_path(actions, "remove")
+        paths = {**removed, **added}
+        for path in paths:
+            before = removed.get(path)
+            after = added.get(path)
+            file = after or removed[path]
+            rows = read_file(self.table, file, self.columns, live=False)
+            was_live = self._live(before, len(rows))
+            is_live = self._live(after, len(rows))
+            yield _typed(rows, was_live & ~is_live, "delete")
+            yield _typed(rows, is_live & ~was_live, "insert")
+
+    def _live(self, file: DataFile | None, n_rows: int) -> Mask:
+        """Mark the rows of a file that count; none if there is no file."""
+        live = np.full(n_rows, file is not None)
+        if file is not None and file.vector is not None:
+            gone = vectors.read(self.table, file.vector)
+            live[vectors.numbers(gone)] = False
+        return live
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """See `Input`."""
+        from ebbtide.tables import columns, spark_schema
+
+        if self.since >= self.until:  # Delta refuses to read from a version that is not there yet
+            return spark.createDataFrame([], spark_schema(self._schema))
+        feed = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", self.since + 1)
+            .option("endingVersion", self.until)
+            .load(self.table)
+        )
+        return feed.select(*columns(self._schema.names))
+
+
+def _change_files(actions: Iterable[log.Action]) -> list[log.Action]:
+    return [action["cdc"] for action in actions if "cdc" in action]
+
+
+def _by_path(actions: Iterable[log.Action], kind: str) -> dict[str, DataFile]:
+    """Return the files whose rows a commit changes: those that it adds, or removes."""
+    files = {}
+    for action in actions:
+        file = action.get(kind)
+        if file is not None and file.get("dataChange", True):
+            files[file["path"]] = DataFile(file)
+    return files
+
+
+def _typed(rows: pa.Table, mask: Mask, change_type: str) -> pa.Table:
+    """Return the rows of a mask, with the type of their change."""
+    changed = rows.filter(pa.array(mask))
+    types = pa.repeat(change_type, len(changed))
+    return changed.append_column(CHANGE_TYPE, types)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRows(Input):
+    """Rows that are at hand: facts of steps and commits, what several steps come to.
+
+    Args:
+        rows: The rows.
+    """
+
+    rows: pa.Table
+
+    def size(self) -> Size:
+        """See `Input`: nothing is left to read."""
+        return Size(0, 0)
+
+    def read(self) -> pa.Table:
+        """See `Input`."""
+        return self.rows
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """See `Input`."""
+        from ebbtide.tables import arrow_frame, spark_schema
+
+        schema = spark_schema(self.rows.schema, nullable=True)
+        return arrow_frame(spark, self.rows, schema)
+
+
+def _size(files: Iterable[DataFile]) -> Size | None:
+    """Return how much some data files hold; None if the rows of one were not noted."""
+    n_rows = 0
+    n_bytes = 0
+    for file in files:
+        if file.rows is None:
+            return None
+        n_rows += file.rows
+        n_bytes += file.size
+    return Size(n_rows, n_bytes)

@@ -1,0 +1,125 @@
+"""The question of a check, and its answer: rows with expectations of them.
+
+A module of rules has functions that name rows, rules, and a `judge` that pairs them. Nothing here loads Great Expectations or Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ebbtide.checks._engines import Broken, Engines
+from ebbtide.checks._inputs import ChangeFeed, TableRows
+from ebbtide.checks._rule import Rows
+from ebbtide.checks._version_range import VersionRange
+from ebbtide.model import columns_named
+from ebbtide.model._sequences import LOG_POSITIONS
+from ebbtide.runtime import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ResultFormat = Literal["SUMMARY", "COMPLETE"]
+BOOKKEEPING = frozenset(
+    {
+        *(
+            "_changed_by",
+            "_change_type",
+            "_commit_version",
+            "_before",
+            "_kind",
+            "_order",
+            "_number",
+            "_truncates",
+            "_new",
+        ),
+        *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
+        *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
+        *("unknown_column", "newest_event_ms", "behind_ms", "_file", "_files", "_bytes"),
+        *LOG_POSITIONS,
+    }
+)
+"""Columns of rows to judge that hold no value of a user's column."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows, and what is expected of them.
+
+    Args:
+        rows: The batch. For expectations of Great Expectations: a frame of Spark's or pandas'.
+        expectations: All judge the same rows: rules, or expectations of Great Expectations.
+        result_format: How much Great Expectations reports: SUMMARY, at most 20 values; COMPLETE, as many as the
+            expectation gives.
+        shown: Columns whose values results may show; None: all of them.
+        broken: What breaks each of the rules; None of expectations of Great Expectations.
+    """
+
+    rows: Any
+    expectations: Sequence[Any]
+    result_format: ResultFormat = "SUMMARY"
+    shown: frozenset[str] | None = None
+    broken: Sequence[Broken] | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The question of a check.
+
+    Args:
+        engines: Where rules run.
+        tables: The pipeline's.
+        window: The versions to judge.
+        clock_ms: The time, epoch ms.
+    """
+
+    engines: Engines
+    tables: Plan
+    window: VersionRange
+    clock_ms: int
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark's session, started now if it was not: for what cannot be judged without."""
+        return self.engines.session()
+
+    @property
+    def key(self) -> list[str]:
+        """The sink's key."""
+        return list(self.tables.sink.key)
+
+    @property
+    def sink_rows(self) -> TableRows:
+        """The rows of the sink."""
+        sink = self.tables.delta_sink
+        return TableRows(sink.path, self.window.sink_until, sink.schema)
+
+    @property
+    def sink_feed(self) -> ChangeFeed:
+        """The window's changes of the sink: key columns and `_changed_by`."""
+        sink = self.tables.delta_sink
+        names = [*sink.key, "_changed_by"]
+        columns = columns_named(sink.schema, names)
+        return ChangeFeed(
+            sink.path,
+            self.window.sink_since,
+            self.window.sink_until,
+            columns,
+        )
+
+    @property
+    def state_rows(self) -> TableRows:
+        """All rows of the state table."""
+        state = self.tables.state
+        return TableRows(state.path, self.window.state_until, state.schema)
+
+    def batch(self, rows: Any, *expectations: Any, result_format: ResultFormat = "SUMMARY") -> Batch:
+        """Return a batch whose results show nothing personal; arguments as `Batch`. Rules are run now."""
+        spec = self.tables.spec
+        shown = None
+        if spec.personal:
+            names = BOOKKEEPING.union(spec.table.columns.names, spec.sink_table.columns.names)
+            shown = names - spec.personal
+        broken = self.engines.broken(rows, expectations) if isinstance(rows, Rows) else None
+        return Batch(rows, expectations, result_format, shown, broken)

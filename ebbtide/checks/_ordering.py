@@ -1,0 +1,246 @@
+"""Ordering: changes reach the sink in order, and the sink shows what the state decided.
+
+Source: DESIGN, "Expectations"; FLIP-544, on what a disordered changelog does to a sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.checks import _changelog as changelog
+from ebbtide.checks._comparing import compared
+from ebbtide.checks._dialects import Dialect
+from ebbtide.checks._entries import Entries
+from ebbtide.checks._judged import Batch, Judged
+from ebbtide.checks._rule import Rows, Rule, Severity, rule
+from ebbtide.model import DELETE, ORDER
+
+_CONTRADICTIONS = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("changes", pa.int64()),
+        ("unmatched", pa.int64()),
+        ("repeated", pa.int64()),
+        ("superseded_newer", pa.int64()),
+    ]
+)
+
+
+def sink_changes(judged: Judged) -> Rows:
+    """Name the rows that the sink's change feed has written, each with the `_changed_by` of its key's row before (`_before`)."""
+
+    def query(sql: Dialect) -> str:
+        key = sql.names(judged.key)
+        # A commit that updates a row writes both its images: the old one comes first.
+        image = "CASE WHEN _change_type IN ('delete', 'update_preimage') THEN 0 ELSE 1 END"
+        by_position = sql.ranks("_changed_by", ORDER.names)
+        in_order = ", ".join(["_commit_version", image, *by_position])
+        before = f"lag(_changed_by) OVER (PARTITION BY {key} ORDER BY {in_order})"
+        beside = f"SELECT *, {before} AS _before FROM sink_feed"
+        return f"""
+            SELECT *
+            FROM ({beside}) AS _beside
+            WHERE _change_type IN ('insert', 'update_postimage')"""
+
+    columns = [*judged.key, "_changed_by", "_change_type", "_commit_version", "_before"]
+    return Rows({"sink_feed": judged.sink_feed}, query, columns, [*judged.key, "_commit_version"])
+
+
+@rule("expect_changes_to_rise_per_key", "Per $key, _changed_by must rise from change to change.")
+def disordered_changes(sql: Dialect, key: Sequence[str]) -> str:
+    """Pick the changes whose `_changed_by` is not after that of the row before, per key.
+
+    Args:
+        sql: The dialect.
+        key: Names of the key's columns.
+    """
+    before = sql.ranks("_before", ORDER.names)
+    after = sql.ranks("_changed_by", ORDER.names)
+    rises = sql.is_before(before, after)
+    return f"_changed_by IS NULL OR (_before IS NOT NULL AND NOT {rises})"
+
+
+def decisions(judged: Judged) -> Rows:
+    """Name, for the keys that changed in either table within the window, what the state decided last and what the sink shows.
+
+    Rows are compared with the change that wrote them. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
+    """
+    tables = judged.tables
+    facts = judged.window.last_step(tables)
+    floor = None if facts is None else facts.frontier.floor
+    step_before = judged.window.step_since(tables)
+    sink = tables.delta_sink
+    compared_by = pa.schema([*sink.columns, sink.schema.field("_changed_by")])
+
+    def query(sql: Dialect) -> str:
+        entries = Entries(tables, sql)
+        key = sql.names(judged.key)
+        later = entries.decided_since(step_before)
+        newest = entries.decided(floor)
+        changed = f"""
+            SELECT {key}
+            FROM sink_feed
+            UNION
+            SELECT {key}
+            FROM ({later}) AS _later"""
+        last = f"""
+            SELECT *, _change <> '{DELETE}' AS _ebbtide_is_decided
+            FROM ({newest}) AS _last"""
+        decided = f"""
+            SELECT *
+            FROM ({last}) AS _decisions
+            INNER JOIN ({changed}) AS _changed
+            USING ({key})"""
+        return compared(
+            sql,
+            decided,
+            "SELECT * FROM sink_rows",
+            judged.key,
+            compared_by,
+            join="LEFT",
+            each_row=True,
+        )
+
+    inputs = {
+        "sink_feed": judged.sink_feed,
+        "sink_rows": judged.sink_rows,
+        "state_rows": judged.state_rows,
+    }
+    return Rows(inputs, query, [*judged.key, "_decided", "_shown"], judged.key)
+
+
+@rule("expect_sink_to_show_decisions", "The sink must show, per key, what the state decided last.")
+def decision_mismatches(sql: Dialect) -> str:
+    """Pick the keys whose row in the sink is not the one that was decided; of several rows each counts that is another."""
+    return "NOT _ebbtide_is_same"
+
+
+def sequenced(judged: Judged) -> Rows:
+    """Name what the state says of the rows it wrote by their sequence: of each key that is live, or may have lost its row.
+
+    It is its `_sequence`, whether it has a `_conflict`, and the columns for whose value it `_waits`.
+    """
+    step_before = judged.window.step_since(judged.tables)
+    key = list(judged.tables.spec.key)
+
+    def query(sql: Dialect) -> str:
+        current = Entries(judged.tables, sql).current(step_before)
+        names = sql.names(key)
+        # A column whose value was not sent has no sequence at which it was last known.
+        waits = sql.keys_of_nulls("_columns")
+        return f"""
+            SELECT {names}, _sequence, _conflict, {waits} AS _waits
+            FROM ({current}) AS _current
+            WHERE NOT _removed AND (_conflict OR NOT _tombstone)"""
+
+    return Rows({"state_rows": judged.state_rows}, query, [*key, "_sequence", "_conflict", "_waits"], key)
+
+
+@rule(
+    "expect_sequences_to_decide",
+    "A key's sequence must determine which of its changes came last; add a column to order.sequence that does.",
+)
+def undecided_keys(sql: Dialect) -> str:
+    """Pick the keys whose sequence does not determine which content is the row, or whether one of those taken back is."""
+    return "_conflict"
+
+
+@rule("expect_values_to_arrive", "A value that an update left out must be known from an earlier change.")
+def missing_values(sql: Dialect) -> str:
+    """Pick the rows that show null since a value was not sent and has not been found yet."""
+    return f"{sql.length('_waits')} > 0"
+
+
+def contradictions(judged: Judged) -> pa.Table:
+    """Read how many changes of each step contradicted what was stored.
+
+    Returns:
+        One row per step: `step`, `changes`; `unmatched`, retractions whose row was not there, those left out whose row had expired;
+        `repeated`, rows added to a history that held an equal one; `superseded_newer`, changes that lost to a row with an older event time.
+    """
+    window = judged.window
+    rows = []
+    for version, facts in judged.tables.state.steps():
+        if version <= window.state_since:
+            break
+        if version > window.state_until:
+            continue
+        counts = facts.decision.counts
+        unmatched = counts.get("unmatched", 0) - counts.get("unmatched_expired", 0)
+        rows.append(
+            {
+                "step": facts.step,
+                "changes": counts.get("changes", 0),
+                "unmatched": unmatched,
+                "repeated": counts.get("repeated", 0),
+                "superseded_newer": counts.get("superseded_newer", 0),
+            }
+        )
+    return pa.Table.from_pylist(rows, _CONTRADICTIONS)
+
+
+@rule("expect_retractions_to_find_their_rows", "A retraction must find its row: else the row that it means stays.")
+def unmatched_retractions(sql: Dialect) -> str:
+    """Pick the steps with unmatched retractions."""
+    return "unmatched > 0"
+
+
+@rule(
+    "expect_added_rows_to_be_new",
+    "No row may be added to a key that has an equal one: one delivered twice stays when the row is deleted.",
+)
+def repeated_additions(sql: Dialect) -> str:
+    """Pick the steps that added a row twice."""
+    return "repeated > 0"
+
+
+@rule(
+    "expect_newer_changes_to_win",
+    "No change may lose to a row with an older event time, as where the source's log begins again.",
+)
+def newer_changes_that_lost(sql: Dialect) -> str:
+    """Pick the steps with changes that lost, though they are newer."""
+    return "superseded_newer > 0"
+
+
+def _judged_by_share(
+    judged: Judged, steps: pa.Table, counted: str, wrong: Rule, *, is_expected: bool = False
+) -> Iterator[Batch]:
+    """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error.
+
+    Args:
+        judged: The question.
+        steps: See `contradictions`.
+        counted: Its column that counts them.
+        wrong: Picks the steps that have any.
+        is_expected: Some are no fault: only more than the agreed share are a warning.
+    """
+    n_wrong = pc.sum(steps[counted]).as_py() or 0
+    n_changes = pc.sum(steps["changes"]).as_py() or 0
+    is_excess = n_wrong > judged.tables.spec.checks.max_unapplied_rate * n_changes
+    if is_expected and not is_excess:
+        return
+    severity: Severity = "critical" if is_excess and not is_expected else "warning"
+    yield judged.batch(Rows.given(steps), wrong.expected(severity))
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge what the sink was made to show, change by change and at the end."""
+    yield judged.batch(sink_changes(judged), disordered_changes.expected(key=judged.key))
+    yield judged.batch(decisions(judged), decision_mismatches.expected())
+    spec = judged.tables.spec
+    if spec.sequence:
+        values = missing_values.expected("warning")
+        yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
+        yield from _judged_by_share(judged, contradictions(judged), "superseded_newer", newer_changes_that_lost)
+    elif spec.retracts:
+        steps = contradictions(judged)
+        # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
+        yield from _judged_by_share(judged, steps, "unmatched", unmatched_retractions, is_expected=bool(spec.ttls))
+        if not spec.has_positions:
+            yield from _judged_by_share(judged, steps, "repeated", repeated_additions)
+    if spec.emits_every:
+        yield from changelog.judge(judged)

@@ -1,0 +1,144 @@
+"""The versions of a pipeline's tables that are judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ebbtide.delta import _log as log
+from ebbtide.delta._feed import readable_since
+from ebbtide.ledger import Lease, StepFacts
+from ebbtide.ledger._windows import sink_window_end, window_end
+from ebbtide.model import to_ms
+from ebbtide.runtime import Plan
+from ebbtide.runtime._local_copies import drop_older_copies, generation_of
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The versions that belong together at the end of a window.
+
+    Args:
+        sink: Version of the sink.
+        state: Version of the state.
+        generation: Of what is kept beside the tables; see `ebbtide.runtime._local_copies.generation_of`.
+    """
+
+    sink: int
+    state: int
+    generation: str = ""
+
+    @classmethod
+    def of(cls, tables: Plan, generation: str = "") -> Self:
+        """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
+        sink = 0 if tables.sink_log is None else log.versions(tables.sink_log)[-1]
+        return cls(sink, log.versions(tables.state.path)[-1], generation)
+
+    @classmethod
+    def between_steps(cls, tables: Plan) -> Self | None:
+        """Return the newest versions: beside a run that goes on, those between two of its steps; None before the first step."""
+        spec = tables.spec
+        last = tables.state.last()
+        if last is None:
+            return None
+        _, facts = last
+        drop_older_copies(tables, facts)
+        generation = generation_of(tables, facts)
+        if spec.run == "bounded":
+            return cls.of(tables, generation)
+        lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+        with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
+            return cls.of(tables, generation)
+
+
+@dataclass(frozen=True)
+class VersionRange:
+    """Versions of the sink and the state: those after `since`, up to `until`.
+
+    Args:
+        sink_since: Version of the sink.
+        sink_until: The same.
+        state_since: Version of the state.
+        state_until: The same.
+        incarnation: That of the tables; versions mean nothing in another.
+        unreadable: What could not be judged any more, in words; empty if all can.
+    """
+
+    sink_since: int
+    sink_until: int
+    state_since: int
+    state_until: int
+    incarnation: str
+    unreadable: str = ""
+
+    @classmethod
+    def after(
+        cls,
+        tables: Plan,
+        judged: Mapping[str, Any] | None = None,
+        newest: Newest | None = None,
+    ) -> Self:
+        """Return what came after the versions judged good, after the last step that ends windows, and can still be read.
+
+        Args:
+            tables: The pipeline's; it has made a step.
+            judged: The `until` of the window judged good last; None judges all, as do tables made from scratch since.
+            newest: Up to where. Default: the newest versions.
+        """
+        newest = newest or Newest.of(tables)
+        incarnation = ""
+        commit = tables.state.last()
+        if commit is not None:
+            _, facts = commit
+            incarnation = facts.incarnation
+        known: Mapping[str, Any] = {}
+        if judged is not None and judged["incarnation"] == incarnation:
+            known = judged
+        state_judged = known.get("state", 0)
+        state_end = window_end(tables.state.path, state_judged, newest.state)
+        # Windows begin at the newest of three versions: judged good, end of a window, still readable.
+        # A step that ends windows may have followed on a sink that was recreated, or put back: its versions count from lower ones.
+        sink_judged = known.get("sink", 0) if state_end == state_judged else 0
+        asked_since = 0
+        sink_since = 0
+        if tables.sink_log is not None:
+            sink_end = window_end(tables.sink_log, sink_judged, newest.sink)
+            asked_since = sink_window_end(tables.state.path, state_end, sink_end)
+            sink_since = readable_since(tables.sink_log, asked_since, newest.sink)
+        unreadable = ""
+        if sink_since > asked_since:
+            unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"
+        return cls(
+            sink_since=sink_since,
+            sink_until=newest.sink,
+            state_since=state_end,
+            state_until=newest.state,
+            incarnation=incarnation,
+            unreadable=unreadable,
+        )
+
+    @property
+    def until(self) -> dict[str, Any]:
+        """The value to hand to `after` once this window was judged good; plain JSON values."""
+        return {
+            "sink": self.sink_until,
+            "state": self.state_until,
+            "incarnation": self.incarnation,
+        }
+
+    def last_step(self, tables: Plan) -> StepFacts | None:
+        """Return the facts of the window's last step; None before the first."""
+        for version, facts in tables.state.steps():
+            if version <= self.state_until:
+                return facts
+        commit = tables.state.last()  # of a log that was cleaned up since
+        return None if commit is None else commit[1]
+
+    def step_since(self, tables: Plan) -> int:
+        """Return the last step before the window; 0 if there is none."""
+        newest_first = log.own_commits(tables.state.path)
+        for version, facts in newest_first:
+            if version <= self.state_since:
+                return int(facts["step"])
+        return 0

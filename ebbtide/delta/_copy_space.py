@@ -1,0 +1,193 @@
+"""The space that local copies may take, and who goes when there is too little.
+
+Copies of new files are always made. Those of older ones are made only while there is room to spare, and in use they are not made again once they had
+to go: else a process whose tables need more than the space would make all of them again in each step, each in place of one that it needs next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta._copy_files import Copy
+from ebbtide.environment import CACHE, CACHE_BYTES
+from ebbtide.storage import is_ours, make_private
+
+_log = logging.getLogger(__name__)
+
+UNSEEN = 0.05
+"""Share of the allowed bytes that a process writes between two scans of all copies."""
+EVICTED_TO = 0.8
+"""Share of the allowed bytes down to which old copies are deleted, and up to which copies of older files are made."""
+KEYS = ".keys.arrow"
+"""End of the names of copies without rows: small, and the last to go."""
+
+
+def default_folder() -> Path:
+    """Return the folder of local copies."""
+    given = CACHE.value
+    return Path(given) if given else copy_files.own_folder()
+
+
+def allowed_bytes() -> int:
+    """Return the bytes that the local copies may take."""
+    return int(CACHE_BYTES.value)
+
+
+class User(Protocol):
+    """Who has copies open."""
+
+    def copies_in_use(self) -> set[Path]:
+        """Return the copies that are open."""
+
+    def close_deleted(self) -> None:
+        """Close those that are deleted: a mapped file keeps its bytes on disk."""
+
+
+_seen_bytes: dict[Path, int] = {}
+"""Bytes of the copies that this process found in each folder when it last scanned it, without those that it has deleted since."""
+_unseen_bytes: dict[Path, int] = {}
+"""Bytes that this process has written into each folder since it scanned all copies there."""
+USERS: WeakSet[User] = WeakSet()
+"""The users in this process."""
+
+
+def close_deleted_copies() -> None:
+    """Close the copies of this process that are deleted."""
+    for each in list(USERS):
+        each.close_deleted()
+
+
+class Space:
+    """The space of a folder of copies.
+
+    Args:
+        folder: The folder.
+        max_bytes: Bytes that all copies in it may take, approximately.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+
+    def admits(self, n_bytes: int) -> bool:
+        """Return whether there is room to spare for so many more bytes, as far as is known since the last scan."""
+        # Asked for each file of a step: a scan of all copies for each answer would take longer than the look-up.
+        known_bytes = _seen_bytes.get(self.folder)
+        if known_bytes is None:
+            known_bytes = self._scanned()
+        used_bytes = known_bytes + _unseen_bytes.get(self.folder, 0)
+        room_until = self.max_bytes * EVICTED_TO
+        return used_bytes + n_bytes <= room_until
+
+    def takes_new(self, n_bytes: int) -> bool:
+        """Return whether a copy of a new file is made; only of one that is large beside the space there is a doubt."""
+        is_small = n_bytes <= self.max_bytes * UNSEEN
+        return is_small or self.admits(n_bytes)
+
+    def paths(self, stem: str) -> tuple[Path, Path]:
+        """Return the paths of a file's copy with rows, and of the one without."""
+        with_rows = self.folder / f"{stem}.arrow"
+        keys = self.folder / f"{stem}{KEYS}"
+        return with_rows, keys
+
+    def write(self, path: Path, stored: pa.Table) -> Copy | None:
+        """Write a copy and return it; None if it cannot be written, as on a full disk."""
+        unique = uuid.uuid4().hex
+        unfinished = path.with_name(f"{path.name}.{unique}.tmp")
+        try:
+            make_private(str(self.folder))
+            if not is_ours(self.folder):
+                return None  # another user could read the rows
+            copy_files.write(unfinished, stored)
+            # A rename within the folder is atomic: another process sees the whole copy or none.
+            unfinished.replace(path)
+            copy = Copy(path)
+            n_bytes = path.stat().st_size
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            return None
+        self._written(n_bytes)
+        return copy
+
+    def delete(self, stem: str) -> None:
+        """Delete the copies of a data file."""
+        for path in self.paths(stem):
+            with contextlib.suppress(OSError):
+                n_bytes = path.stat().st_size
+                path.unlink()
+                if self.folder in _seen_bytes:
+                    _seen_bytes[self.folder] -= n_bytes
+
+    def _written(self, n_bytes: int) -> None:
+        # With a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy.
+        unseen_bytes = _unseen_bytes.get(self.folder, 0) + n_bytes
+        _unseen_bytes[self.folder] = unseen_bytes
+        known_bytes = _seen_bytes.get(self.folder)
+        if known_bytes is not None:
+            is_due = unseen_bytes >= self.max_bytes * UNSEEN
+            is_over = known_bytes + unseen_bytes > self.max_bytes
+            if not (is_due or is_over):
+                return
+        deleted = self._evicted()
+        deleted_in_use = [deleted & each.copies_in_use() for each in list(USERS)]
+        if any(deleted_in_use):
+            _warn_of_cap(str(self.folder), self.max_bytes)
+        close_deleted_copies()
+
+    def _evicted(self) -> set[Path]:
+        """Delete the copies that were not used for longest, if all take too much."""
+        total_bytes = self._scanned()
+        deleted: set[Path] = set()
+        if total_bytes <= self.max_bytes:
+            return deleted
+        least_recent_first = sorted(self._copies())
+        for _, _, n_bytes, path in least_recent_first:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            deleted.add(path)
+            total_bytes -= n_bytes
+            if total_bytes <= self.max_bytes * EVICTED_TO:
+                break
+        _seen_bytes[self.folder] = total_bytes
+        return deleted
+
+    def _scanned(self) -> int:
+        """Return the bytes of all copies."""
+        sizes = [n_bytes for _, _, n_bytes, _ in self._copies()]
+        total_bytes = sum(sizes)
+        _seen_bytes[self.folder] = total_bytes
+        _unseen_bytes[self.folder] = 0
+        return total_bytes
+
+    def _copies(self) -> Iterator[tuple[bool, int, int, Path]]:
+        """Yield each copy: whether it has no rows, its last use, its bytes and its path."""
+        for path in self.folder.glob("*.arrow"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                has_keys_alone = path.name.endswith(KEYS)
+                yield has_keys_alone, status.st_atime_ns, status.st_size, path
+
+
+@cache
+def _warn_of_cap(folder: str, max_bytes: int) -> None:
+    _log.warning(
+        "The local copies in '%s' need more than the %s that %s allows: rows of files without a copy are read from the table, by row "
+        "group. Give %s more bytes, or name a folder on a larger disk by %s.",
+        folder,
+        amount(max_bytes, "byte"),
+        CACHE_BYTES.name,
+        CACHE_BYTES.name,
+        CACHE.name,
+    )

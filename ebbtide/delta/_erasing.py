@@ -1,0 +1,380 @@
+"""Erases rows of a table physically: rewrites the data files that hold them, deletes files that no version names, and cuts the log.
+
+| part | done by |
+|---|---|
+| rows, those that deletion vectors hide among them | `without_rows`: the commit that replaces the files |
+| files that the newest version does not name: data files, change files, vectors | `unnamed` finds them, to be deleted |
+| statistics, facts and names in commits, checkpoints and checksum files | `cut_log` |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ebbtide.delta import _log as log
+from ebbtide.delta._checkpoints import write_checkpoint
+from ebbtide.delta._commit import Puts, named_files
+from ebbtide.delta._joining import without
+from ebbtide.delta._snapshot import Action, DataFile, Snapshot
+from ebbtide.delta._table import commit_after, read_file, replacing
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.model import Mask
+from ebbtide.storage import delete, file_names, is_folder, is_local, join, list_files, size_of, walk
+
+CHANGES = "_change_data"
+"""Folder of change files in a table."""
+VECTORS = ".bin"
+"""End of the names of files of deletion vectors, which have positions alone."""
+
+CHECKSUM = re.compile(r"\..+\.crc")
+"""Name of a file that Hadoop's local file system writes beside each other one."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Text of a partition's folder for null."""
+
+
+class Doomed(Protocol):
+    """Selects the rows to erase; picklable, since it is sent to workers."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns that it reads."""
+
+    def marks(self, rows: pa.Table) -> Mask:
+        """Mark the rows to erase.
+
+        Args:
+            rows: With `columns`.
+        """
+
+    def names(self, rows: pa.Table) -> Mask:
+        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """Return rows that name nothing that is erased.
+
+        Args:
+            rows: With all columns of the table.
+        """
+
+
+class RowsAlone:
+    """Base class of a `Doomed` of a table whose rows name no other row."""
+
+    def names(self, rows: pa.Table) -> Mask:
+        """See `Doomed`."""
+        return np.zeros(len(rows), bool)
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """See `Doomed`."""
+        return rows
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of erased keys in one place, and the files that hold them.
+
+    Args:
+        rows: Rows to erase, those that a deletion vector hides among them.
+        files: Data files that hold them.
+        bytes: Bytes of these.
+    """
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Found) -> Found:
+        """Return both together."""
+        return Found(
+            rows=self.rows + other.rows,
+            files=self.files + other.files,
+            bytes=self.bytes + other.bytes,
+        )
+
+
+@dataclass(frozen=True)
+class FileWithout:
+    """Rewrites a data file without its doomed rows; runs in workers.
+
+    Args:
+        table: Location of the table.
+        schema: Its columns, as stored.
+        bounded: Columns to keep statistics of.
+        doomed: Selects the rows.
+    """
+
+    table: str
+    schema: pa.Schema
+    bounded: tuple[str, ...]
+    doomed: Doomed
+
+    def __call__(self, file: DataFile) -> tuple[DataFile, list[Action]] | None:
+        """Return the file and the actions that add its other rows; None if it holds no doomed row, and none that names one."""
+        # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
+        rows = read_file(self.table, file, self.doomed.columns, live=False)
+        is_doomed = self.doomed.marks(rows)
+        names_doomed = self.doomed.names(rows)
+        is_touched = is_doomed | names_doomed
+        if not is_touched.any():
+            return None
+        positions = np.flatnonzero(is_doomed)
+        goes = BitMap64(positions.tolist())
+        adds = without(
+            self.table,
+            file,
+            goes,
+            self.schema,
+            self.bounded,
+            cleaned=self.doomed.cleaned,
+        )
+        return file, adds
+
+
+Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
+"""The results of `FileWithout`, one for each file of a version."""
+
+
+def without_rows(rewritten: Rewritten) -> list[Action]:
+    """Return the actions of the commit that erases rows; none if no file holds one."""
+    files = []
+    adds: list[Action] = []
+    for each in rewritten:
+        if each is not None:
+            file, own_adds = each
+            files.append(file)
+            adds += own_adds
+    return replacing(files, adds)
+
+
+def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
+    """Count the doomed rows of a version, hidden ones too; changes nothing."""
+    total = Found()
+    for file in snapshot.files.values():
+        rows = read_file(snapshot.table, file, doomed.columns, live=False)
+        n_rows = n_held(rows, doomed)
+        if n_rows:
+            total += Found(n_rows, 1, file.size)
+    return total
+
+
+def n_held(rows: pa.Table, doomed: Doomed) -> int:
+    """Count the rows that are erased, or name what is.
+
+    Args:
+        rows: With `doomed.columns`.
+        doomed: See `Doomed`.
+    """
+    is_doomed = doomed.marks(rows)
+    names_doomed = doomed.names(rows)
+    is_held = is_doomed | names_doomed
+    return int(is_held.sum())
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """The files of a table's folder that its newest version does not name.
+
+    Args:
+        holding: Locations of those that hold doomed rows, and of deletion vectors.
+        found: Rows, files and bytes of these.
+        unreadable: Locations of those that cannot be read, and may hold any row.
+    """
+
+    holding: tuple[str, ...]
+    found: Found
+    unreadable: tuple[str, ...]
+
+
+def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
+    """Find the files that no version will name once the log is cut, and that hold doomed rows.
+
+    Args:
+        snapshot: The table's newest version.
+        doomed: Selects the rows.
+    """
+    table = snapshot.table
+    partition_columns = snapshot.metadata.get("partitionColumns") or ()
+    needed = set(partition_columns) & set(doomed.columns.names)
+    holding = []
+    unreadable = []
+    total = Found()
+    for name in unnamed_files(snapshot):
+        location = join(table, name)
+        is_vectors = name.endswith(VECTORS)
+        n_rows: int | None = 0
+        if not is_vectors:
+            n_rows = _n_held_in(table, name, doomed, needed)
+        if n_rows is None:
+            unreadable.append(location)
+        elif n_rows or is_vectors:
+            holding.append(location)
+            n_bytes = size_of(location) or 0
+            total += Found(n_rows, 1, n_bytes)
+    return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def _n_held_in(
+    table: str,
+    name: str,
+    doomed: Doomed,
+    needed: set[str],
+) -> int | None:
+    """Count the doomed rows of a file that no version names; None if it cannot be read.
+
+    Args:
+        table: Location of the table.
+        name: Name of the file, below it.
+        doomed: Selects the rows.
+        needed: Partition columns that `doomed` reads.
+    """
+    values = _partition_of(name)
+    file = DataFile(
+        {
+            "path": quote(name, errors="replace"),
+            "partitionValues": values,
+        }
+    )
+    try:
+        rows = read_file(table, file, doomed.columns, live=False)
+    except (DamagedFileError, TableMismatchError):
+        return None
+    has_needed = needed <= values.keys()
+    if not has_needed:  # its folders do not say whose rows it has
+        return None
+    return n_held(rows, doomed)
+
+
+def _partition_of(name: str) -> dict[str, str | None]:
+    """Return the values of partition columns that the folders of a file's name have, `column=value`, as Spark and delta-rs write them."""
+    values: dict[str, str | None] = {}
+    *folders, _ = name.split("/")
+    for folder in folders:
+        quoted_column, is_value, text = folder.partition("=")
+        if not is_value:
+            continue
+        column = unquote(quoted_column)
+        values[column] = None if text == NO_VALUE else unquote(text)
+    return values
+
+
+def unnamed_files(snapshot: Snapshot) -> list[str]:
+    """Return the names of the files below a table's folder that its newest version does not name."""
+    table = snapshot.table
+    adds = [{"add": file.add} for file in snapshot.files.values()]
+    named = set(named_files(table, adds))
+    names = []
+    for name in _files_in(table):
+        location = join(table, name)
+        if location not in named:
+            names.append(name)
+    return names
+
+
+def _files_in(table: str) -> Iterator[str]:
+    """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
+    for file in walk(table):
+        if file.name.endswith((".parquet", VECTORS)):
+            yield file.name
+    changes = join(table, CHANGES)
+    if is_folder(changes):
+        for file in walk(changes):
+            yield f"{CHANGES}/{file.name}"
+
+
+def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
+    """Cut the log of a table: nothing is left in it of what came before its newest version.
+
+    That version becomes one whose commit names no file: a commit without changes follows a newest one that does. Its checkpoint is written, and all
+    earlier commits, checkpoints, sidecars and checksum files are deleted. Time travel to before ends. Interrupted, it is done again.
+
+    Args:
+        puts: The table's store.
+        table: Its location.
+        info: Returns the fields of the `commitInfo` of that commit.
+
+    Returns:
+        Number of the files that were deleted.
+
+    Raises:
+        DeltaLogError: the checkpoint could not be written.
+    """
+    snapshot = Snapshot.read(table)
+    if snapshot is None:
+        return 0
+    while _names_files(table, snapshot.version):
+        made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
+        snapshot = made or snapshot.advanced()
+    folder = join(table, log.LOG)
+    version = snapshot.version
+    # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
+    is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
+    checkpoint = write_checkpoint(table, version, removed=not is_partitioned)
+    if checkpoint is None:
+        raise DeltaLogError.of(
+            f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
+            next_step="Run the same command again; it goes on where it ended.",
+        )
+    n_deleted = _delete_before(folder, version, checkpoint)
+    _delete_empty_folders(table)
+    for name in ("_sidecars", "_staged_commits", "_commits"):
+        inner = join(folder, name)
+        n_deleted += len(list_files(inner))
+        delete(inner)
+    return n_deleted
+
+
+def _names_files(table: str, version: int) -> bool:
+    """Return whether a commit names a data file or a change file."""
+    kinds: set[str] = set()
+    for action in log.actions(table, version):
+        kinds.update(action)
+    return not kinds.isdisjoint({"add", "remove", "cdc"})
+
+
+def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> int:
+    """Delete the files of a log but those of a version, its checkpoint and later versions; return their number.
+
+    Args:
+        folder: Folder of the log.
+        version: The version.
+        checkpoint: Names of the files of its checkpoint.
+    """
+    of_version = f"{version:020d}"
+    kept = {f"{of_version}{log.COMMIT}", *checkpoint}
+    n_deleted = 0
+    for name in sorted(file_names(folder)):
+        version_digits = name[:20]
+        is_later = version_digits.isdigit() and version_digits > of_version
+        if is_later or name in kept:
+            continue
+        delete(join(folder, name))
+        n_deleted += 1
+    return n_deleted
+
+
+def _delete_empty_folders(table: str) -> None:
+    """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
+    if not is_local(table):
+        return
+    innermost_first = sorted(Path(table).rglob("*=*"), reverse=True)
+    for inner in innermost_first:
+        if not inner.is_dir():
+            continue
+        files = list(inner.iterdir())
+        has_checksums_alone = all(CHECKSUM.fullmatch(file.name) for file in files)
+        if not has_checksums_alone:
+            continue
+        for file in files:
+            file.unlink()
+        with contextlib.suppress(OSError):  # another client has just written there
+            inner.rmdir()

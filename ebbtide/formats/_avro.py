@@ -1,0 +1,228 @@
+"""Avro by a schema registry, in Confluent's wire format, read as the JSON with a schema that Kafka Connect would have written.
+
+| bytes | meaning |
+|---|---|
+| 0 | 0 |
+| 1 to 4 | the schema's id at the registry, big-endian |
+| from 5 on | the value, by that schema |
+
+The source asks the registry and puts the answers into the metadata of each batch (`with_schemas`), so that decoding needs no network.
+A batch without that metadata is not read as Avro.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from ebbtide.formats._format import BadRecordError
+
+if TYPE_CHECKING:
+    from ebbtide.formats._avro_schema import ParsedSchema
+
+SchemaTexts = Mapping[int, str]
+"""Id of a schema to the registry's answer: `{"schemas": [...]}`, the schema after those that it refers to, or `{"error": ...}`."""
+MAGIC = b"\x00"
+_HEADER_BYTES = 5
+_METADATA = b"avro_schemas"
+_NOT_READ = (
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+)
+"""Errors raised by reading bytes that do not fit their schema."""
+
+
+def schema_id(raw: bytes | None) -> int | None:
+    """Return the id of the schema that a value or key was written with; None if it does not begin with one.
+
+    Example:
+        >>> schema_id(bytes([0, 0, 0, 1, 2, 8])), schema_id(b"{}")
+        (258, None)
+    """
+    if raw is None:
+        return None
+    header = raw[:_HEADER_BYTES]
+    is_whole = len(header) == _HEADER_BYTES
+    if not is_whole or not header.startswith(MAGIC):
+        return None
+    return int.from_bytes(header[1:], "big")
+
+
+def schema_ids(values: Iterable[bytes | None]) -> set[int]:
+    """Return the ids of all schemas that values or keys were written with."""
+    # Values share few headers: each distinct one is read once.
+    headers: set[bytes] = set()
+    for value in values:
+        if value is not None:
+            headers.add(value[:_HEADER_BYTES])
+    ids = map(schema_id, headers)
+    return {id_ for id_ in ids if id_ is not None}
+
+
+def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:
+    """Return placed records with the schemas that their values and keys name."""
+    metadata = {_METADATA: json.dumps(dict(texts))}
+    return batch.replace_schema_metadata(metadata)
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """The schema that values were written with.
+
+    Args:
+        parsed: The schema, parsed.
+        connect_text: Connect's form of it, as JSON.
+    """
+
+    parsed: ParsedSchema
+    connect_text: str
+
+    def payload(self, raw: bytes) -> Any:
+        """Read a value as JSON.
+
+        Raises:
+            BadRecordError: it does not fit.
+        """
+        from fastavro import schemaless_reader
+
+        stream = io.BytesIO(raw)
+        stream.seek(_HEADER_BYTES)
+        try:
+            value = schemaless_reader(stream, self.parsed.avro, None)
+        except _NOT_READ as error:
+            raise _bad(f"{type(error).__name__}: {error}") from error
+        left = stream.read()
+        if left:
+            raise _bad(f"{len(left)} bytes behind it")
+        as_json = self.parsed.as_json
+        if as_json is None:
+            return value
+        return as_json(value)
+
+    def text(self, raw: bytes) -> str:
+        """Read a value as the text of JSON with its schema."""
+        payload = self.payload(raw)
+        payload_text = json.dumps(payload, ensure_ascii=False)
+        return f'{{"schema": {self.connect_text}, "payload": {payload_text}}}'
+
+
+@dataclass(frozen=True)
+class AvroRecords:
+    """Reads the values and keys of one batch.
+
+    Args:
+        texts: The schemas that the values name.
+    """
+
+    texts: SchemaTexts
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> Self | None:
+        """Return the reader of a batch; None if its records are not Avro."""
+        metadata = batch.schema.metadata or {}
+        if _METADATA not in metadata:
+            return None
+        texts: dict[str, str] = json.loads(metadata[_METADATA])
+        by_id = {int(id_): text for id_, text in texts.items()}
+        return cls(by_id)
+
+    def schema_of(self, raw: bytes) -> WriterSchema:
+        """Return the schema of a value.
+
+        Raises:
+            BadRecordError: it names none, or the registry has no such schema.
+        """
+        id_ = schema_id(raw)
+        if id_ is None:
+            head = raw[:_HEADER_BYTES].hex(" ") or "nothing"
+            detail = f"begins with {head}; allowed: a byte 0 and the schema's id, as the source has a registry"
+            raise BadRecordError("no_magic_byte", detail, masked=detail)
+        return _writer_schema(id_, self.texts[id_])
+
+    def value_text(self, raw: bytes) -> str:
+        """Read a value as the text of JSON with its schema.
+
+        Raises:
+            BadRecordError: it cannot be read.
+        """
+        schema = self.schema_of(raw)
+        return schema.text(raw)
+
+    def key_text(self, key: bytes | None) -> str | None:
+        """Read a key in the same way. A key that is not Avro is read as text; None if there is none, or it is neither."""
+        as_text = self.as_text(key)
+        return text_of(as_text)
+
+    def as_text(self, raw: bytes | None) -> bytes | None:
+        """Return a value or a key with its schema as JSON; bytes that cannot be read are returned unchanged."""
+        if raw is None or schema_id(raw) is None:
+            return raw
+        try:
+            return self.value_text(raw).encode()
+        except BadRecordError:
+            return raw
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Return bytes as text; None if there are none, or they are not UTF-8."""
+    if raw is None:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def refuse_avro(raw: bytes) -> None:
+    """Refuse a value that begins like Avro although the source has no registry. JSON never begins with a zero byte.
+
+    Raises:
+        BadRecordError: it begins like Avro.
+    """
+    id_ = schema_id(raw)
+    if id_ is not None:
+        detail = (
+            f"got a value by schema {id_} of a registry; allowed: JSON, or a source with a registry (source.registry)"
+        )
+        raise BadRecordError("no_registry", detail, masked=detail)
+
+
+@lru_cache(maxsize=4096)
+def _writer_schema(id_: int, text: str) -> WriterSchema:
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    from ebbtide.formats._avro_schema import ParsedSchema
+
+    answer = json.loads(text)
+    if "error" in answer:
+        reason = answer["error"]
+        raise BadRecordError("unknown_schema", reason, masked=reason)
+    try:
+        parsed = ParsedSchema(answer["schemas"])
+    except (SchemaParseException, UnknownType, *_NOT_READ) as error:
+        detail = f"schema {id_} of the registry is not an Avro schema: {error}"
+        raise BadRecordError("unknown_schema", detail, masked=detail) from error
+    connect_text = json.dumps(parsed.connect, ensure_ascii=False)
+    return WriterSchema(parsed, connect_text)
+
+
+def _bad(problem: str) -> BadRecordError:
+    return BadRecordError(
+        "bad_avro",
+        f"{problem}; allowed: a value by its schema",
+        masked="a value that is not by its schema",
+    )

@@ -1,0 +1,55 @@
+"""Reads of a Connect schema how the scan is to read the rows of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from ebbtide.formats._connect import DECIMAL, Fields, encoded_fields, has_schema, reads_wrongly, row_fields, time_units
+from ebbtide.formats._format import BadRecordError
+from ebbtide.formats._parsing import parse
+from ebbtide.formats._scan_schemas import SchemaReading
+
+
+def schema_reading(
+    head: bytes,
+    row_in: str | None,
+    columns: pa.Schema,
+) -> SchemaReading | None:
+    """Return how the scan reads rows with a schema; None: such records are left to the exact path.
+
+    Args:
+        head: Bytes of a record before its payload.
+        row_in: The field that holds the row; without such a field the payload is the row.
+        columns: Columns of the pipeline.
+    """
+    try:
+        value = parse(head + b"null}")
+        if not has_schema(value):  # what was taken for the payload stands within the schema
+            return None
+        fields = row_fields(value["schema"], row_in)
+        read = [column for column in columns if column.name in fields]
+        for column in read:
+            field = fields[column.name]
+            if reads_wrongly(field, column.type):
+                return None
+        scales = _scales(fields, read)
+    except (BadRecordError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if scales is None:
+        return None
+    units = time_units(fields) or {}
+    return SchemaReading(units, scales)
+
+
+def _scales(fields: Fields, columns: Iterable[pa.Field]) -> dict[str, int] | None:
+    """Return the scales of decimals by their column; None if values of another kind are encoded, too."""
+    decimals = {column.name for column in columns if pa.types.is_decimal(column.type)}
+    scales: dict[str, int] = {}
+    for name, field in encoded_fields(fields).items():
+        if field.get("name") != DECIMAL or name not in decimals:
+            return None
+        parameters = field["parameters"]
+        scales[name] = int(parameters["scale"])
+    return scales

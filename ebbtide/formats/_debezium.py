@@ -1,0 +1,350 @@
+"""Debezium change events, in the three forms that Kafka Connect writes.
+
+| form | looks like |
+|---|---|
+| envelope | `{"before", "after", "source": {"lsn", "ts_ms", ...}, "op"}` |
+| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits by the schema |
+| flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
+
+Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Events that change no row are counted
+(`ebbtide.formats._debezium_events`). The position of a change in the database's log are fields of the envelope, see
+`ebbtide.formats._debezium_envelope` and `ebbtide.formats._positions`.
+
+A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
+FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have null, 0,
+'' or 1970 in the other columns, which a real row may have too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ebbtide.formats._connect import (
+    ConnectSchema,
+    Fields,
+    has_schema,
+    key_row,
+    plain_row,
+    read_key,
+    row_fields,
+    time_units,
+)
+from ebbtide.formats._debezium_envelope import SNAPSHOT, value_in, value_in_row, whole_snapshot
+from ebbtide.formats._debezium_events import is_beside_rows, is_message
+from ebbtide.formats._debezium_rules import DebeziumRules, integer, is_flattened
+from ebbtide.formats._debezium_scan import ScannedEnvelopes, ScannedFlattened
+from ebbtide.formats._debezium_typed import TypedEnvelopes
+from ebbtide.formats._format import (
+    NOT_A_ROW,
+    WHOLE_ROWS,
+    BadRecordError,
+    DecodedChange,
+    Format,
+    Json,
+    TimeUnits,
+    shortened,
+)
+from ebbtide.formats._forms import LogPosition, RowForm, ScanForm, TypedForm
+from ebbtide.model import TRUNCATE, RowKind
+
+OPERATIONS = ("c", "r", "u", "d", "t")
+_FILLERS = (None, 0, "", False)
+_EPOCH = "1970-01-01T00:00:00"
+
+
+@dataclass(slots=True)
+class _Event:
+    """An event of any form; `after` is None for a delete, `before` if it was not sent."""
+
+    op: Any
+    before: Json | None
+    after: Json | None
+    position: LogPosition
+    event_ms: int | None
+    units: TimeUnits | None
+    fields: Fields
+    snapshot: str | None
+
+    def change(
+        self,
+        kind: str,
+        row: Json | None,
+        other_row: Json | None = None,
+    ) -> DecodedChange:
+        # By position, here and for events: keywords are slower, and this runs for every change.
+        return DecodedChange(
+            kind,
+            row,
+            self.op,
+            self.position,
+            self.event_ms,
+            other_row,
+            self.units,
+            None,
+            ConnectSchema(self.fields) if self.fields else None,
+            self.snapshot,
+        )
+
+
+class DebeziumDecoder(DebeziumRules, Format):
+    """The `Format` of Debezium events."""
+
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
+        """See `Format.changes`."""
+        event_fields, fields = _event_of(value)
+        is_row = is_flattened(event_fields)
+        if is_message(event_fields):
+            return [DecodedChange(NOT_A_ROW, None)]
+        if is_row:
+            event = self._flattened(event_fields, fields)
+        elif "op" in event_fields:
+            event = self._envelope(event_fields, key, fields)
+        elif is_beside_rows(event_fields):
+            return [DecodedChange(NOT_A_ROW, None)]
+        else:
+            got = sorted(event_fields)[:8]
+            allowed = "a Debezium envelope (op, before, after, source) or a flattened row (__op)"
+            detail = f"got fields {got}; allowed: {allowed}"
+            raise BadRecordError("not_a_change", detail, masked=detail)
+        if event is None:
+            return []
+        return self._changes_of(event, other_key)
+
+    def typed(self, row: RowForm) -> TypedForm:
+        """See `Format.typed`: envelopes without a schema, whose change keeps the key."""
+        return TypedEnvelopes(self, row)
+
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """See `Format.scanned`: envelopes and flattened rows, but for retractions and deletes by content, which need whole rows."""
+        if self.retract or self.own_sequence:
+            return ()
+        return ScannedEnvelopes(self, row), ScannedFlattened(self, row)
+
+    def _envelope(
+        self,
+        value: Json,
+        key: str | None,
+        fields: Fields,
+    ) -> _Event | None:
+        """Read an envelope; None if it is of another table."""
+        source = value.get("source")
+        if not isinstance(source, dict):
+            raise BadRecordError.of(
+                "missing_source",
+                "source",
+                got=shortened(source),
+                allowed="an object with the change's position and ts_ms",
+            )
+        schema = source.get("schema") or source.get("db")
+        table = source.get("table")
+        if not self.takes(schema, table):
+            return None
+        op = value["op"]
+        source_ms = source.get("ts_ms")
+        event_ms = integer(source_ms, "source.ts_ms", "bad_event_time")
+        before = plain_row(value.get("before"), "before", fields, self.unavailable)
+        after = plain_row(value.get("after"), "after", fields, self.unavailable)
+        if before is None and op == "d":
+            before, key_fields = read_key(key)
+            fields = fields or key_fields
+        position = self.position(op, event_ms, value)
+        return _Event(
+            op,
+            before,
+            after,
+            position,
+            event_ms,
+            time_units(fields),
+            fields,
+            whole_snapshot(op, value_in(value, SNAPSHOT)),
+        )
+
+    def _flattened(self, value: Json, fields: Fields) -> _Event | None:
+        """Read a flattened row; None if it is of another table."""
+        schema = value.get("__schema") or value.get("__db")
+        table = value.get("__table", self.table)
+        if not self.takes(schema, table):
+            return None
+        cells: Json = {}
+        for name, cell in value.items():
+            if not self.is_of_event(name):
+                cells[name] = cell
+        row = plain_row(cells, "row", fields, self.unavailable)
+        default_op = {"true": "d", "false": "c"}.get(str(value.get("__deleted")))
+        if default_op == "c" and self.retract:
+            default_op = None  # it may be an update, which retracts a row that is unknown
+        op = value.get("__op", default_op)
+        source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
+        event_ms = integer(source_ms, "__source_ts_ms", "bad_event_time")
+        position = self.position(op, event_ms, value, is_row=True)
+        is_delete = op == "d"
+        before = row if is_delete else None
+        after = None if is_delete else row
+        return _Event(
+            op,
+            before,
+            after,
+            position,
+            event_ms,
+            time_units(fields),
+            fields,
+            whole_snapshot(op, value_in_row(value, SNAPSHOT)),
+        )
+
+    def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:
+        op = event.op
+        if op not in OPERATIONS:
+            raise BadRecordError.of(
+                "unknown_operation",
+                "op",
+                got=shortened(op),
+                allowed=", ".join(OPERATIONS),
+            )
+        if op == "t":
+            truncate = event.change(TRUNCATE, None)
+            return [truncate]
+        if op == "d":
+            row = self._deleted_row(event)
+            other = self._other_key_of(row, other_key)
+            delete = event.change(RowKind.DELETE, row, other_row=other)
+            return [delete]
+        if op == "u":
+            return self._update(event)
+        row = _present(event.after, "after", op)
+        other = self._other_key_of(row, other_key)
+        insert = event.change(RowKind.INSERT, row, other_row=other)
+        return [insert]
+
+    def _other_key_of(self, row: Json, other_key: str | None) -> Json | None:
+        """Return the other key of a row whose key an update changed: the old one for a create, the new one for a delete.
+
+        The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old key.
+        Values that the create leaves out are stored under the old key. Without a sequence of the log the two records are not known to
+        belong together: such values stay unknown.
+        """
+        if other_key is None or not self.sequence:
+            return None
+        other = key_row(other_key)
+        if other and self._changes_key(other, row):
+            return other
+        return None
+
+    def _deleted_row(self, event: _Event) -> Json:
+        if self.retract:
+            return self._whole(event.before, event.op)
+        row = _present(event.before, "before", event.op)
+        if self.own_sequence and self._is_key_only(row):
+            # Postgres filled the other columns: the filler of a sequence column is not the row's sequence.
+            return {name: row[name] for name in row if name in self.key}
+        return row
+
+    def _update(self, event: _Event) -> list[DecodedChange]:
+        """Return the new row, preceded by a retraction: of the old row in arrival mode, of an old key in sequence mode."""
+        new = _present(event.after, "after", event.op)
+        old = event.before
+        if self.retract:
+            old = self._whole(old, event.op)
+            new = self._with_unchanged(new, old)
+            return [
+                event.change(RowKind.UPDATE_BEFORE, old),
+                event.change(RowKind.UPDATE_AFTER, new),
+            ]
+        if not old or not self._changes_key(old, new):
+            update = event.change(RowKind.UPDATE_AFTER, new)
+            return [update]
+        leaving = self._leaving_row(old, new)
+        return [
+            event.change(RowKind.UPDATE_BEFORE, leaving),
+            event.change(RowKind.UPDATE_AFTER, new, other_row=old),
+        ]
+
+    def _with_unchanged(self, new: Json, old: Json) -> Json:
+        """Return a new row with the values that were not sent, as they had not changed, from the whole row before."""
+        whole = {}
+        for name, value in new.items():
+            is_unsent = self.unavailable.is_mark(value)
+            whole[name] = old.get(name, value) if is_unsent else value
+        return whole
+
+    def _changes_key(self, old: Json, new: Json) -> bool:
+        """Return whether an update changes the key; False if the old key is not fully known."""
+        old_key = self._key_of(old)
+        new_key = self._key_of(new)
+        is_known = None not in old_key
+        return is_known and old_key != new_key
+
+    def _key_of(self, row: Json) -> list[Any]:
+        return [row.get(name) for name in self.key]
+
+    def _leaving_row(self, old: Json, new: Json) -> Json:
+        """Return the row under its old key, with the sequence at which it leaves that key.
+
+        That is its own sequence. If the old row is its key alone, it is the new row's sequence.
+        """
+        if not self._is_key_only(old):
+            return old
+        sequence = {name: new[name] for name in self.own_sequence if name in new}
+        return old | sequence
+
+    def _is_key_only(self, row: Json) -> bool:
+        """Return whether a row before a change holds the key alone.
+
+        Without REPLICA IDENTITY FULL Postgres fills the other columns.
+        """
+        for name, value in row.items():
+            if name in self.key:
+                continue
+            is_filler = value in _FILLERS or str(value).startswith(_EPOCH)
+            if not is_filler:
+                return False
+        return True
+
+    def _whole(self, before: Json | None, op: str) -> Json:
+        """Return the row before a change; refuse one that was not sent, or is certainly its key alone."""
+        non_key = set(self.columns).difference(self.key)
+        if before is not None:
+            is_key_only = bool(non_key) and non_key.isdisjoint(before)
+            if not is_key_only:
+                return before
+        allowed = f"the whole row, which op {op!r} needs with order: arrival"
+        next_step = f"order: {{sequence: ...}} or upsert, which need keys alone; or {WHOLE_ROWS}"
+        raise BadRecordError.of(
+            "missing_before",
+            "before",
+            got=shortened(before),
+            allowed=f"{allowed}. Next: {next_step}",
+        )
+
+
+def _event_of(value: Json) -> tuple[Json, Fields]:
+    """Return an event or flattened row, and its fields by the record's own schema, empty without one."""
+    if not has_schema(value):
+        return value, {}
+    fields = row_fields(value["schema"])
+    payload = value["payload"]
+    if not isinstance(payload, dict):
+        raise BadRecordError.of(
+            "not_a_change",
+            "payload",
+            got=shortened(payload),
+            allowed="an object",
+        )
+    return payload, fields
+
+
+def _present(row: Json | None, side: str, op: str) -> Json:
+    if row is None:
+        raise BadRecordError.of(
+            f"missing_{side}",
+            side,
+            got="null",
+            allowed=f"the row, which op {op!r} needs",
+        )
+    return row

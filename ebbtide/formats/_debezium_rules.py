@@ -1,0 +1,203 @@
+"""Settings of the Debezium format, the origin of an event, and its position in the database's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from ebbtide.formats._connect import has_schema
+from ebbtide.formats._debezium_envelope import (
+    LEFT_OUT,
+    ORDERS,
+    SHORT_NAMES,
+    is_metadata,
+    names_in_row,
+    position_field,
+    value_in,
+    value_in_row,
+)
+from ebbtide.formats._format import BadRecordError, Json, shortened
+from ebbtide.formats._forms import LogPosition
+from ebbtide.formats._positions import PositionField, log_position, position_columns
+from ebbtide.formats._unavailable import DEFAULT, Unavailable
+from ebbtide.model import LONG_MAX, LONG_MIN
+
+
+@dataclass(frozen=True)
+class DebeziumRules:
+    """Settings of a pipeline that reads Debezium events.
+
+    Args:
+        key: Names of the key's columns.
+        sequence: Columns that order a key's changes; empty in arrival mode.
+        retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
+        table: Take only events of this source table, `orders` or `public.orders`; None takes all.
+        columns: Names of the pipeline's columns.
+        unavailable: Recognizes values that were not sent.
+        positions: Fields of the envelope that order changes. Default: those that `sequence` names by their short names.
+    """
+
+    key: tuple[str, ...]
+    sequence: tuple[str, ...] = ("_lsn",)
+    retract: bool = False
+    table: str | None = None
+    columns: tuple[str, ...] = ()
+    unavailable: Unavailable = DEFAULT
+    positions: tuple[PositionField, ...] | None = None
+
+    def takes(self, schema: Any, table: Any) -> bool:
+        """Return whether events of a source table are taken; without a schema the bare names are compared."""
+        if not self.table or table == self.table:
+            return True
+        if not schema:
+            _, _, bare_name = self.table.rpartition(".")
+            return bool(table == bare_name)
+        return self.table == f"{schema}.{table}"
+
+    def position(
+        self,
+        op: Any,
+        event_ms: int | None,
+        event: Json,
+        *,
+        is_row: bool = False,
+    ) -> LogPosition:
+        """Return the position of a change in the database's log, see `log_position`.
+
+        Args:
+            op: The operation.
+            event_ms: Time of the event, epoch ms.
+            event: The envelope, or the flattened row.
+            is_row: It is a flattened row.
+        """
+        fields = self.log_fields
+        if is_row:
+            values = [value_in_row(event, field.path) for field in fields]
+            labels = [names_in_row(field.path)[-1] for field in fields]
+        else:
+            values = [value_in(event, field.path) for field in fields]
+            labels = [field.path for field in fields]
+        return log_position(fields, values, labels, self.snapshot_ms(op, event_ms))
+
+    @staticmethod
+    def snapshot_ms(op: Any, event_ms: int | None) -> int | None:
+        """Return when a row of a snapshot was read, epoch ms, 0 if that is unknown; None for a change."""
+        return (event_ms or 0) if op == "r" else None
+
+    @cached_property
+    def log_fields(self) -> tuple[PositionField, ...]:
+        """Fields of the envelope that order changes, the first one first."""
+        if self.positions is not None:
+            return self.positions
+        named = [position_field(name) for name in self.sequence if name in SHORT_NAMES]
+        return tuple(field for field in named if field is not None)
+
+    @property
+    def own_sequence(self) -> list[str]:
+        """Columns of the sequence that are neither log positions nor part of the key."""
+        excluded = {*position_columns(self.log_fields), *self.key}
+        return [name for name in self.sequence if name not in excluded]
+
+    def is_of_event(self, name: str) -> bool:
+        """Return whether a flattened row's field is the event's alone, and no column's."""
+        return name.startswith("__") and is_metadata(name) and name not in self.columns
+
+
+_SHORT_NAME_OF = {path: name for name, path in SHORT_NAMES.items()}
+FLATTENED_MARKS = ("__op", "__deleted")
+"""Fields of the record by which it is a flattened row, whatever else stands in it."""
+
+
+def is_flattened(fields: Json) -> bool:
+    """Return whether an event is a flattened row."""
+    return any(name in fields for name in FLATTENED_MARKS)
+
+
+def integer(value: Any, name: str, reason: str) -> int | None:
+    """Read an integer of 64 bits, or null.
+
+    Args:
+        value: The value in the record.
+        name: Name of its field.
+        reason: Reason of the error.
+
+    Raises:
+        BadRecordError: It is neither.
+    """
+    if value is None:
+        return None
+    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
+        return value
+    raise BadRecordError.of(
+        reason,
+        name,
+        got=shortened(value),
+        allowed="an integer of 64 bits",
+    )
+
+
+@dataclass(frozen=True)
+class EventOrigin:
+    """The origin of an event.
+
+    Args:
+        table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
+        sequence: Fields that order changes of this database's log, as a spec names them; empty if the event has none.
+        is_flattened: The event is a flattened row.
+    """
+
+    table: str | None
+    sequence: tuple[str, ...]
+    is_flattened: bool
+
+
+def origin_of(value: Json) -> EventOrigin | None:
+    """Return the origin of an event in any of its forms; None if the value is not an event."""
+    payload = value["payload"] if has_schema(value) else value
+    if not isinstance(payload, dict):
+        return None
+    if is_flattened(payload):
+        return _origin(payload, partial(value_in_row, payload), "__")
+    source = payload.get("source")
+    if "op" in payload and isinstance(source, dict):
+        return _origin(source, partial(value_in, payload), "")
+    return None
+
+
+def _origin(fields: Json, value_of: Callable[[str], Any], prefix: str) -> EventOrigin:
+    schema = fields.get(f"{prefix}schema")
+    database = fields.get(f"{prefix}db")
+    namespace = schema or database
+    table = fields.get(f"{prefix}table")
+    if namespace and table:
+        table = f"{namespace}.{table}"
+    return EventOrigin(table, _order_of(value_of), is_flattened=bool(prefix))
+
+
+def _order_of(value_of: Callable[[str], Any]) -> tuple[str, ...]:
+    """Return the fields that order the changes of an event's connector, as far as the event has them.
+
+    Of an event that names no connector, or one that is not known, the first known order that it has is taken.
+    """
+    connector = value_of("source.connector")
+    named = ORDERS.get(connector.lower()) if isinstance(connector, str) else None
+    for order in ORDERS.values() if named is None else (named, ORDERS["postgresql"]):
+        there = tuple(path for path in order if _has(value_of, path))
+        if there and set(order) - set(there) <= set(LEFT_OUT):
+            return tuple(_SHORT_NAME_OF.get(path, path) for path in there)
+    return ()
+
+
+def _has(value_of: Callable[[str], Any], path: str) -> bool:
+    """Return whether an event has a field with a value of its type."""
+    field = position_field(path)
+    value = value_of(path)
+    if field is None or value is None:
+        return False
+    try:
+        field.read(value)
+    except BadRecordError:
+        return False
+    return True

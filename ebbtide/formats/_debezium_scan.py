@@ -1,0 +1,277 @@
+"""The common forms of Debezium events for the scan, envelopes and flattened rows: a change that keeps the key, and none that retracts a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats._connect_scan import schema_reading
+from ebbtide.formats._debezium_envelope import INCREMENTAL, METADATA, METADATA_PREFIXES, SNAPSHOT, names_in_row
+from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
+from ebbtide.formats._forms import RowForm, ScannedChanges
+from ebbtide.formats._positions import PositionField, are_known, snapshot_numbers
+from ebbtide.formats._scan import Cells, Fields, Scanned, marked
+from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
+from ebbtide.formats._scan_schemas import SchemaReading
+from ebbtide.model import Mask, row_codes
+
+_TABLE = ("schema", "db", "table")
+_TIME = "__source_ts_ms"
+_KINDS = {"c": "+I", "r": "+I", "u": "+U", "d": "-D"}
+
+
+class ScannedEnvelopes:
+    """The `ScanForm` of envelopes.
+
+    Args:
+        rules: Settings of the format.
+        row: The form of a row.
+    """
+
+    exact = (("before",), ("after",))
+    event_fields = ()
+
+    def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
+        self._rules = rules
+        self._names = row.names
+        self._key = [name for name in rules.key if name in row.names]
+        columns = dict.fromkeys(row.names)
+        # Paths of positions begin with a part of the envelope, `source` or another one.
+        parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms", "snapshot"))}
+        for field in rules.log_fields:
+            part, _, name = field.path.partition(".")
+            parts.setdefault(part, {})[name] = None
+        self.fields: Fields = {
+            "before": columns,
+            "after": columns,
+            **parts,
+            "op": None,
+            **dict.fromkeys(FLATTENED_MARKS),
+        }
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        return schema_reading(head, "after", columns)
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        cells = scanned.cells
+        op = scanned.texts(cells["op",])
+        kind = _kinds_of(op)
+        is_delete = marked(pc.equal(op, "d"))
+        is_update = marked(pc.equal(op, "u"))
+        has_before = cells["before",].has(OBJECT)
+        has_after = cells["after",].has(OBJECT)
+        event_ms = cells["source", "ts_ms"]
+        is_taken = marked(kind.is_valid())
+        is_taken &= cells["source",].has(OBJECT)
+        for name in FLATTENED_MARKS:
+            is_taken &= cells[name,].has(ABSENT)
+        is_taken &= np.where(is_delete, has_before, has_after)
+        is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        keeps_key = self._keeps_key(scanned)
+        is_taken &= ~is_update | keeps_key
+        named = [cells["source", name] for name in _TABLE]
+        is_taken &= _are_of_table(self._rules, scanned, named)
+        of_position = [(field, cells[_path(field)]) for field in self._rules.log_fields]
+        times = scanned.integers(event_ms)
+        position = _log_positions(scanned, of_position, op, times, is_taken)
+        rows = {}
+        for name in self._names:
+            before = cells["before", name]
+            after = cells["after", name]
+            rows[name] = after.but(is_delete, before)
+        return ScannedChanges(
+            is_taken,
+            kind,
+            op,
+            rows,
+            position,
+            times,
+            _snapshot_marks(scanned, cells["source", "snapshot"], op),
+        )
+
+    def _keeps_key(self, scanned: Scanned) -> Mask:
+        """Mark the records without a row before, or with the same key in it: written in the same way."""
+        cells = scanned.cells
+        has_before = cells["before",].has(OBJECT)
+        is_same = np.ones(len(has_before), bool)
+        if not has_before.any():
+            return is_same
+        for name in self._key:
+            old = cells["before", name]
+            new = cells["after", name]
+            old_text = scanned.texts(old)
+            new_text = scanned.texts(new)
+            is_same &= old.kind == new.kind
+            is_same &= marked(pc.equal(old_text, new_text))
+        is_same[~has_before] = True
+        return is_same
+
+
+class ScannedFlattened:
+    """The `ScanForm` of flattened rows: the columns, and fields of the event.
+
+    Args:
+        rules: Settings of the format.
+        row: The form of a row.
+    """
+
+    exact = ((),)
+    event_fields = (*METADATA, *(f"{beginning}*" for beginning in METADATA_PREFIXES))
+
+    def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
+        self._rules = rules
+        self._names = row.names
+        of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
+        for path in (SNAPSHOT, *(field.path for field in rules.log_fields)):
+            of_event += names_in_row(path)
+        self.fields: Fields = dict.fromkeys((*of_event, *row.names))
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        return schema_reading(head, "after", columns)
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        cells = scanned.cells
+        op = self._operations(scanned)
+        kind = _kinds_of(op)
+        event_ms = cells[_TIME,]
+        is_taken = marked(kind.is_valid())
+        is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        named = [cells[name,] for name in ("__schema", "__db", "__table")]
+        is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
+        of_position = [(field, self._first_of(scanned, names_in_row(field.path))) for field in self._rules.log_fields]
+        times = scanned.integers(event_ms)
+        position = _log_positions(scanned, of_position, op, times, is_taken)
+        rows = {name: cells[name,] for name in self._names}
+        return ScannedChanges(
+            is_taken,
+            kind,
+            op,
+            rows,
+            position,
+            times,
+            _snapshot_marks(scanned, self._first_of(scanned, names_in_row(SNAPSHOT)), op),
+        )
+
+    def _operations(self, scanned: Scanned) -> pa.StringArray:
+        """Return the operations: of a row that names none, but is marked as deleted, a delete."""
+        named = scanned.cells["__op",]
+        is_text = named.has(TEXT, ESCAPED)
+        texts_alone = named.filled(~is_text, NULL)
+        op = scanned.texts(texts_alone)
+        deleted = scanned.cells["__deleted",]
+        deleted_texts = scanned.texts(deleted)
+        is_true = marked(pc.equal(deleted_texts, "true"))
+        is_deleted = is_true & deleted.has(TEXT, ESCAPED)
+        names_none = named.kind == ABSENT
+        is_delete = pa.array(is_deleted & names_none)
+        return pc.if_else(is_delete, "d", op)
+
+    def _first_of(self, scanned: Scanned, names: Sequence[str]) -> Cells:
+        """Return the cells of a field of the event, under the first of its names that is there."""
+        first, *further = (scanned.cells[name,] for name in names)
+        for other in further:
+            is_absent = np.asarray(first.kind == ABSENT)
+            first = first.but(is_absent, other)
+        return first
+
+
+def _path(field: PositionField) -> tuple[str, ...]:
+    return tuple(field.path.split("."))
+
+
+def _kinds_of(op: pa.StringArray) -> pa.StringArray:
+    """Return the kinds of changes by their operations; null for those that are left to the exact path."""
+    ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
+    kinds = pa.array(_KINDS.values(), pa.string())
+    number = pc.index_in(op, ops)
+    return kinds.take(number)
+
+
+def _are_of_table(
+    rules: DebeziumRules,
+    scanned: Scanned,
+    named: Sequence[Cells],
+    *,
+    default: str | None = None,
+) -> Mask:
+    """Mark the records of the table that is asked for; those that name it by anything but texts are not marked.
+
+    Args:
+        rules: Settings of the format.
+        scanned: The records.
+        named: Cells of the names of schema, database and table.
+        default: Table of records that name none.
+    """
+    is_named = np.ones(len(scanned.is_taken), bool)
+    texts = []
+    for cells in named:
+        is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
+        texts.append(scanned.texts(cells))
+    if not rules.table:
+        return is_named
+    if default is not None:
+        *_, table = named
+        is_absent = pa.array(table.kind == ABSENT)
+        named_tables = texts[-1]
+        texts[-1] = pc.if_else(is_absent, default, named_tables)
+    names = pa.table(texts, list(_TABLE))
+    is_named &= _are_taken(rules, names)
+    return is_named
+
+
+def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
+    """Mark the names of source tables whose events are taken."""
+    # Few tables in many records: each is asked for once.
+    codes = row_codes(names, _TABLE)
+    _, first_of_code = np.unique(codes, return_index=True)
+    distinct = names.take(pa.array(first_of_code))
+    takes = []
+    for each in distinct.to_pylist():
+        schema = each["schema"] or each["db"]
+        takes.append(rules.takes(schema, each["table"]))
+    is_of_code: Mask = np.array(takes, bool)
+    return is_of_code[codes]
+
+
+def _snapshot_marks(scanned: Scanned, cells: Cells, op: pa.StringArray) -> pa.StringArray:
+    """Return the marks of rows that a snapshot of the whole table read, as `whole_snapshot` does."""
+    is_row = marked(pc.equal(op, "r"))
+    if not is_row.any():
+        return pa.nulls(len(is_row), pa.string())
+    is_mark = is_row & cells.has(TEXT, ESCAPED)
+    marks = scanned.texts(cells.filled(~is_mark, NULL))
+    is_of_whole = pc.not_equal(marks, INCREMENTAL)
+    return pc.if_else(is_of_whole, marks, None)
+
+
+def _log_positions(
+    scanned: Scanned,
+    of_fields: Sequence[tuple[PositionField, Cells]],
+    op: pa.StringArray,
+    event_ms: pa.Int64Array,
+    is_taken: Mask,
+) -> list[pa.Int64Array]:
+    """Return the numbers of the position in the database's log, in their order; records without one of them are taken no more.
+
+    Args:
+        scanned: The records.
+        of_fields: The fields of the position, with their cells.
+        op: The operations.
+        event_ms: Times of the events, epoch ms.
+        is_taken: The records that are taken so far; written to.
+    """
+    is_snapshot = marked(pc.equal(op, "r"))
+    instead = snapshot_numbers(is_snapshot, event_ms)
+    position = []
+    for field, cells in of_fields:
+        numbers = field.scanned(scanned, cells, instead)
+        is_taken &= are_known(numbers)
+        position += numbers
+    return position

@@ -1,0 +1,254 @@
+"""Decodes raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
+
+Most records look alike and take the quick path (`quick`). The rest takes the exact path, in four stages, each a module: records are
+read into changes (`reading`), their values are typed column by column (`typed`), the rules are checked (`judging`), and the result is
+put into one table of staged rows, whose columns `ebbtide.formats._settings` describes. Both paths stage equal rows for a record that
+both can decode. A record is bad as a whole: if one of its changes is, none is taken.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from ebbtide.formats._columns import InexactNumberError
+from ebbtide.formats._epochs import in_epochs
+from ebbtide.formats._format import BadRecordError, DecodedChange
+from ebbtide.formats._forms import is_readable
+from ebbtide.formats._inference import types_text
+from ebbtide.formats._judging import Judge
+from ebbtide.formats._parsing import Parse, is_text, parse, parse_exactly
+from ebbtide.formats._places import orders_of, placed
+from ebbtide.formats._quick import QuickDecoder
+from ebbtide.formats._reading import Contents, Record, RecordReader
+from ebbtide.formats._records import stored_form
+from ebbtide.formats._scan_decoder import ScanDecoder
+from ebbtide.formats._settings import BAD, NOT_ROW, SKIPPED, TOMBSTONE, DecodingSettings
+from ebbtide.formats._tombstones import in_doubt, without_deleting
+from ebbtide.formats._typed import ColumnTyper
+from ebbtide.model import entry_table
+from ebbtide.model._changelog import ORIGIN
+
+StagedColumns = dict[str, object]
+"""Columns of staged rows by name: arrays, or lists of values that the schema gives a type."""
+
+
+class Decoding(DecodingSettings):
+    """Decodes the records of a pipeline; sent to the workers."""
+
+    def decode(
+        self,
+        records: Iterable[pa.RecordBatch],
+        *,
+        step: int,
+        wall_ms: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode batches of `RECORDS` or `PLACED_RECORDS`, good rows and bad ones together.
+
+        Args:
+            records: Raw records.
+            step: Number of the step, for `_order`.
+            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: unknown, no event time is ahead.
+        """
+        for staged in self._decoded(records, step, wall_ms):
+            yield from in_epochs(staged, self.log_begins).to_batches()
+
+    def _decoded(
+        self,
+        records: Iterable[pa.RecordBatch],
+        step: int,
+        wall_ms: int | None,
+    ) -> Iterator[pa.Table]:
+        """Yield the staged rows of each path; arguments as of `decode`."""
+        left_out = filter(is_readable, self.ignored_columns)
+        quick = QuickDecoder.of(self, left_out)
+        scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
+        for batch in records:
+            with _without_cycle_collection():
+                # The quickest path first. The exact path decodes what is left then, and alone decides what is bad.
+                left = batch
+                tables = []
+                for path in (*scans, quick):
+                    if path is not None and left.num_rows:
+                        staged, left = path.decode(left, step, wall_ms)
+                        tables.append(staged)
+                        yield self._placed(staged)
+                if left.num_rows:
+                    staged = self._decode_exactly(left, step, wall_ms)
+                    doubts = in_doubt(self, batch, [*tables, staged], step)
+                    yield without_deleting(staged, doubts)
+                    yield self._placed(doubts)
+                    if quick is not None and self.unknown_columns == "ignore":
+                        learnt = quick.learning(staged)
+                        if learnt is not quick:
+                            quick = learnt
+                            scans = ScanDecoder.of(self, quick.ignored)
+
+    def _placed(self, staged: pa.Table) -> pa.Table:
+        """Return staged rows; where the records' own places order changes, with these as their sequences."""
+        return placed(staged, staged["_order"]) if self.by_place else staged
+
+    def _decode_exactly(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> pa.Table:
+        """Decode any records; bad ones get a reason and a detail."""
+        stager = _Stager(self, batch, step)
+        try:
+            staged = stager.stage(parse, wall_ms)
+        except InexactNumberError:
+            # A decimal was written as a JSON float: the slower parser keeps its digits.
+            staged = stager.stage(parse_exactly, wall_ms)
+        return self._placed(staged)
+
+
+@contextmanager
+def _without_cycle_collection() -> Iterator[None]:
+    """Switch the collector of cycles off: a third of the time would go into millions of small objects without cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Stager:
+    """Makes the staged rows of one batch."""
+
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        batch: pa.RecordBatch,
+        step: int,
+    ) -> None:
+        self._settings = settings
+        self._batch = batch
+        self._step = step
+
+    def stage(self, parse: Parse, wall_ms: int | None) -> pa.Table:
+        """Return good rows, bad ones and those that change nothing, in this order."""
+        reader = RecordReader(self._settings, parse)
+        contents = reader.read(self._batch)
+        columns = self._columns(contents, wall_ms)
+        parts = [
+            self._good_rows(contents, columns),
+            self._bad_rows(contents),
+            self._empty_rows(TOMBSTONE, contents.tombstones),
+            self._empty_rows(SKIPPED, contents.skipped),
+            self._empty_rows(NOT_ROW, contents.not_rows),
+        ]
+        return pa.concat_tables(parts)
+
+    def _columns(self, contents: Contents, wall_ms: int | None) -> StagedColumns:
+        """Type and judge the changes; return their columns but `_order` and `_origin`."""
+        settings = self._settings
+        typer = ColumnTyper(settings, contents)
+        columns = typer.user_columns()
+        event_ms = typer.event_ms(columns)
+        if settings.reads_sequence:
+            columns["_sequence"] = typer.sequence(columns)
+        judge = Judge(settings, contents)
+        judge.judge(columns, event_ms, wall_ms)
+        if settings.sequence:
+            # After judging, as bad records change no key.
+            columns["_moved_from"] = typer.key_changes(columns.get("_sequence"))
+        changes = contents.changes
+        known = settings.known_columns
+        staged: StagedColumns = dict(columns)
+        staged["_event_ms"] = event_ms
+        staged["_kind"] = [str(change.kind) for change in changes]
+        staged["_op"] = [change.op for change in changes]
+        staged["_snapshot"] = [change.snapshot for change in changes]
+        staged["_ignored"] = [_ignored(change, known) for change in changes]
+        if settings.unknown_columns == "infer":
+            staged["_types"] = [types_text(change, known, settings.unavailable) for change in changes]
+        return staged
+
+    def _good_rows(self, contents: Contents, columns: StagedColumns) -> pa.Table:
+        records = contents.records
+        rows = self._table(columns, records)
+        is_good = [record.bad is None for record in records]
+        mask = pa.array(is_good, pa.bool_())
+        return rows.filter(mask)
+
+    def _bad_rows(self, contents: Contents) -> pa.Table:
+        """Return a row for each bad record, also of one with several changes."""
+        by_row: dict[int, Record] = {}
+        errors: dict[int, BadRecordError] = {}
+        for record in (*contents.refused, *contents.records):
+            row = record.row
+            if record.bad is not None:
+                by_row[row] = record
+                errors[row] = record.bad
+        records = list(by_row.values())
+        rows = list(by_row)
+        indices = pa.array(rows, pa.int64())
+        bad_records = self._batch.take(indices)
+        columns: StagedColumns = {
+            "_kind": [BAD if record.has_own_offset else None for record in records],
+            "_reason": [error.reason for error in errors.values()],
+            "_detail": [self._detail(error) for error in errors.values()],
+            "_raw": stored_form(bad_records),
+        }
+        return self._table(columns, records)
+
+    def _detail(self, error: BadRecordError) -> str:
+        """Return the detail of a bad record, without values of personal columns."""
+        settings = self._settings
+        may_show = set(settings.columns.names) - settings.personal
+        # A detail about one field shows that field's value alone; any other detail may show the whole record.
+        if not settings.personal or error.field in may_show:
+            return error.detail
+        return error.masked
+
+    def _empty_rows(self, kind: str, records: list[Record]) -> pa.Table:
+        kinds = [kind] * len(records)
+        return self._table({"_kind": kinds}, records)
+
+    def _table(self, columns: StagedColumns, records: list[Record]) -> pa.Table:
+        """Put columns into a table of staged rows, with the order and the origin of their records; all remaining columns are null."""
+        staged = dict(columns)
+        staged["_order"] = self._order(records)
+        staged["_origin"] = _origin(records)
+        return entry_table(
+            self._settings.schema,
+            staged,
+            n=len(records),
+        )
+
+    def _order(self, records: list[Record]) -> pa.StructArray:
+        rows = [record.row for record in records]
+        return orders_of(self._batch, rows, self._step)
+
+
+def _origin(records: list[Record]) -> pa.StructArray:
+    components = []
+    for i, component in enumerate(ORIGIN):
+        values = [record.origin[i] for record in records]
+        array = pa.array(values, component.type)
+        components.append(array)
+    return pa.StructArray.from_arrays(components, fields=list(ORIGIN))
+
+
+def _ignored(change: DecodedChange, known: frozenset[str]) -> str | None:
+    """Return the names of a change's columns that the schema does not have, separated by commas; None if there are none."""
+    row = change.row
+    if row is None or known.issuperset(row):
+        return None
+    unknown = sorted(row.keys() - known)
+    names = map(_storable, unknown)
+    return ",".join(names)
+
+
+def _storable(name: str) -> str:
+    """Return a name as UTF-8 can hold it: lone surrogates are escaped."""
+    if is_text(name):
+        return name
+    return ascii(name)

@@ -1,0 +1,58 @@
+"""Epochs of a source's log: a log that begins again from lower positions goes on above the old one.
+
+A position is a number of one log. After a failover to another server, a switch to a copy or a restore, the database writes another log,
+whose positions may be lower though its changes are newer. A pipeline knows at which event times its source's log began again
+(`Frontier.log_begins`): changes from such a time on belong to the next epoch. The first number of a position holds the epoch above its
+lowest 56 bits, so that sequences compare by epoch first. Epoch 0 changes nothing: stored sequences stay what they are.
+
+The epoch follows from the record alone, its position and its event time. So the table does not depend on arrival, cuts or redelivery. A
+row of a snapshot without a position stays below all changes of every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats._places import with_sequences
+from ebbtide.model import LONG_MIN
+
+EPOCH_BITS = 56
+"""Bits of the first number below its epoch: 64 PiB of Postgres' log."""
+MOST_EPOCHS = 100
+"""Greatest number of times that a log may begin again: the sign bit is left alone."""
+
+
+def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:
+    """Return staged rows with the epochs of their changes in their sequences.
+
+    Args:
+        staged: Staged rows; their event times are those of the source.
+        log_begins: Event times from which on the source's log began again, epoch ms, ascending.
+
+    Raises:
+        ConfigError: A position is so large that no epoch fits above it.
+    """
+    if not log_begins:
+        return staged
+    times = staged["_event_ms"].combine_chunks().fill_null(LONG_MIN).to_numpy()
+    epochs = np.searchsorted(np.array(log_begins), times, side="right")
+    sequences = staged["_sequence"].combine_chunks()
+    first, *rest = sequences.flatten()
+    numbers = first.fill_null(0).to_numpy()
+    is_in_log = (numbers >= 0) & (epochs > 0)
+    greatest = int(numbers[is_in_log].max(initial=0))
+    if greatest >> EPOCH_BITS:
+        raise ConfigError.of(
+            "A log that began again has positions too large to be ordered after the old one's.",
+            got=f"{sequences.type.field(0).name} {greatest}",
+            allowed=f"a first number below 2^{EPOCH_BITS}",
+            next_step="Run 'ebbtide rewind' to the step before 'ebbtide acknowledge', have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
+        )
+    numbers = numbers + np.where(is_in_log, epochs, 0) * 2**EPOCH_BITS
+    first = pa.array(numbers, mask=first.is_null().to_numpy(zero_copy_only=False))
+    moved = pa.StructArray.from_arrays([first, *rest], fields=list(sequences.type), mask=sequences.is_null())
+    return with_sequences(staged, moved)

@@ -1,0 +1,272 @@
+"""Typed forms: the common form of a format's records, as structs that a JSON parser fills directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET, UnsetType
+
+from ebbtide.formats._encodings import Encoding
+from ebbtide.formats._scan import Cells, Fields, Path, Scanned
+from ebbtide.formats._scan_schemas import SchemaReading
+from ebbtide.model import Mask
+
+LogPosition = tuple[int | None, ...]
+"""Position of a change in the source's log: one number for each log column of the sequence, in order; None if it is missing."""
+OriginOffset = tuple[int, int]
+"""Partition and offset of a record in its source."""
+Struct = type[Any]
+"""A class of structs."""
+Field = tuple[str, str, Any, Any]
+"""Name in the JSON, attribute, type, default."""
+
+
+class TakenChange(NamedTuple):
+    """A change, its row still a struct.
+
+    Args:
+        row: The struct.
+        kind: `RowKind`, as text.
+        op: The source's own operation.
+        position: Position in the source's log.
+        event_ms: Event time, epoch ms.
+        offset: Partition and offset, if the record names them.
+        snapshot: See `DecodedChange`.
+    """
+
+    row: Any
+    kind: str
+    op: str
+    position: LogPosition = ()
+    event_ms: int | None = None
+    offset: OriginOffset | None = None
+    snapshot: str | None = None
+
+
+Take = Callable[[Any], Sequence[TakenChange]]
+"""Returns a record's changes; empty if it is left to the exact path."""
+
+
+@dataclass(frozen=True)
+class TakenChanges:
+    """The changes of some records, a list for each field of `TakenChange`.
+
+    Args:
+        row: See `TakenChange`, as all up to `offset`.
+        record: (n,) index of each change's record, ascending.
+        left: Indices of the records that are left to the exact path.
+        snapshot: See `TakenChange`; empty: no change is a row of a snapshot.
+    """
+
+    row: Sequence[Any]
+    kind: Sequence[str]
+    op: Sequence[str]
+    position: Sequence[LogPosition]
+    event_ms: Sequence[int | None]
+    offset: Sequence[OriginOffset | None]
+    record: Sequence[int]
+    left: Sequence[int] = ()
+    snapshot: Sequence[str | None] = ()
+
+    @classmethod
+    def of_each(cls, take: Take, values: Iterable[Any]) -> TakenChanges:
+        """Take records one by one.
+
+        Args:
+            take: Returns a record's changes; empty if it is left to the exact path.
+            values: The records' values as structs.
+        """
+        changes: list[TakenChange] = []
+        record: list[int] = []
+        left: list[int] = []
+        for number, value in enumerate(values):
+            own = take(value)
+            if own:
+                changes += own
+                record += [number] * len(own)
+            else:
+                left.append(number)
+        if not changes:
+            return cls((), (), (), (), (), (), record, left)
+        row, kind, op, position, event_ms, offset, snapshot = zip(*changes, strict=True)
+        marks = snapshot if any(snapshot) else ()
+        return cls(row, kind, op, position, event_ms, offset, record, left, marks)
+
+
+class TypedForm(Protocol):
+    """The common form of a format's records."""
+
+    @property
+    def value(self) -> Struct:
+        """The struct that a record's value is parsed into; values that do not fit are left to the exact path."""
+
+    @property
+    def rows(self) -> Sequence[str | None]:
+        """The value's fields that hold rows; None stands for the value itself."""
+
+    def take(self, values: Sequence[Any]) -> TakenChanges:
+        """Return the changes of some records; those without any are left to `Format.changes`.
+
+        Args:
+            values: The records' values as structs.
+        """
+
+
+@dataclass(frozen=True)
+class ScannedChanges:
+    """The changes of some scanned records, one of each.
+
+    Args:
+        is_taken: (n,) the record's change is here; else it is left to the other paths, and what stands here for it counts nothing.
+        kind: (n,) `RowKind`, as text.
+        op: (n,) the source's own operation.
+        cells: Column to its (n,) cells.
+        position: The (n,) numbers of each log column of the sequence, in order.
+        event_ms: (n,) event time of the source, epoch ms; None: it has none.
+        snapshot: (n,) as in `DecodedChange`; None: no change is a row of a snapshot.
+    """
+
+    is_taken: Mask
+    kind: pa.StringArray
+    op: pa.StringArray
+    cells: Mapping[str, Cells]
+    position: Sequence[pa.Int64Array] = ()
+    event_ms: pa.Int64Array | None = None
+    snapshot: pa.StringArray | None = None
+
+
+class ScanForm(Protocol):
+    """The common form of a format's records, to be scanned into columns."""
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of a record that count."""
+
+    @property
+    def exact(self) -> Collection[Path]:
+        """The objects that may have no other fields: rows."""
+
+    @property
+    def event_fields(self) -> Sequence[str]:
+        """Other fields that rows may have all the same, see `Scanner`: they are the event's."""
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """Return how rows are read by the schema of their record; None: such records are left to the other paths.
+
+        Args:
+            head: Bytes of a record with a schema, before its payload.
+            columns: Columns of the pipeline.
+        """
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """Return the changes of some records.
+
+        Args:
+            scanned: The records, all of the form.
+        """
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """The form of a row on the quick path.
+
+    Args:
+        columns: Columns of the pipeline.
+        encodings: Column to the encoding of its numbers.
+        ignored: Unknown columns that rows have.
+    """
+
+    columns: pa.Schema
+    encodings: dict[str, Encoding]
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return [*self.columns.names, *self.ignored]
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """Column to attribute of the struct. Numbered, since a column's name may not be an identifier."""
+        return {name: f"f{number}" for number, name in enumerate(self.names)}
+
+    def attributes_of(self, names: Iterable[str]) -> list[str]:
+        """Return the attributes of some columns."""
+        return [self.attributes[name] for name in names]
+
+    def struct(self, reserved: Sequence[Field] = ()) -> Struct:
+        """Make the class of structs of a row.
+
+        Args:
+            reserved: Fields beside its columns.
+        """
+        fields: list[Field] = []
+        for name in self.names:
+            attribute = self.attributes[name]
+            json_type = self._json_type_of(name)
+            field: Field = name, attribute, json_type, UNSET
+            fields.append(field)
+        return struct(
+            "Row",
+            [*reserved, *fields],
+            forbid_unknown_fields=True,
+        )
+
+    def _json_type_of(self, name: str) -> Any:
+        is_known = name in self.columns.names
+        is_encoded = name in self.encodings
+        if is_encoded or not is_known:
+            return Any
+        column = self.columns.field(name)
+        return _json_type(column.type)
+
+
+def is_readable(name: str) -> bool:
+    """Return whether the parser can read an object's field of this name into a struct."""
+    has_escapes = "\\" in name or '"' in name
+    return bool(name) and name.isprintable() and not has_escapes
+
+
+def struct(
+    name: str,
+    fields: Sequence[Field],
+    *,
+    forbid_unknown_fields: bool = False,
+) -> Struct:
+    """Make a class of structs.
+
+    Args:
+        name: Its name.
+        fields: All fields; each has a default.
+        forbid_unknown_fields: Refuse objects with any other field.
+    """
+    attributes = []
+    json_names = {}
+    for json_name, attribute, type_, default in fields:
+        attributes.append((attribute, type_, default))
+        json_names[attribute] = json_name
+    return msgspec.defstruct(
+        name,
+        attributes,
+        rename=json_names,
+        forbid_unknown_fields=forbid_unknown_fields,
+        gc=False,  # rows hold no cycles: the collector can skip them
+    )
+
+
+def _json_type(type_: pa.DataType) -> Any:
+    """Return the JSON types that a column allows; `convert` checks the rest."""
+    if pa.types.is_string(type_):
+        return str | None | UnsetType
+    if pa.types.is_boolean(type_):
+        return bool | None | UnsetType
+    if pa.types.is_integer(type_):
+        return int | str | None | UnsetType
+    if pa.types.is_decimal(type_) or pa.types.is_temporal(type_):
+        return str | int | None | UnsetType
+    return Any

@@ -1,0 +1,291 @@
+"""Records of any tool, read by a map: which field says what happened, where the row is, where its former values are.
+
+```json
+{"action": "update", "record": {"id": 1, "v": "B"}, "changes": {"v": "A"}, "metadata": {"table_name": "orders"}}
+```
+
+Fields are named by dotted paths (`metadata.table_name`). A row is an object, or an array of objects, which are changed in their order.
+The values before an update may leave out the columns that did not change; an update that changes the key deletes the row of the old key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
+from ebbtide.formats._forms import RowForm, TypedForm
+from ebbtide.formats._mapped_typed import TypedRecords, has_common_form
+from ebbtide.formats._mysql_types import MysqlSchema
+from ebbtide.formats._positions import PositionField
+from ebbtide.formats._record_map import (
+    SNAPSHOT,
+    Meaning,
+    RecordMap,
+    Word,
+    event_ms_of,
+    found_at,
+    is_of_table,
+    path_of,
+    position_in,
+    says_deleted,
+)
+from ebbtide.formats._unavailable import DEFAULT, Unavailable
+from ebbtide.model import TRUNCATE, RowKind
+
+_KINDS: dict[Meaning, str] = {
+    "insert": RowKind.INSERT,
+    "snapshot": RowKind.INSERT,
+    "update": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
+    "truncate": TRUNCATE,
+    "ignore": NOT_A_ROW,
+}
+_INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_TIME_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?")
+_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
+
+
+@dataclass(frozen=True)
+class MappedDecoder(Format):
+    """The `Format` of records that a map describes.
+
+    Args:
+        map: Where records have what a change is made of.
+        key: Names of the key's columns.
+        columns: The pipeline's columns; None while they are unknown.
+        retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
+        table: Take only changes of this table, `orders` or `shop.orders`; None takes all.
+        in_utc: Times without a zone are UTC where the column has one.
+        encoded: Columns whose encoding is stated; bytes of other columns are characters, where all values are text.
+        unavailable: Recognizes values that were not sent.
+        positions: Fields that order changes; none if columns do, or the records' places.
+    """
+
+    map: RecordMap
+    _: KW_ONLY
+    key: tuple[str, ...] = ()
+    columns: pa.Schema | None = None
+    retract: bool = False
+    table: str | None = None
+    in_utc: bool = False
+    encoded: frozenset[str] = frozenset()
+    unavailable: Unavailable = DEFAULT
+    positions: tuple[PositionField, ...] = ()
+    _kinds: Mapping[Word, Meaning] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_kinds", dict(self.map.words))
+
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
+        """See `Format.changes`."""
+        value, fields = self._without_schema(value)
+        word, meaning = self._operation(value)
+        if meaning == "ignore":
+            return [DecodedChange(NOT_A_ROW, None, word)]
+        if not self._takes(value):
+            return []
+        event_ms = self._event_ms(value)
+        is_snapshot = meaning == "snapshot"
+        snapshot_ms = event_ms or 0 if is_snapshot else None
+        position = position_in(partial(_at, value), self.positions, self.map, snapshot_ms)
+        if meaning == "truncate":
+            return [DecodedChange(TRUNCATE, None, word, position, event_ms)]
+        op = SNAPSHOT if is_snapshot else word
+        schema = ConnectSchema(fields) if fields else self._mysql_schema(value)
+        units = time_units(fields)
+        made: list[DecodedChange] = []
+        for row, before in self._rows(value, meaning, fields):
+            is_deleted = meaning == "delete" or self._is_deleted(value, row)
+            for kind, own_row, other_row in self._changes_of(row, before, meaning, is_deleted=is_deleted):
+                change = DecodedChange(kind, own_row, op, position, event_ms, other_row, units, None, schema)
+                made.append(change)
+        return made
+
+    def typed(self, row: RowForm) -> TypedForm | None:
+        """See `Format.typed`: inserts, deletes, and updates that keep their key."""
+        if self.in_utc or not has_common_form(self.map, row, self.positions):
+            return None
+        return TypedRecords(
+            self.map, row, key=self.key, retract=self.retract, table=self.table, positions=self.positions
+        )
+
+    def _without_schema(self, value: Json) -> tuple[Json, Fields]:
+        """Return a value without Connect's schema, and the row's fields by it, empty without one."""
+        is_wrapped = has_schema(value) and isinstance(value["schema"], dict) and isinstance(value["payload"], dict)
+        if not is_wrapped or "fields" not in value["schema"]:
+            return value, {}
+        within = self.map.row[0] if self.map.row else None
+        return value["payload"], row_fields(value["schema"], within)
+
+    def _operation(self, value: Json) -> tuple[str | None, Meaning]:
+        """Return the word that says what happened, and its meaning."""
+        path = self.map.operation
+        if path is None:
+            return None, "update"
+        word = found_at(value, path)
+        # A boolean is an integer to Python, and a list is not hashable: neither is a word.
+        is_word = word is None or type(word) in (str, int)
+        if not is_word or word not in self._kinds:
+            words = ["null" if word is None else str(word) for word in self._kinds]
+            raise BadRecordError.of(
+                "unknown_operation",
+                ".".join(path),
+                got=shortened(word),
+                allowed=", ".join(words),
+            )
+        return None if word is None else str(word), self._kinds[word]
+
+    def _takes(self, value: Json) -> bool:
+        """Return whether a change is of the table that is asked for."""
+        if self.table is None:
+            return True
+        names = [found_at(value, path) for path in self.map.table]
+        if None in names:
+            paths = ", ".join(".".join(path) for path in self.map.table)
+            raise BadRecordError.of("missing_table", paths, got="null", allowed="the name of the change's table")
+        return is_of_table(names, self.table)
+
+    def _event_ms(self, value: Json) -> int | None:
+        path = self.map.event_time
+        if path is None:
+            return None
+        return event_ms_of(found_at(value, path), self.map.event_unit, ".".join(path))
+
+    def _mysql_schema(self, value: Json) -> MysqlSchema | None:
+        path = self.map.mysql_types
+        types = None if path is None else found_at(value, path)
+        return MysqlSchema(types) if isinstance(types, dict) else None
+
+    def _rows(self, value: Json, meaning: Meaning, fields: Fields) -> Iterator[tuple[Json, Json | None]]:
+        """Yield a record's rows, each with the values before the change, if there are any.
+
+        A delete may have its row among the values before the change alone.
+        """
+        path = self.map.row
+        rows = self._columns_in(value) if path is None else found_at(value, path)
+        before = None if self.map.before is None else found_at(value, self.map.before)
+        if rows is None and meaning == "delete":
+            rows, before = before, None
+        if not isinstance(rows, list):
+            rows, before = [rows], [before]
+        befores = before if isinstance(before, list) else [before] * len(rows)
+        if len(befores) != len(rows):
+            raise BadRecordError(
+                "not_a_row",
+                f"got {len(rows)} rows and {len(befores)} rows before them; allowed: as many",
+            )
+        name = "the record" if path is None else ".".join(path)
+        for row, own_before in zip(rows, befores, strict=True):
+            if not isinstance(row, dict):
+                raise BadRecordError.of(
+                    "not_a_row", name, got=shortened(row), allowed="an object, or objects in an array"
+                )
+            old = own_before if isinstance(own_before, dict) else None
+            yield self._typed(row, name, fields), None if old is None else self._typed(old, name, fields)
+
+    def _columns_in(self, value: Json) -> Json:
+        """Return the columns that stand in the record itself: a field of the map is one where the schema says so."""
+        known = () if self.columns is None else self.columns.names
+        marks = self.map.marks
+        return {name: cell for name, cell in value.items() if name not in marks or name in known}
+
+    def _is_deleted(self, value: Json, row: Json) -> bool:
+        path = self.map.deleted
+        if path is None:
+            return False
+        mark = found_at(value, path)
+        is_deleted = says_deleted(mark)
+        if is_deleted is not None:
+            return is_deleted
+        raise BadRecordError.of(
+            "bad_deleted",
+            ".".join(path),
+            got=shortened(mark),
+            allowed="true, false, 1, 0, null, or the time of the deletion",
+        )
+
+    def _changes_of(
+        self,
+        row: Json,
+        before: Json | None,
+        meaning: Meaning,
+        *,
+        is_deleted: bool,
+    ) -> list[tuple[str, Json, Json | None]]:
+        """Return the changes of one row: kind, row, and the row or key that it had before where its key changed."""
+        if is_deleted:
+            return [(RowKind.DELETE, row, None)]
+        kind = _KINDS[meaning]
+        if meaning != "update" or self.map.before is None:
+            return [(kind, row, None)]
+        # What the values before leave out did not change.
+        old = None if before is None else row | before
+        if self.retract:
+            if old is None:
+                path = ".".join(self.map.before)
+                raise BadRecordError.of(
+                    "missing_before",
+                    path,
+                    got="null",
+                    allowed="the values before the update, which order: arrival needs. Next: order: upsert",
+                )
+            return [(RowKind.UPDATE_BEFORE, old, None), (kind, row, None)]
+        if old is None or not self._changes_key(old, row):
+            return [(kind, row, None)]
+        return [(RowKind.UPDATE_BEFORE, old, None), (kind, row, old)]
+
+    def _changes_key(self, old: Json, new: Json) -> bool:
+        return any(old.get(name) != new.get(name) for name in self.key)
+
+    def _typed(self, row: Json, side: str, fields: Fields) -> Json:
+        """Return a row's values in the forms that their columns take, where the map, or the record's schema, gives them another form."""
+        row = plain_row(row, side, fields, self.unavailable) or {}
+        if self.columns is None or not (self.map.has_text_values or self.in_utc):
+            return row
+        typed = dict(row)
+        for column in self.columns:
+            cell = row.get(column.name)
+            if not isinstance(cell, str):
+                continue
+            if self.map.has_text_values and column.name not in self.encoded:
+                cell = of_text(cell, column.type)
+            if self.in_utc and isinstance(cell, str) and pa.types.is_timestamp(column.type) and column.type.tz:
+                cell = f"{cell}Z" if _TIME_WITHOUT_ZONE.fullmatch(cell) else cell
+            typed[column.name] = cell
+        return typed
+
+
+def _at(value: Json, name: str) -> Any:
+    return found_at(value, path_of(name))
+
+
+def of_text(text: str, type_: pa.DataType) -> Any:
+    """Return a value that a tool prints as text, in the form that a column takes; text that is none is left to the column.
+
+    Example:
+        >>> of_text("12", pa.int64()), of_text("1.50", pa.float64()), of_text("1", pa.bool_()), of_text("012", pa.string())
+        (12, 1.5, True, '012')
+    """
+    if pa.types.is_integer(type_) and _INTEGER.fullmatch(text):
+        return int(text)
+    if pa.types.is_floating(type_) and _NUMBER.fullmatch(text):
+        return float(text)
+    if pa.types.is_boolean(type_):
+        return _BOOLEANS.get(text.lower(), text)
+    if pa.types.is_binary(type_) and max(text, default="") <= "\xff":
+        # Each byte is the character of its number (ISO 8859-1).
+        return text.encode("latin-1")
+    return text

@@ -1,0 +1,100 @@
+"""Finds the keys that a bad record names, as far as its bytes can be parsed: in rows at any depth, and in a topic record's key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.formats._columns import Converted, InexactNumberError, convert
+from ebbtide.formats._format import BadRecordError, Json
+from ebbtide.formats._parsing import parse_exactly
+
+MOST_DEPTH = 16
+"""Levels of nesting, and of JSON as text within JSON, that are looked through."""
+
+
+def parsed(raw: bytes) -> Any:
+    """Parse a record's bytes; None if they are no JSON object."""
+    try:
+        return parse_exactly(raw)
+    except BadRecordError:
+        return None
+
+
+def keys_named(value: Any, key: pa.Schema) -> pa.Table:
+    """Return the keys that a parsed record names, in the types of the key; a value that has none of these names no key.
+
+    Args:
+        value: What `parsed` returned.
+        key: The key's columns.
+
+    Example:
+        >>> keys_named({"after": {"id": 1, "n": "x"}, "before": None}, pa.schema([("id", pa.int64())])).to_pylist()
+        [{'id': 1}]
+    """
+    found = list(_found(value, key.names, 0))
+    columns = []
+    fits = [True] * len(found)
+    for number, field in enumerate(key):
+        own = [values[number] for values in found]
+        column, misfits = _converted(own, field.type)
+        columns.append(column)
+        for index in misfits:
+            fits[index] = False
+    fields = [field.with_nullable(True) for field in key]
+    keys = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    is_key = pa.array(fits, pa.bool_())
+    return keys.filter(is_key)
+
+
+def _converted(values: list[Any], type_: pa.DataType) -> Converted:
+    try:
+        return convert(values, type_)
+    except InexactNumberError:
+        n = len(values)
+        nulls = pa.nulls(n, type_)
+        return nulls, list(range(n))
+
+
+def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of the key's columns of each object that has all of them."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, dict):
+        own = _own_key(value, key)
+        if own is not None:
+            yield own
+    for inner in _within(value):
+        yield from _found(inner, key, depth + 1)
+
+
+def _own_key(value: Json, key: Sequence[str]) -> tuple[Any, ...] | None:
+    """Return the values of the key's columns in an object; None if it has not all of them."""
+    if all(name in value for name in key):
+        return tuple(value[name] for name in key)
+    # The key of a topic's record may be the bare value of the only column.
+    bare_key = value.get("key")
+    is_record = "offset" in value and isinstance(bare_key, str | int)
+    if is_record and len(key) == 1:
+        return (bare_key,)
+    return None
+
+
+def _within(value: Any) -> Iterable[Any]:
+    """Return the values in a value; of a text that is JSON the value that it stands for."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        return ()
+    may_be_json = value.lstrip().startswith(("{", "["))
+    if not may_be_json:
+        return ()
+    try:
+        return (json.loads(value),)
+    except ValueError:
+        return ()

@@ -1,0 +1,124 @@
+"""Places of records, other keys in their headers, and whether they are text: what the quick paths need beside the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats._format import NEW_KEY, OLD_KEY
+from ebbtide.formats._records import are_placed
+from ebbtide.model import ORDER
+from ebbtide.model._changelog import ORIGIN
+from ebbtide.model._entries import with_column
+
+Indices = Sequence[int] | np.ndarray[Any, Any]
+
+
+def orders_of(batch: pa.RecordBatch, rows: Indices, step: int) -> pa.StructArray:
+    """Return `_order` of some records of a batch, given their indices in it."""
+    indices = pa.array(rows, pa.int64())
+    steps = np.full(len(rows), step)
+    parts = batch.column("part")
+    lines = batch.column("line")
+    return pa.StructArray.from_arrays(
+        [
+            pa.array(steps),
+            parts.take(indices),
+            lines.take(indices),
+        ],
+        fields=list(ORDER),
+    )
+
+
+def placed(staged: pa.Table, orders: pa.ChunkedArray) -> pa.Table:
+    """Return staged rows with places of records as the sequences of their changes, also of those that changed a key.
+
+    Args:
+        staged: Staged rows.
+        orders: (n,) the place of each row's record, as `_order` has it.
+    """
+    sequence_type = staged.schema.field("_sequence").type
+    components = orders.combine_chunks().flatten()
+    sequences = pa.StructArray.from_arrays(components, fields=list(sequence_type))
+    return with_sequences(staged, sequences)
+
+
+def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
+    """Return staged rows with other sequences, also of those that changed a key.
+
+    Args:
+        staged: Staged rows.
+        sequences: (n,) the sequences.
+    """
+    moved_type = staged.schema.field("_moved_from").type
+    moved = staged["_moved_from"].combine_chunks()
+    is_moved = moved.is_valid()
+    # A change of the key names one key: its list has one item, and that has the sequence of the change.
+    keys = pc.struct_field(pc.list_flatten(moved), "key")
+    key_changes = pa.StructArray.from_arrays([sequences.filter(is_moved), keys], fields=list(moved_type.value_type))
+    lengths = np.asarray(is_moved.to_numpy(zero_copy_only=False), dtype=np.int32)
+    ends = np.cumsum(lengths, dtype=np.int32)
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.append(lengths == 0, False))
+    lists = pa.ListArray.from_arrays(offsets, key_changes, type=moved_type)
+    rows = with_column(staged, "_sequence", sequences)
+    return with_column(rows, "_moved_from", lists)
+
+
+def origins_of(batch: pa.RecordBatch, rows: Indices) -> pa.StructArray:
+    """Return `_origin` of some records of a batch that stand in files or in Kafka, given their indices in it."""
+    indices = pa.array(rows, pa.int64())
+    sources = batch.column("file").take(indices)
+    if are_placed(batch):
+        partitions = batch.column("partition").take(indices)
+        positions = batch.column("offset").take(indices)
+    else:
+        zero = pa.scalar(0, pa.int64())
+        partitions = pa.repeat(zero, len(rows))
+        positions = batch.column("line").take(indices)
+    return pa.StructArray.from_arrays(
+        [sources, partitions, positions],
+        fields=list(ORIGIN),
+    )
+
+
+def are_utf8(values: pa.BinaryArray) -> bool:
+    """Return whether all values are UTF-8: parsers do not check the texts that they skip."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def moved(batch: pa.RecordBatch) -> frozenset[int]:
+    """Return the indices of records with a header that names the row's old or new key: records in envelopes, or placed ones."""
+    if are_placed(batch):
+        has_old_key = batch.column("old_key").is_valid()
+        has_new_key = batch.column("new_key").is_valid()
+        is_moved = pc.or_(has_old_key, has_new_key)
+        mask = is_moved.to_numpy(zero_copy_only=False)
+        indices = np.flatnonzero(mask)
+        return frozenset(indices.tolist())
+    # One search of all bytes: Arrow's, value by value, takes as long as parsing them.
+    values = batch.column("value")
+    _, offset_buffer, data = values.buffers()
+    raw = data.to_pybytes() if data else b""
+    places = []
+    for header in (OLD_KEY, NEW_KEY):
+        name = header.encode()
+        place = raw.find(name)
+        while place >= 0:
+            places.append(place)
+            place = raw.find(name, place + len(name))
+    all_offsets = np.frombuffer(offset_buffer, np.int32)
+    end = values.offset + len(values)
+    starts = all_offsets[values.offset : end]
+    # Each is in the last value that begins before it.
+    rows = np.searchsorted(starts, places, side="right") - 1
+    is_own = rows >= 0
+    own = rows[is_own]
+    return frozenset(own.tolist())

@@ -1,0 +1,257 @@
+"""Plain changelogs: a kind, a row, and optionally the record's position; with or without a Connect schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats import _scan as scan
+from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats._connect_scan import schema_reading
+from ebbtide.formats._format import BadRecordError, DecodedChange, Format, Json
+from ebbtide.formats._forms import (
+    Field,
+    OriginOffset,
+    RowForm,
+    ScanForm,
+    ScannedChanges,
+    TakenChange,
+    TakenChanges,
+    TypedForm,
+    is_readable,
+    struct,
+)
+from ebbtide.formats._parsing import is_natural
+from ebbtide.formats._scan_loops import OBJECT
+from ebbtide.formats._scan_schemas import SchemaReading
+from ebbtide.formats._unavailable import DEFAULT, Unavailable
+from ebbtide.model import RowKind
+from ebbtide.model._changelog import ROW_KINDS
+
+_KINDS = frozenset(ROW_KINDS)
+
+
+@dataclass(frozen=True)
+class PlainDecoder(Format):
+    """The `Format` of objects such as `{"subtask": 0, "seq": 7, "kind": "+I", "row": {...}}`.
+
+    Args:
+        kind: Name of the field with the row kind: +I, -U, +U, -D.
+        row: Name of the field with the row; None if the columns stand beside the kind.
+        position: Names of the fields with the record's partition and position in it; empty if it has none.
+        unavailable: Recognizes values that were not sent.
+    """
+
+    kind: str = "kind"
+    row: str | None = "row"
+    position: tuple[str, ...] = ()
+    unavailable: Unavailable = DEFAULT
+
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
+        """See `Format.changes`."""
+        value, fields = self._without_schema(value)
+        origin_offset = self._origin_offset(value)
+        kind = value.get(self.kind)
+        if kind not in ROW_KINDS:
+            raise BadRecordError.of(
+                "unknown_kind",
+                self.kind,
+                got=repr(kind),
+                allowed=", ".join(ROW_KINDS),
+                origin_offset=origin_offset,
+            )
+        row = self._row(value)
+        if not isinstance(row, dict):
+            head = str(row)[:80]
+            raise BadRecordError.of(
+                "not_a_row",
+                str(self.row),
+                got=repr(head),
+                allowed="an object",
+                origin_offset=origin_offset,
+            )
+        change = DecodedChange(
+            RowKind(kind),
+            plain_row(row, str(self.row), fields, self.unavailable),
+            kind,
+            origin_offset=origin_offset,
+            units=time_units(fields),
+            schema=ConnectSchema(fields) if fields else None,
+        )
+        return [change]
+
+    def _without_schema(self, value: Json) -> tuple[Json, Fields]:
+        """Return a value without its schema, and the row's fields by that schema, empty without one."""
+        if not has_schema(value):
+            return value, {}
+        payload = value["payload"]
+        if not isinstance(payload, dict):
+            payload = {}
+        fields = row_fields(value["schema"], self.row)
+        return payload, fields
+
+    def typed(self, row: RowForm) -> TypedForm | None:
+        """See `Format.typed`."""
+        beside = row.names if self.row is None else [self.row]
+        names = [self.kind, *self.position, *beside]
+        are_distinct = len(set(names)) == len(names)
+        are_readable = all(is_readable(name) for name in names)
+        if not (are_distinct and are_readable):
+            return None
+        return _TypedRows(self, row)
+
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """See `Format.scanned`: rows that do not name their place."""
+        if self.position or self.typed(row) is None:
+            return ()
+        form = _ScannedRows(self.kind, self.row, row.names)
+        return (form,)
+
+    def _row(self, value: Json) -> Any:
+        if self.row:
+            return value.get(self.row)
+        reserved = (self.kind, *self.position)
+        return {name: value[name] for name in value if name not in reserved}
+
+    def _origin_offset(self, value: Json) -> OriginOffset | None:
+        """Return the record's partition and position; a position alone is in partition 0."""
+        numbers: list[int] = []
+        for name in self.position:
+            number = value.get(name)
+            if not is_natural(number, below=2**63):
+                raise BadRecordError.of(
+                    "bad_position",
+                    name,
+                    got=repr(number),
+                    allowed="an integer from 0",
+                )
+            numbers.append(number)
+        if not numbers:
+            return None
+        has_partition = len(numbers) > 1
+        partition = numbers[0] if has_partition else 0
+        position = numbers[-1]
+        return partition, position
+
+
+class _TypedRows:
+    """The `TypedForm` of plain rows.
+
+    Args:
+        decoder: The format.
+        row: How a row is read.
+    """
+
+    def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
+        self._position: list[str] = []
+        kind: Field = decoder.kind, "kind", str | None, None
+        reserved = [kind]
+        for number, name in enumerate(decoder.position):
+            attribute = f"position{number}"
+            field: Field = name, attribute, int | None, None
+            reserved.append(field)
+            self._position.append(attribute)
+        self._is_nested = decoder.row is not None
+        if decoder.row is None:
+            self.value = row.struct(reserved)
+        else:
+            row_struct = row.struct()
+            nested: Field = decoder.row, "row", row_struct | None, None
+            self.value = struct("Record", [*reserved, nested])
+        self.rows = (decoder.row,)
+
+    def take(self, values: Sequence[Any]) -> TakenChanges:
+        """See `TypedForm`."""
+        kinds = [value.kind for value in values]
+        rows = values
+        if self._is_nested:
+            rows = [value.row for value in values]
+        has_misfit = None in rows or not _KINDS.issuperset(kinds)
+        if self._position or has_misfit:
+            return TakenChanges.of_each(self._take, values)
+        # Whole columns where no record names its place, and none has to be left: no object for each change.
+        n = len(kinds)
+        nothing = [None] * n
+        return TakenChanges(
+            row=rows,
+            kind=kinds,
+            op=kinds,
+            position=[()] * n,
+            event_ms=nothing,
+            offset=nothing,
+            record=range(n),
+        )
+
+    def _take(self, value: Any) -> Sequence[TakenChange]:
+        kind = value.kind
+        row = value.row if self._is_nested else value
+        if kind not in ROW_KINDS or row is None:
+            return ()
+        offset = None
+        if self._position:
+            offset = self._offset_of(value)
+            if offset is None:
+                return ()
+        change = TakenChange(row, kind, kind, offset=offset)
+        return (change,)
+
+    def _offset_of(self, value: Any) -> OriginOffset | None:
+        """Return the record's partition and position; None leaves it to the exact path."""
+        numbers = [getattr(value, name) for name in self._position]
+        for number in numbers:
+            if number is None or not 0 <= number < 2**63:
+                return None
+        has_partition = len(numbers) > 1
+        partition = numbers[0] if has_partition else 0
+        position = numbers[-1]
+        return partition, position
+
+
+class _ScannedRows:
+    """The `ScanForm` of plain rows.
+
+    Args:
+        kind: Name of the field with the kind.
+        row: Name of the field with the row; None: the columns stand beside the kind.
+        names: The row's columns.
+    """
+
+    def __init__(self, kind: str, row: str | None, names: Sequence[str]) -> None:
+        self._kind = kind
+        self._row: scan.Path = () if row is None else (row,)
+        self._names = names
+        columns = dict.fromkeys(names)
+        within: scan.Fields = columns if row is None else {row: columns}
+        self.fields: scan.Fields = {kind: None, **within}
+        self.exact = [self._row]
+        self.event_fields = ()
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        row_in, *_ = (*self._row, None)
+        return schema_reading(head, row_in, columns)
+
+    def take(self, scanned: scan.Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        kind_cells = scanned.cells[self._kind,]
+        kind = scanned.texts(kind_cells)
+        known_kinds = pa.array(ROW_KINDS, pa.string())
+        is_known = pc.is_in(kind, known_kinds)
+        is_taken = scan.marked(is_known)
+        if self._row:
+            row = scanned.cells[self._row]
+            is_taken = is_taken & row.has(OBJECT)
+        cells = {}
+        for name in self._names:
+            path = (*self._row, name)
+            cells[name] = scanned.cells[path]
+        return ScannedChanges(is_taken, kind, kind, cells)

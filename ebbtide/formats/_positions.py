@@ -1,0 +1,292 @@
+"""Positions in a source's log: fields of a record's envelope, as numbers that compare as the log is ordered.
+
+A format says which fields its records have beside the row (`ebbtide.spec._parts.FormatPart.position_field`), and finds their values:
+`log_position` in `Format.changes`, `PositionField.scanned` in a scan. This module alone says what a value means. Each field becomes
+one number of 64 bits, or two where it needs more:
+
+| type | values | numbers |
+|---|---|---|
+| number | an integer from 0 to 2^63 - 1, or its digits as text | 1 |
+| decimal | an integer from 0 to 10^36 - 1, or its digits as text (Oracle's SCN) | 2 |
+| lsn | hexadecimal text, its parts of fixed width between `:` or `.` (SQL Server, Db2); Postgres' `0/16B3748`; an integer | 2 |
+| gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; the number alone counts | 1 |
+| binlog_file | text that ends in a point and a number: `binlog.000003` | 1 |
+| binlog_position | such a text, and a number behind a colon: `binlog.000003:154` (Maxwell) | 2 |
+| timestamp | ISO 8601 text with a zone or in UTC, from 1970 to 2262, to the nanosecond | 1 |
+
+A row of a snapshot may lack a field. It then ranks below all changes that have one, and by its time of reading among such rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats._format import BadRecordError, shortened
+from ebbtide.formats._forms import LogPosition
+from ebbtide.formats._scan import Cells, Scanned, marked
+from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, TEXT
+from ebbtide.model import LONG_MAX, LONG_MIN, Mask
+
+PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlog_position", "timestamp"]
+"""The meaning of a field's value."""
+_SPLIT = 10**18
+_LOW_BITS = 62
+_MOST_HEX_DIGITS = 31
+_LSN_PARTS = re.compile(r"(?:0x)?([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+)*)")
+_POSTGRES_LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
+_ENDS_IN_NUMBER = re.compile(r".*[:-]([0-9]{1,18})")
+_FILE = re.compile(r".*\.([0-9]{1,18})", re.DOTALL)
+_FILE_AND_PLACE = re.compile(r".*\.([0-9]{1,18}):([0-9]{1,18})", re.DOTALL)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _number(value: Any) -> tuple[int, ...] | None:
+    number = _natural(value, digits=19)
+    return None if number is None or number > LONG_MAX else (number,)
+
+
+def _decimal(value: Any) -> tuple[int, ...] | None:
+    number = _natural(value, digits=36)
+    return None if number is None else divmod(number, _SPLIT)
+
+
+def _natural(value: Any, digits: int) -> int | None:
+    """Return an integer from 0 of at most some digits, given as such or as text; None for anything else."""
+    if type(value) is int:
+        return value if 0 <= value < 10**digits else None
+    is_text = isinstance(value, str) and value.isascii() and value.isdigit()
+    return int(value) if is_text and len(value) <= digits else None
+
+
+def _lsn(value: Any) -> tuple[int, ...] | None:
+    number = _lsn_number(value)
+    if number is None or number >= 16**_MOST_HEX_DIGITS:
+        return None
+    return number >> _LOW_BITS, number & (2**_LOW_BITS - 1)
+
+
+def _lsn_number(value: Any) -> int | None:
+    if type(value) is int:
+        return value if value >= 0 else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    in_postgres = _POSTGRES_LSN.fullmatch(text)
+    if in_postgres:
+        segment, offset = in_postgres.groups()
+        return int(segment, 16) << 32 | int(offset, 16)
+    parts = _LSN_PARTS.fullmatch(text)
+    return None if parts is None else int(re.sub("[:.]", "", parts[1]), 16)
+
+
+def _last_numbers(pattern: re.Pattern[str]) -> Callable[[Any], tuple[int, ...] | None]:
+    def read(value: Any) -> tuple[int, ...] | None:
+        found = pattern.fullmatch(value) if isinstance(value, str) else None
+        return tuple(map(int, found.groups())) if found else None
+
+    return read
+
+
+def _timestamp(value: Any) -> tuple[int, ...] | None:
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if not found:
+        return None
+    day, time, fraction, zone = found.groups()
+    try:
+        at = datetime.fromisoformat(f"{day}T{time}{zone or '+00:00'}")
+    except ValueError:
+        return None
+    seconds = round((at - _EPOCH).total_seconds())
+    nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
+    return (nanoseconds,) if 0 <= nanoseconds <= LONG_MAX else None
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The reading of a type's values.
+
+    Args:
+        read: Returns a value's numbers; None if it is not of the type.
+        n_numbers: How many they are.
+        allowed: The values, for messages.
+    """
+
+    read: Callable[[Any], tuple[int, ...] | None]
+    n_numbers: int
+    allowed: str
+
+
+_READINGS: dict[PositionType, _Reading] = {
+    "number": _Reading(_number, 1, "an integer from 0 to 2^63 - 1"),
+    "decimal": _Reading(_decimal, 2, "an integer from 0 of at most 36 digits"),
+    "lsn": _Reading(_lsn, 2, "hexadecimal text such as 00000027:00000ac0:0002 or 0/16B3748"),
+    "gtid": _Reading(_last_numbers(_ENDS_IN_NUMBER), 1, "a text that ends in : or - and a number"),
+    "binlog_file": _Reading(_last_numbers(_FILE), 1, "a name that ends in . and a number"),
+    "binlog_position": _Reading(_last_numbers(_FILE_AND_PLACE), 2, "a name that ends in ., a number, : and a number"),
+    "timestamp": _Reading(_timestamp, 1, "a time such as 2026-01-31T12:00:00.123456Z, from 1970 to 2262"),
+}
+
+
+@dataclass(frozen=True)
+class PositionField:
+    """A field of the envelope that orders changes, by itself or together with further fields.
+
+    Args:
+        path: Where a record has it, its parts separated by points: `source.commit_lsn`.
+        type: What its values mean.
+    """
+
+    path: str
+    type: PositionType = "number"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of its numbers in a stored sequence; of a field of `source` without that word.
+
+        Example:
+            >>> PositionField("source.commit_lsn", "lsn").columns
+            ('_commit_lsn', '_commit_lsn_2')
+        """
+        name = "_" + re.sub(r"\W", "_", self.path.removeprefix("source."))
+        further = range(2, self.n_numbers + 1)
+        return (name, *(f"{name}_{number}" for number in further))
+
+    @property
+    def n_numbers(self) -> int:
+        """Number of its numbers."""
+        return _READINGS[self.type].n_numbers
+
+    def read(self, value: Any, label: str | None = None) -> tuple[int, ...]:
+        """Return the numbers of a value.
+
+        Args:
+            value: The field's JSON value, not null.
+            label: Its name in the record, for messages. Default: its path.
+
+        Raises:
+            BadRecordError: The value is not of the type.
+
+        Example:
+            >>> PositionField("source.scn", "decimal").read("18446744073709551616")
+            (18, 446744073709551616)
+        """
+        reading = _READINGS[self.type]
+        numbers = reading.read(value)
+        if numbers is None:
+            raise BadRecordError.of(
+                "bad_sequence",
+                label or self.path,
+                got=shortened(value),
+                allowed=reading.allowed,
+            )
+        return numbers
+
+    def scanned(
+        self,
+        scanned: Scanned,
+        cells: Cells,
+        instead: pa.Int64Array,
+    ) -> list[pa.Int64Array]:
+        """Return the (n,) numbers of scanned values; null leaves a record to the exact path.
+
+        Args:
+            scanned: The records.
+            cells: The field's cells.
+            instead: (n,) the first number of records that lack the field; null: such a record is left.
+        """
+        is_text = cells.has(TEXT, ESCAPED)
+        if self.type == "number" and not is_text.any():
+            columns = [scanned.integers(cells)]
+            is_negative = pc.less(columns[0], 0)
+            if pc.any(is_negative).as_py():
+                columns = [pc.if_else(is_negative, None, columns[0])]
+        else:
+            columns = self._of_texts(scanned, cells, is_text)
+        lacks = cells.has(NULL, ABSENT)
+        if not lacks.any() or instead.null_count == len(instead):
+            return columns
+        is_lacking = pa.array(lacks)
+        first, *rest = columns
+        zero = pc.if_else(instead.is_valid(), 0, instead)
+        return [pc.if_else(is_lacking, instead, first), *(pc.if_else(is_lacking, zero, column) for column in rest)]
+
+    def _of_texts(self, scanned: Scanned, cells: Cells, is_text: Mask) -> list[pa.Int64Array]:
+        is_read = is_text
+        if self.type in ("number", "decimal"):  # digits mean the same with and without quotes
+            is_read = is_text | cells.has(INTEGER)
+        texts = scanned.texts(cells.filled(~is_read, NULL)).dictionary_encode()
+        numbers = _read_all(self, texts.dictionary.to_pylist())
+        return [column.take(texts.indices) for column in numbers]
+
+
+def _read_all(field: PositionField, values: Sequence[str]) -> list[pa.Int64Array]:
+    """Return the numbers of distinct values; null where one is not of the field's type."""
+    read = _READINGS[field.type].read
+    nothing = (None,) * field.n_numbers
+    rows = [read(value) or nothing for value in values]
+    columns = list(zip(*rows, strict=True)) or [()] * field.n_numbers
+    return [pa.array(column, pa.int64()) for column in columns]
+
+
+def position_columns(fields: Iterable[PositionField]) -> tuple[str, ...]:
+    """Return the names of the numbers of several fields, in order."""
+    return tuple(name for field in fields for name in field.columns)
+
+
+def log_position(
+    fields: Sequence[PositionField],
+    values: Iterable[Any],
+    labels: Iterable[str],
+    snapshot_ms: int | None,
+) -> LogPosition:
+    """Return the position of a change: the numbers of all fields; None for those of a field that a change lacks.
+
+    Args:
+        fields: The fields.
+        values: Their JSON values; None where the record has none.
+        labels: Their names in the record, for messages.
+        snapshot_ms: Time of reading of a snapshot row, epoch ms; None: it is a change.
+
+    Raises:
+        BadRecordError: A value is not of its field's type.
+    """
+    position: list[int | None] = []
+    for field, value, label in zip(fields, values, labels, strict=True):
+        if value is not None:
+            position += field.read(value, label)
+        else:
+            position += lacking(field, snapshot_ms)
+    return tuple(position)
+
+
+def lacking(field: PositionField, snapshot_ms: int | None) -> list[int | None]:
+    """Return the numbers of a field that a record lacks: of a snapshot row below all that there are, by its time; of a change none."""
+    further = field.n_numbers - 1
+    if snapshot_ms is None:
+        return [None] * (1 + further)
+    lowest = LONG_MIN + max(snapshot_ms, 0)
+    return [lowest, *[0] * further]
+
+
+def snapshot_numbers(is_snapshot: Mask, event_ms: pa.Int64Array) -> pa.Int64Array:
+    """Return (n,) the first number of a field that a snapshot row lacks, as `lacking` does; null of changes."""
+    times = event_ms.fill_null(0).to_numpy()
+    numbers = LONG_MIN + np.maximum(times, 0)
+    return pa.array(numbers, mask=~is_snapshot)
+
+
+def are_known(columns: Sequence[pa.Int64Array]) -> Mask:
+    """Mark the records all of whose numbers are known."""
+    is_known = marked(columns[0].is_valid())
+    for column in columns[1:]:
+        is_known = is_known & marked(column.is_valid())
+    return is_known

@@ -1,0 +1,182 @@
+"""Maps of records: where they have what a change is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from ebbtide.formats._format import BadRecordError, Json, shortened
+from ebbtide.formats._forms import LogPosition
+from ebbtide.formats._positions import PositionField, PositionType, log_position
+from ebbtide.model import LONG_MAX
+
+Path = tuple[str, ...]
+"""Names of fields, each within the one before."""
+Word = str | int | None
+"""A value of the field that says what happened; None: the field is null, or not there."""
+Meaning = Literal["insert", "snapshot", "update", "delete", "truncate", "ignore"]
+EpochUnit = Literal["s", "ms", "us", "ns", "tso"]
+"""Unit of a number that counts since 1970; `tso`: TiDB's timestamps, milliseconds times 2^18."""
+_PER_MS: dict[EpochUnit, tuple[int, int]] = {
+    "s": (1_000, 1),
+    "ms": (1, 1),
+    "us": (1, 1_000),
+    "ns": (1, 1_000_000),
+    "tso": (1, 2**18),
+}
+"""Unit to what a number in it is multiplied with, and divided by."""
+SNAPSHOT = "r"
+"""The operation of a row of a snapshot, as Debezium calls it: at one position it ranks below a change."""
+_INTEGER = re.compile(r"[+-]?\d+")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_NOT_DELETED = (None, False, 0, "", "0", "false")
+_DELETED = (True, 1, "1", "true")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = datetime.resolution * 1000
+
+
+def path_of(name: str) -> Path:
+    """Return the path that a dotted name stands for."""
+    return tuple(name.split("."))
+
+
+@dataclass(frozen=True)
+class RecordMap:
+    """Where a tool's records have what a change is made of.
+
+    Args:
+        operation: The field that says what happened; None: each record is the row as it is now.
+        words: Its values, and what they mean.
+        row: The field with the row; None: its columns stand in the record itself.
+        before: The field with the values before an update.
+        deleted: The field that marks a deleted row: true, 1, or the time of the deletion.
+        table: The fields that name the table, such as database and table.
+        event_time: The field with the time of the change: a number, or ISO 8601.
+        event_unit: Unit of a number there.
+        has_text_values: All values are text, as MySQL prints them.
+        mysql_types: The field with the MySQL type of each column.
+        writes_base64: Bytes are base64.
+        positions: Fields that order changes, with the types of their values.
+        last_without: Those of them that the last change of a transaction lacks.
+    """
+
+    operation: Path | None = None
+    words: tuple[tuple[Word, Meaning], ...] = ()
+    row: Path | None = None
+    before: Path | None = None
+    deleted: Path | None = None
+    table: tuple[Path, ...] = ()
+    event_time: Path | None = None
+    event_unit: EpochUnit = "ms"
+    has_text_values: bool = False
+    mysql_types: Path | None = None
+    writes_base64: bool = False
+    positions: tuple[tuple[str, PositionType], ...] = ()
+    last_without: tuple[str, ...] = ()
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """Fields of a record that are no columns where the columns stand in the record itself."""
+        paths = [self.operation, self.before, self.deleted, self.event_time, *self.table]
+        return frozenset(path[0] for path in paths if path is not None)
+
+
+def found_at(value: Json, path: Path) -> Any:
+    """Return the value at a path; None if there is none.
+
+    Example:
+        >>> found_at({"metadata": {"table": "t"}}, ("metadata", "table")), found_at({"metadata": 1}, ("metadata", "table"))
+        ('t', None)
+    """
+    found: Any = value
+    for name in path:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(name)
+    return found
+
+
+def position_in(
+    find: Callable[[str], Any],
+    fields: Sequence[PositionField],
+    record_map: RecordMap,
+    snapshot_ms: int | None,
+) -> LogPosition:
+    """Return the position of a change.
+
+    Args:
+        find: Returns the value at a dotted path.
+        fields: The fields that order changes.
+        record_map: The map of the record.
+        snapshot_ms: Time of a snapshot row, epoch ms; None: it is a change.
+
+    Raises:
+        BadRecordError: A value is not of its field's type.
+    """
+    if not fields:
+        return ()
+    paths = [field.path for field in fields]
+    values = []
+    for path in paths:
+        value = find(path)
+        is_last = value is None and snapshot_ms is None and path in record_map.last_without
+        values.append(LONG_MAX if is_last else value)
+    return log_position(fields, values, paths, snapshot_ms)
+
+
+def is_of_table(names: Sequence[Any], table: str) -> bool:
+    """Return whether names, such as database and table, are those of a table: `shop.orders`, or `orders` alone."""
+    full_name = ".".join(map(str, names))
+    return table in (full_name, str(names[-1]))
+
+
+def says_deleted(mark: Any) -> bool | None:
+    """Return whether the mark of a row says that it is deleted; None if it is no such mark.
+
+    Example:
+        >>> says_deleted("true"), says_deleted("2026-01-01T00:00:00Z"), says_deleted(0), says_deleted("no")
+        (True, True, False, None)
+    """
+    if mark in _NOT_DELETED:
+        return False
+    is_time = isinstance(mark, str) and bool(_DAY.match(mark))
+    return True if mark in _DELETED or is_time else None
+
+
+def event_ms_of(time: Any, unit: EpochUnit, name: str) -> int | None:
+    """Read the time of a change.
+
+    Args:
+        time: A number in a unit, also as text, or ISO 8601, without a zone in UTC.
+        unit: The unit.
+        name: Name of its field, for messages.
+
+    Raises:
+        BadRecordError: It is neither.
+
+    Example:
+        >>> event_ms_of(1477053217, "s", "ts"), event_ms_of("2024-10-28T21:37:01.127470Z", "ms", "at")
+        (1477053217000, 1730151421127)
+    """
+    if time is None:
+        return None
+    if isinstance(time, str) and _INTEGER.fullmatch(time):
+        time = int(time)
+    if type(time) is int:
+        times, over = _PER_MS[unit]
+        ms = time * times // over
+        if -(2**63) <= ms < 2**63:
+            return ms
+    if isinstance(time, str):
+        try:
+            moment = datetime.fromisoformat(time)
+        except ValueError:
+            pass
+        else:
+            in_zone = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return (in_zone - _EPOCH) // _MS
+    raise BadRecordError.of("bad_event_time", name, got=shortened(time), allowed=f"ISO 8601, or an integer in {unit}")

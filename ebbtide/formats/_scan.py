@@ -1,0 +1,243 @@
+"""JSON scanned into columns: one compiled loop over the bytes of a whole batch, without an object for a record.
+
+The scan takes records of a known form alone: an object, and objects in it, whose known fields hold scalars. What is unusual in any way
+is not taken, though it may be fine: another field in a row, a field twice, a text with a code for a letter, a list where a scalar is expected. So
+is what is not JSON. Other paths read those records. A record that is taken means what every parser of JSON says that it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ebbtide.formats._scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, gather, integers, scan
+from ebbtide.model import Mask
+from ebbtide.model import _compiled as compiled
+
+Rows = NDArray[np.int64]
+Fields = Mapping[str, Any]
+"""Name of a field to the fields of the object in it; None: a scalar is in it."""
+Path = tuple[str, ...]
+"""A field: the names from the record down to it; empty is the record itself."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One field of some records.
+
+    Args:
+        kind: (n,) its content, see `ebbtide.formats._scan_loops`.
+        start: (n,) where in the bytes a text or number begins.
+        stop: (n,) where it ends.
+    """
+
+    kind: NDArray[np.uint8]
+    start: NDArray[np.int32]
+    stop: NDArray[np.int32]
+
+    def has(self, *kinds: int) -> Mask:
+        """Mark the cells of some kinds."""
+        is_any = np.zeros(len(self.kind), bool)
+        for kind in kinds:  # a few comparisons of bytes, where `isin` sorts
+            is_any |= self.kind == kind
+        return is_any
+
+    def take(self, rows: Rows) -> Cells:
+        """Return the cells of some records."""
+        return Cells(
+            self.kind[rows],
+            self.start[rows],
+            self.stop[rows],
+        )
+
+    def but(self, is_other: Mask, other: Cells) -> Cells:
+        """Return these cells, of some records those of another field."""
+        return Cells(
+            np.where(is_other, other.kind, self.kind),
+            np.where(is_other, other.start, self.start),
+            np.where(is_other, other.stop, self.stop),
+        )
+
+    def filled(self, is_filled: Mask, kind: int) -> Cells:
+        """Return these cells, some of them of another kind."""
+        filling = np.uint8(kind)
+        kinds = np.where(is_filled, filling, self.kind)
+        return Cells(kinds, self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Scanned records.
+
+    Args:
+        data: The bytes of all.
+        cells: Their cells by field.
+        is_taken: (n,) the record is of the form.
+    """
+
+    data: NDArray[np.uint8]
+    cells: Mapping[Path, Cells]
+    is_taken: Mask
+
+    def take(self, rows: Rows) -> Scanned:
+        """Return some records."""
+        cells = {name: own.take(rows) for name, own in self.cells.items()}
+        is_taken = self.is_taken[rows]
+        return Scanned(self.data, cells, is_taken)
+
+    def texts(self, cells: Cells) -> pa.StringArray:
+        """Return (n,) texts, and numbers as they are written; null where neither is."""
+        n = len(cells.kind)
+        offsets = np.zeros(n + 1, np.int32)
+        lengths = cells.stop - cells.start
+        most_bytes = lengths.sum(dtype=np.int64)
+        out = np.empty(most_bytes, np.uint8)
+        loop = compiled.compiled(gather)
+        n_bytes = loop(
+            self.data,
+            cells.kind,
+            cells.start,
+            cells.stop,
+            offsets,
+            out,
+        )
+        is_valid = cells.has(TEXT, ESCAPED, INTEGER, NUMBER)
+        _, validity = pa.array(is_valid).buffers()
+        return pa.StringArray.from_buffers(
+            n,
+            pa.py_buffer(offsets),
+            pa.py_buffer(out[:n_bytes]),
+            validity,
+        )
+
+    def integers(self, cells: Cells) -> pa.Int64Array:
+        """Return (n,) integers; null where none is."""
+        values = np.zeros(len(cells.kind), np.int64)
+        loop = compiled.compiled(integers)
+        loop(
+            self.data,
+            cells.kind,
+            cells.start,
+            cells.stop,
+            values,
+        )
+        is_valid = cells.has(INTEGER)
+        return pa.array(values, mask=~is_valid)
+
+
+def marked(values: pa.BooleanArray) -> Mask:
+    """Return a mask in numpy; null is false."""
+    filled = values.fill_null(False)
+    mask: Mask = filled.to_numpy(zero_copy_only=False)
+    return mask
+
+
+class Scanner:
+    """Scans records of one form.
+
+    Args:
+        fields: The record's fields.
+        exact: The objects that may have no other fields.
+        event_fields: Other fields that may be in them all the same, by name; a name that ends in `*` stands for all that begin so.
+    """
+
+    def __init__(
+        self,
+        fields: Fields,
+        exact: Collection[Path],
+        event_fields: Sequence[str] = (),
+    ) -> None:
+        self._places: dict[Path, int] = {}
+        names = b""
+        name_ends = [0]
+        child_node: list[int] = []
+        first_child: list[int] = []
+        is_exact: list[int] = []
+        # Breadth first: the fields of an object lie side by side, and the object in a field is the next one that nothing leads to yet.
+        waiting: list[tuple[Path, Fields]] = [((), fields)]
+        for path, own in waiting:
+            first_child.append(len(child_node))
+            is_exact.append(EXACT if path in exact else 0)
+            for name, within in own.items():
+                whole = (*path, name)
+                self._places[whole] = len(child_node)
+                names += name.encode()
+                name_ends.append(len(names))
+                if within is None:
+                    child_node.append(-1)
+                else:
+                    child_node.append(len(waiting))
+                    waiting.append((whole, within))
+        # One object more, without known fields: any in a field that does not count.
+        n_fields = len(child_node)
+        first_child += [n_fields, n_fields]
+        is_exact.append(0)
+        self._form = (
+            np.frombuffer(names, np.uint8),
+            np.array(name_ends),
+            np.array(child_node),
+            np.array(first_child),
+            np.array(is_exact),
+            *_beginnings(event_fields),
+        )
+
+    def scan(self, values: pa.BinaryArray) -> Scanned:
+        """Scan records.
+
+        Args:
+            values: (n,) their bytes, UTF-8; null is not taken.
+        """
+        n = len(values)
+        _, offset_buffer, data_buffer = values.buffers()
+        all_offsets = np.frombuffer(offset_buffer, np.int32)
+        end = values.offset + n + 1
+        offsets = all_offsets[values.offset : end]
+        data = np.frombuffer(data_buffer or b"", np.uint8)
+        for given in (offsets, data):
+            given.flags.writeable = False  # machine code is compiled for each kind of array: let there be one
+        shape = len(self._places), n
+        kinds = np.zeros(shape, np.uint8)
+        starts = np.zeros(shape, np.int32)
+        stops = np.zeros(shape, np.int32)
+        is_taken = np.zeros(n, bool)
+        loop = compiled.compiled(scan)
+        loop(
+            data,
+            offsets,
+            *self._form,
+            kinds,
+            starts,
+            stops,
+            is_taken,
+        )
+        cells = {}
+        for path, place in self._places.items():
+            cells[path] = Cells(
+                kinds[place],
+                starts[place],
+                stops[place],
+            )
+        return Scanned(data, cells, is_taken)
+
+
+def _beginnings(names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes with which the names begin in JSON, a whole name with its closing quote, and where each begins and the last ends."""
+    encoded = [name.removesuffix("*") if name.endswith("*") else f'{name}"' for name in names]
+    written = [name.encode() for name in encoded]
+    ends = np.cumsum([0, *map(len, written)])
+    return np.frombuffer(b"".join(written), np.uint8), ends
+
+
+def load_loops() -> None:
+    """Load the compiled loops into this process, by the scan of a record."""
+    scanner = Scanner({"a": None}, ())
+    record = pa.array([b'{"a": 1}'])
+    scanned = scanner.scan(record)
+    for cells in scanned.cells.values():
+        scanned.texts(cells)
+        scanned.integers(cells)

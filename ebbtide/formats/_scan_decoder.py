@@ -1,0 +1,268 @@
+"""The scan: records of a known form become staged rows without an object for a record; the rest is left to the other paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats._avro import AvroRecords
+from ebbtide.formats._columns import REFUSALS
+from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges
+from ebbtide.formats._judging import ahead_of
+from ebbtide.formats._places import are_utf8, moved, orders_of, origins_of
+from ebbtide.formats._records import are_placed
+from ebbtide.formats._scan import Scanned, Scanner, marked
+from ebbtide.formats._scan_columns import ScanColumns, is_scannable
+from ebbtide.formats._scan_envelopes import KafkaEnvelopes
+from ebbtide.formats._scan_loops import ABSENT, ESCAPED, NULL, TEXT
+from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
+from ebbtide.formats._settings import DELETING, DecodingSettings
+from ebbtide.formats._typed import event_times, takes_back_by_content
+from ebbtide.model import Mask, RowKind, entry_table
+from ebbtide.model import _compiled as compiled
+from ebbtide.model._sequences import sequence_type
+
+
+class ScanDecoder:
+    """Decodes the records of a pipeline that are of the form.
+
+    Args:
+        settings: Settings of the pipeline.
+        row: The form of a row.
+        form: The form of a record.
+        reading: How values are read by the schema of their record.
+
+    Attributes:
+        n_seen: Records that this process has seen.
+    """
+
+    n_seen: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        form: ScanForm,
+        reading: SchemaReading = WITHOUT_SCHEMA,
+    ) -> None:
+        self._settings = settings
+        self._row = row
+        self._ignored = row.ignored
+        self._form = form
+        self._reading = reading
+        self._scanner = Scanner(form.fields, form.exact, form.event_fields)
+        self._pays = True
+        self._by_head: dict[bytes, ScanDecoder | None] = {}
+
+    @classmethod
+    def of(
+        cls,
+        settings: DecodingSettings,
+        ignored: Iterable[str] = (),
+    ) -> list[ScanDecoder]:
+        """Make the decoders of a pipeline, one for each form of its records; none if they are not scanned.
+
+        Args:
+            settings: Settings of the pipeline.
+            ignored: Columns of the records that the schema does not have.
+        """
+        are_scannable = all(is_scannable(column) for column in settings.columns)
+        if settings.encodings or not are_scannable:
+            return []
+        left_out = tuple(sorted(ignored))
+        row = RowForm(settings.columns, {}, left_out)
+        forms = settings.format.scanned(row)
+        return [cls(settings, row, form) for form in forms]
+
+    def decode(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> tuple[pa.Table, pa.RecordBatch]:
+        """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
+        nothing = self._settings.schema.empty_table()
+        ScanDecoder.n_seen += len(batch)
+        # Little is not worth loading the compiled loop for, nor is a source whose records are mostly left.
+        is_avro = AvroRecords.of(batch) is not None
+        is_worth_it = self._pays and compiled.worth_compiling(self.n_seen)
+        if is_avro or not is_worth_it:
+            return nothing, batch
+        values = batch.column("value")
+        if not are_utf8(values):
+            return nothing, batch
+        may_take = self._may_take(batch)
+        is_dropped = np.zeros(len(batch), bool)
+        envelopes = None
+        if self._settings.in_envelopes and not are_placed(batch):
+            envelopes = KafkaEnvelopes.scan(values, self._settings.topic)
+            values = envelopes.values
+            is_dropped = may_take & envelopes.is_other
+            may_take &= envelopes.is_taken
+        decoder: ScanDecoder | None = self
+        of_schema = RecordsOfSchema.of(values)
+        if of_schema is not None:
+            decoder = self._of_schema(of_schema.head)
+            values = of_schema.payloads
+            may_take &= of_schema.are_own
+        if decoder is None:
+            return nothing, batch.filter(pa.array(~is_dropped))
+        scanned = self._scanner.scan(values)
+        is_scanned = scanned.is_taken & may_take
+        rows = np.flatnonzero(is_scanned)
+        if len(rows) < len(batch):
+            scanned = scanned.take(rows)
+        origins = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
+        try:
+            columns, is_taken = decoder.columns_of(scanned, wall_ms)
+        except REFUSALS:
+            # A value that does not fit its type: the other paths say whose.
+            return nothing, batch
+        columns["_order"] = orders_of(batch, rows, step)
+        columns["_origin"] = origins
+        staged = entry_table(self._settings.schema, columns, len(rows))
+        is_left = ~is_dropped
+        taken_rows = rows[is_taken]
+        is_left[taken_rows] = False
+        n_left = is_left.sum()
+        self._pays = 2 * n_left <= len(batch)
+        left = batch.filter(pa.array(is_left))
+        if is_taken.all():
+            return staged, left
+        taken = staged.filter(pa.array(is_taken))
+        return taken, left
+
+    def _of_schema(self, head: bytes) -> ScanDecoder | None:
+        """Return the decoder of records with a schema; None: they are left to the other paths.
+
+        Args:
+            head: Their bytes before the payload.
+        """
+        if head not in self._by_head:
+            settings = self._settings
+            reading = self._form.reading(head, settings.columns)
+            decoder = None
+            if reading is not None:
+                units = {**settings.time_units, **reading.units}
+                in_units = replace(settings, time_units=units)
+                decoder = ScanDecoder(in_units, self._row, self._form, reading)
+            self._by_head[head] = decoder
+        return self._by_head[head]
+
+    def _may_take(self, batch: pa.RecordBatch) -> Mask:
+        """Mark the records that are neither too long nor name another key of their row in a header."""
+        lengths = pc.binary_length(batch.column("value"))
+        is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
+        may_take = marked(is_short).copy()
+        if self._settings.in_envelopes or are_placed(batch):  # a bare value has no headers
+            other_keys = moved(batch)
+            may_take[list(other_keys)] = False
+        return may_take
+
+    def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
+        """Return the columns of the scanned records but `_order` and `_origin`, and which of the records are taken."""
+        settings = self._settings
+        changes = self._form.take(scanned)
+        is_delete, is_key_only = self._deletes(changes)
+        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only, self._reading.scales)
+        is_taken = typed.is_taken
+        is_taken &= self._are_readable(scanned)
+        kinds = pa.array(sorted(settings.kinds), pa.string())
+        is_of_kinds = pc.is_in(changes.kind, kinds)
+        is_taken &= marked(is_of_kinds)
+        of_source = changes.event_ms
+        if of_source is None:
+            of_source = pa.nulls(len(is_taken), pa.int64())
+        event_ms = event_times(settings, typed.columns, of_source)
+        if settings.needs_event_time:
+            has_time = event_ms.is_valid()
+            is_taken &= marked(has_time)
+        too_far_ahead = ahead_of(settings, event_ms, wall_ms)
+        is_taken[too_far_ahead] = False
+        columns: dict[str, object] = dict(typed.columns)
+        if settings.by_place:
+            is_retraction = pc.equal(changes.op, RowKind.UPDATE_BEFORE)
+            is_taken &= ~marked(is_retraction)
+        if settings.reads_sequence:
+            columns["_sequence"] = self._sequence(typed.columns, changes, is_taken)
+        columns["_event_ms"] = event_ms
+        columns["_kind"] = changes.kind
+        columns["_op"] = changes.op
+        if changes.snapshot is not None:
+            columns["_snapshot"] = changes.snapshot
+        columns["_ignored"] = self._ignored_names(changes)
+        return columns, is_taken
+
+    def _are_readable(self, scanned: Scanned) -> Mask:
+        """Mark the records all of whose encoded decimals can be read, also those of a row that does not count."""
+        are_readable = np.ones(len(scanned.is_taken), bool)
+        for path, cells in scanned.cells.items():
+            *row, name = path
+            is_in_row = tuple(row) in self._form.exact
+            scale = self._reading.scales.get(name)
+            if scale is None or not is_in_row:
+                continue
+            is_text = cells.has(TEXT, ESCAPED)
+            texts_alone = cells.filled(~is_text, NULL)
+            texts = scanned.texts(texts_alone)
+            _, is_bad = decimal_texts(texts, scale)
+            are_readable &= ~marked(is_bad)
+        return are_readable
+
+    def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:
+        """Mark the deletes of sequence mode, and those of which the key and the sequence alone are read."""
+        if not self._settings.sequence:
+            none = np.zeros(len(changes.kind), bool)
+            return none, none
+        deleting = pa.array(DELETING, pa.string())
+        is_deleting = pc.is_in(changes.kind, deleting)
+        is_delete = marked(is_deleting)
+        if not takes_back_by_content(self._settings):
+            return is_delete, is_delete
+        is_retraction = pc.equal(changes.op, RowKind.UPDATE_BEFORE)
+        is_key_only = is_delete & ~marked(is_retraction)
+        return is_delete, is_key_only
+
+    def _sequence(
+        self,
+        columns: dict[str, pa.Array],
+        changes: ScannedChanges,
+        is_taken: Mask,
+    ) -> pa.StructArray:
+        """Return `_sequence`; where a component of it is null, the change is not taken."""
+        type_ = sequence_type(self._settings.columns, self._settings.sequence)
+        positions = iter(changes.position)
+        components = []
+        for component in type_:
+            name = component.name
+            array = columns[name] if name in columns else next(positions)
+            is_valid = array.is_valid()
+            is_taken &= marked(is_valid)
+            typed = array.cast(component.type)
+            components.append(typed)
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+    def _ignored_names(self, changes: ScannedChanges) -> pa.StringArray | None:
+        """Return the names of each record's columns that the schema does not have, but for the allowed ones."""
+        nothing = pa.scalar(None, pa.string())
+        parts: list[pa.Array] = []
+        for name in self._ignored:
+            if name in self._settings.ignored_columns:
+                continue
+            cells = changes.cells[name]
+            is_sent = pa.array(cells.kind != ABSENT)
+            part = pc.if_else(is_sent, name, nothing)
+            parts.append(part)
+        if not parts:
+            return None
+        # The join leaves out a row without any value: the empty text before each keeps it, and its comma is cut off.
+        first = pa.repeat("", len(parts[0]))
+        joined = pc.binary_join_element_wise(first, *parts, ",", null_handling="skip")
+        names = pc.utf8_slice_codeunits(joined, 1)
+        is_empty = pc.equal(names, "")
+        return pc.if_else(is_empty, nothing, names)

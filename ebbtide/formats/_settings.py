@@ -1,0 +1,167 @@
+"""Settings of decoding, and the columns of staged rows.
+
+A staged row is a changelog row (`ebbtide.model._changelog`) and these columns:
+
+| column | meaning |
+|---|---|
+| `_reason`, `_detail` | reason of a bad record: a short code, a sentence; null for good ones |
+| `_raw` | the bad record's bytes; for a line that is too large its beginning, up to the limit |
+| `_ignored` | columns of the record that the pipeline's schema does not have, separated by commas |
+| `_snapshot` | Debezium's `source.snapshot` of a row that a snapshot of the whole table read |
+| `_types` | with `infer`, the same columns with their types: JSON, name to DDL, null if the type is not certain |
+
+Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
+
+- `tombstone`: no value, or a kind that is not taken;
+- `not_row`: an event that changes no row of any table, such as a heartbeat of Debezium;
+- `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats._tombstones`); with `order: upsert`
+  it is a delete (`-D`) in the tombstone's place, where its key can be read;
+- `skipped`: no change for this pipeline, for example a record of another table;
+- `bad`: a bad record that names its offset; null for a bad record that does not.
+
+Records of other topics are not staged: their offsets belong to other partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+
+from ebbtide.formats._columns import Coding, TimeUnit
+from ebbtide.formats._encodings import Encoding, of_bytes
+from ebbtide.formats._format import Format
+from ebbtide.formats._records import MAX_RECORD_BYTES
+from ebbtide.formats._unavailable import DEFAULT, Unavailable
+from ebbtide.model import TRUNCATE, RowKind
+from ebbtide.model._changelog import changelog_schema
+from ebbtide.model._sequences import PLACE
+
+UnknownColumns = Literal["ignore", "refuse", "infer"]
+"""Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
+TOMBSTONE = "tombstone"
+NOT_ROW = "not_row"
+IN_DOUBT = "in_doubt"
+SKIPPED = "skipped"
+BAD = "bad"
+DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
+"""Kinds that, in sequence mode, need no more than the key and the sequence."""
+STAGED_COLUMNS = {
+    "_reason": pa.string(),
+    "_detail": pa.string(),
+    "_raw": pa.binary(),
+    "_ignored": pa.string(),
+    "_types": pa.string(),
+    "_snapshot": pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class ColumnSettings:
+    """Settings of decoding about a pipeline's columns.
+
+    Args:
+        columns: The user's columns; not nullable ones refuse null.
+        key: Names of the key's columns.
+        sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
+        defaults: Column to the JSON value that it has in records from before it was added.
+        time_units: Units of integers in timestamp columns. Default: microseconds.
+        encodings: Column to the encoding of its numbers or bytes: see `ChangeFormat`.
+        unavailable: Recognizes values that were not sent.
+        personal: Columns whose values no `_detail` shows.
+        renamed: Column to its former name, which records may still use.
+        unknown_columns: Treatment of columns that the schema does not have.
+        ignored_columns: Unknown columns that are left out in any case.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    _: KW_ONLY
+    sequence: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)
+    unavailable: Unavailable = DEFAULT
+    personal: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    unknown_columns: UnknownColumns = "ignore"
+    ignored_columns: frozenset[str] = frozenset()
+
+    @property
+    def by_place(self) -> bool:
+        """Return whether a record's own place orders its changes, and nothing that it holds."""
+        return self.sequence == PLACE
+
+    @property
+    def reads_sequence(self) -> bool:
+        """Return whether records hold what orders their changes."""
+        return bool(self.sequence) and not self.by_place
+
+    def coding(self, column: str) -> Coding:
+        """Return how values of a column are coded in a record without a schema of its own."""
+        unit = self.time_units.get(column, "us")
+        encoding = self.encodings.get(column)
+        return Coding(unit, of_bytes(encoding))
+
+    @cached_property
+    def known_columns(self) -> frozenset[str]:
+        """Columns of records that are not reported as unknown."""
+        return self.ignored_columns.union(self.columns.names, self.renamed.values())
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of a staged row."""
+        schema = changelog_schema(self.columns, self.key, self.sequence)
+        for name, type_ in STAGED_COLUMNS.items():
+            field_ = pa.field(name, type_)
+            schema = schema.append(field_)
+        return schema
+
+
+@dataclass(frozen=True)
+class DecodingSettings(ColumnSettings):
+    """All settings of decoding; sent to the workers.
+
+    Args:
+        format: Format of the records' values.
+        in_envelopes: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
+        topic: Take only records of this topic; None takes all.
+        kinds: Kinds of changes to take; any other kind is staged as a tombstone.
+        truncates: TRUNCATE is allowed; else it is bad.
+        event_time: Column with the event time; None takes the source's own.
+        needs_event_time: Something expires by event time, so that it may not be null.
+        max_record_bytes: Longer records are bad.
+        max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
+        doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
+        tombstones_delete: With `by_place`, such a tombstone is that delete; false where the topic has other tables' records too.
+        log_begins: Event times from which on the source's log began again, epoch ms, ascending, see `ebbtide.formats._epochs`.
+        needs_whole_rows: A record that leaves a value out is bad: by arrival nothing keeps the last known value.
+    """
+
+    format: Format
+    _: KW_ONLY
+    in_envelopes: bool = False
+    topic: str | None = None
+    kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
+    truncates: bool = True
+    event_time: str | None = None
+    needs_event_time: bool = False
+    max_record_bytes: int = MAX_RECORD_BYTES
+    max_ahead_ms: int | None = None
+    doubts_tombstones: bool = False
+    tombstones_delete: bool = False
+    needs_whole_rows: bool = False
+    log_begins: tuple[int, ...] = ()
+
+    def after(self, log_begins: Sequence[int]) -> Self:
+        """Return the settings for a source whose log has begun again: there a change needs its event time.
+
+        Args:
+            log_begins: Event times from which on it did, epoch ms, ascending.
+        """
+        if not log_begins:
+            return self
+        return replace(self, log_begins=tuple(log_begins), needs_event_time=True)

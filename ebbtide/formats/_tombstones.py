@@ -1,0 +1,230 @@
+"""Tombstones: records with a key and no value, one after each delete. A lost delete leaves only its tombstone.
+
+The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless configured otherwise), or removed by
+compaction. So a tombstone is staged a second time, as `IN_DOUBT` and with its key. It is not if the record just before it proves that
+the delete arrived: a record of the same key and partition that adds no row. The step then checks whether the key still has a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ebbtide.formats._avro import AvroRecords, text_of
+from ebbtide.formats._columns import InexactNumberError, convert
+from ebbtide.formats._connect import Fields, read_key
+from ebbtide.formats._encodings import decoded
+from ebbtide.formats._format import BadRecordError, Json
+from ebbtide.formats._parsing import envelope_origin, parse, value_field
+from ebbtide.formats._places import orders_of
+from ebbtide.formats._records import are_placed
+from ebbtide.formats._settings import IN_DOUBT, TOMBSTONE, DecodingSettings
+from ebbtide.model import RowKind, entry_table, equals
+from ebbtide.model._changelog import ORIGIN
+from ebbtide.model._entries import order_struct
+
+Ints = NDArray[np.int64]
+Key = tuple[Json, Fields]
+"""A key's row and its own schema."""
+_ADDING = [RowKind.INSERT, RowKind.UPDATE_AFTER]
+_RECORDS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("partition", pa.int64()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("has_value", pa.bool_()),
+    ]
+)
+
+
+def in_doubt(
+    settings: DecodingSettings,
+    batch: pa.RecordBatch,
+    staged: Sequence[pa.Table],
+    step: int,
+) -> pa.Table:
+    """Return the tombstones of a batch whose delete may be lost.
+
+    Args:
+        settings: Settings of the pipeline.
+        batch: All records.
+        staged: All rows staged of them; the tombstones are in the last table.
+        step: Number of the step.
+
+    Returns:
+        Staged rows; the key is null if it cannot be read. A tombstone that deletes its row (`tombstones_delete`) is a `-D`.
+    """
+    has_keys = settings.in_envelopes or are_placed(batch)
+    has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
+    if not (settings.doubts_tombstones and has_keys and has_tombstones):
+        return settings.schema.empty_table()
+    # 1. The batch's tombstones: staged rows and records meet by their order in the step.
+    kinds_and_orders = [table.select(["_kind", "_order"]) for table in staged]
+    rows_of_batch = pa.concat_tables(kinds_and_orders)
+    _, parts, lines = order_struct(rows_of_batch).T
+    staged_numbers = _order_numbers(parts, lines)
+    is_tombstone = equals(rows_of_batch, "_kind", TOMBSTONE)
+    numbers = _order_numbers(
+        batch.column("part").to_numpy(),
+        batch.column("line").to_numpy(),
+    )
+    is_own = np.isin(numbers, staged_numbers[is_tombstone])
+    rows = np.flatnonzero(is_own)
+    own = _records(batch, rows)
+    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not taken have a value
+    rows = rows[is_empty]
+    own = own.filter(pa.array(is_empty))
+    # 2. The record just before each. The first record of a batch stands in for its own predecessor: it has no value.
+    rows_before = np.maximum(rows - 1, 0)
+    before = _records(batch, rows_before)
+    adding_kinds = pa.array(_ADDING, pa.string())
+    is_adding = _mask(pc.is_in(rows_of_batch["_kind"], adding_kinds))
+    adds_row = np.isin(numbers[rows_before], staged_numbers[is_adding])
+    # 3. It is the delete if it has a value, adds no row, and has the same key in the same partition.
+    has_delete = _mask(before["has_value"]) & ~adds_row
+    for name in ("file", "partition", "key"):
+        has_delete &= _mask(pc.equal(own[name], before[name]))
+    # A tombstone without a key belongs to no row.
+    is_doubted = _mask(own["key"].is_valid()) & ~has_delete
+    doubted = own.filter(pa.array(is_doubted))
+    return _rows(
+        settings,
+        batch,
+        rows[is_doubted],
+        doubted,
+        step,
+    )
+
+
+def without_deleting(staged: pa.Table, doubts: pa.Table) -> pa.Table:
+    """Leave out the staged rows of tombstones that delete a row: that delete stands for their record.
+
+    Args:
+        staged: Staged rows with all tombstones of a batch.
+        doubts: The rows of `in_doubt`.
+    """
+    deletes = doubts.filter(pc.equal(doubts["_kind"], RowKind.DELETE))
+    if not len(deletes):
+        return staged
+    _, parts, lines = order_struct(deletes).T
+    of_deletes = _order_numbers(parts, lines)
+    _, parts, lines = order_struct(staged).T
+    is_deleting = equals(staged, "_kind", TOMBSTONE) & np.isin(_order_numbers(parts, lines), of_deletes)
+    return staged.filter(pa.array(~is_deleting))
+
+
+def _order_numbers(parts: Ints, lines: Ints) -> Ints:
+    """Return one number for each part and line. A part has fewer than 2^40 lines, so that no two numbers are equal."""
+    return (parts << 40) + lines
+
+
+def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    filled = values.fill_null(False)
+    return np.array(filled.to_numpy(), dtype=bool)
+
+
+def _records(batch: pa.RecordBatch, rows: Ints) -> pa.Table:
+    """Return the origins and keys of some records of a batch, and whether they have a value."""
+    indices = pa.array(rows)
+    values = batch.column("value")
+    if not are_placed(batch):
+        lines = values.take(indices).to_pylist()
+        records = list(map(_of_line, lines))
+        return pa.Table.from_pylist(records, _RECORDS)
+    columns = []
+    for name in ("file", "partition", "offset", "key"):
+        column = batch.column(name)
+        columns.append(column.take(indices))
+    has_value = values.is_valid()
+    columns.append(has_value.take(indices))
+    return pa.Table.from_arrays(columns, schema=_RECORDS)
+
+
+def _of_line(line: bytes) -> Json:
+    """Read a line that holds a Kafka record; any other line gives no fields."""
+    try:
+        envelope = parse(line)
+        topic, partition, offset = envelope_origin(envelope)
+    except BadRecordError:
+        return {}
+    key_text = envelope.get("key")
+    key = None
+    if isinstance(key_text, str):
+        key = key_text.encode(errors="surrogatepass")
+    return {
+        "file": topic,
+        "partition": partition,
+        "offset": offset,
+        "key": key,
+        "has_value": envelope.get(value_field(envelope)) is not None,
+    }
+
+
+def _rows(
+    settings: DecodingSettings,
+    batch: pa.RecordBatch,
+    rows: Ints,
+    records: pa.Table,
+    step: int,
+) -> pa.Table:
+    """Return staged rows of some tombstones, with their keys."""
+    n = len(rows)
+    avro = AvroRecords.of(batch)
+    raw_keys = records["key"].to_pylist()
+    keys = [_read_key(raw, avro) for raw in raw_keys]
+    columns: dict[str, object] = {}
+    for name in settings.key:
+        columns[name] = _key_column(settings, name, keys)
+    origin = []
+    for name in ("file", "partition", "offset"):
+        component = records[name].combine_chunks()
+        origin.append(component)
+    columns["_kind"] = _kinds(settings, columns, n)
+    columns["_order"] = orders_of(batch, rows.tolist(), step)
+    columns["_origin"] = pa.StructArray.from_arrays(origin, fields=list(ORIGIN))
+    return entry_table(settings.schema, columns, n)
+
+
+def _kinds(settings: DecodingSettings, columns: Mapping[str, Any], n: int) -> pa.StringArray:
+    """Return `-D` for the tombstones that delete a row whose whole key is known, else `IN_DOUBT`."""
+    if not (settings.by_place and settings.tombstones_delete):
+        return pa.repeat(IN_DOUBT, n)
+    has_key = np.ones(n, bool)
+    for name in settings.key:
+        is_valid = columns[name].is_valid()
+        has_key &= np.asarray(is_valid.to_numpy(zero_copy_only=False), dtype=bool)
+    return pc.if_else(pa.array(has_key), RowKind.DELETE, IN_DOUBT)
+
+
+def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
+    """Return a key as a row of the key's columns, with its schema; both empty if it cannot be read."""
+    try:
+        text = text_of(key) if avro is None else avro.key_text(key)
+        row, fields = read_key(text)
+    except BadRecordError:
+        return {}, {}
+    return row or {}, fields
+
+
+def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Array:
+    """Return one column of some keys; null if it is missing, or does not fit."""
+    type_ = settings.columns.field(name).type
+    old_name = settings.renamed.get(name, name)
+    encoding = settings.encodings.get(name)
+    values = []
+    for row, _ in keys:
+        old_value = row.get(old_name)
+        values.append(row.get(name, old_value))
+    schemas = (fields for _, fields in keys)
+    plain = decoded(values, encoding, type_, schemas)
+    try:
+        array, _ = convert(plain, type_, settings.coding(name))
+    except InexactNumberError:
+        return pa.nulls(len(keys), type_)
+    return array

@@ -1,0 +1,238 @@
+"""The marks that stand in a record for a value that its source did not send, because it had not changed.
+
+A connector of Debezium writes its placeholder P, by default `__debezium_unavailable_value`, in the form of the column:
+
+| column of the database | mark |
+|---|---|
+| text, JSON, enum, any other scalar | P |
+| bytes | base64, base64url or hex of P's bytes; or P |
+| array of texts, bytes, UUIDs | an array with one such mark; of UUIDs the name-based UUID of P's bytes |
+| array of numbers or times | P's bytes, one a number; as numbers, base64, or `{"scale", "value"}` |
+| hstore | `{P: P}`, or the same as text |
+| geometry, geography, point | a place that the connector reserves, as WKB |
+
+A mark stands for the whole value of a column. An array or a map that has it among other items is data. A struct that has P in a field is
+refused: no earlier value can be put into a part of a column. An array of booleans has no mark that is not a value, too.
+
+Source: Debezium 3.7, `UnchangedToastedPlaceholder` of the Postgres connector, and the value converters of Oracle, MySQL and SQL Server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.formats._encodings import read_decimal, read_variable_decimal
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Debezium's default placeholder."""
+HEX = "hex:"
+"""Before a placeholder of bytes in hex, as the MySQL connector takes it."""
+_DISTINCT_BYTES = 8
+"""From so many bytes on, a placeholder's base64 or hex is no text that a value has by chance."""
+_LARGEST_SCALE = 38
+_RESERVED_POINT = (-99_999_999.0, -99_999_999.0)
+_RESERVED_PLACES = (
+    bytes.fromhex("0101000020E6100000000000FC83D797C1000000FC83D797C1"),  # of a geometry
+    bytes.fromhex("0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640"),  # of a geography
+    struct.pack("<BIdd", 1, 1, *_RESERVED_POINT),
+)
+_PLACES = frozenset(base64.b64encode(wkb).decode() for wkb in _RESERVED_PLACES)
+
+
+def placeholder_bytes(placeholder: str) -> bytes:
+    r"""Return the bytes of a placeholder, as a connector's `unavailable.value.placeholder` gives it.
+
+    Raises:
+        ValueError: What follows `hex:` is not hex.
+
+    Example:
+        >>> placeholder_bytes("none"), placeholder_bytes("hex:00ff")
+        (b'none', b'\x00\xff')
+    """
+    if placeholder.startswith(HEX):
+        return bytes.fromhex(placeholder.removeprefix(HEX))
+    return placeholder.encode()
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Recognizes the values that were not sent.
+
+    Args:
+        placeholder: The connector's `unavailable.value.placeholder`.
+
+    Example:
+        >>> unavailable = Unavailable("none")
+        >>> unavailable.is_mark("none"), unavailable.is_mark([110, 111, 110, 101]), unavailable.is_mark("nonesuch")
+        (True, True, False)
+        >>> unavailable.is_mark("bm9uZQ=="), unavailable.is_mark("bm9uZQ==", pa.binary())
+        (False, True)
+    """
+
+    placeholder: str = UNAVAILABLE
+
+    @cached_property
+    def _raw(self) -> bytes:
+        return placeholder_bytes(self.placeholder)
+
+    @cached_property
+    def _is_distinct(self) -> bool:
+        return len(self._raw) >= _DISTINCT_BYTES
+
+    @cached_property
+    def _plain_texts(self) -> frozenset[str]:
+        """Texts that are marks in a column of any type."""
+        text = self._raw.decode(errors="replace")
+        hstore = json.dumps({text: text}, separators=(",", ":"), ensure_ascii=False)
+        return frozenset({self.placeholder, text, hstore})
+
+    @cached_property
+    def _coded_texts(self) -> frozenset[str]:
+        """Texts that are marks in a column of bytes."""
+        raw = self._raw
+        coded = {base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex()}
+        return self._plain_texts | coded
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Texts that are marks in a column that is not of bytes: it may hold bytes as text."""
+        return self._coded_texts if self._is_distinct else self._plain_texts
+
+    @cached_property
+    def _uuid(self) -> str:
+        digest = hashlib.md5(self._raw, usedforsecurity=False).digest()
+        return str(uuid.UUID(bytes=digest, version=3))
+
+    @cached_property
+    def _signed_bytes(self) -> tuple[int, ...]:
+        return struct.unpack(f"{len(self._raw)}b", self._raw)
+
+    def is_mark(self, value: Any, type_: pa.DataType | None = None) -> bool:
+        """Return whether a JSON value stands for one that was not sent.
+
+        Args:
+            value: The whole value of a column.
+            type_: The column's type. Default: unknown.
+        """
+        if isinstance(value, str):
+            is_binary = type_ is not None and pa.types.is_binary(type_)
+            return value in (self._coded_texts if is_binary else self.texts)
+        if isinstance(value, list):
+            # Arrays of one array each are entered by a loop: a record may nest them to any depth.
+            items, item_type = value, _item_type_of(type_)
+            while len(items) == 1 and isinstance(items[0], list):
+                items, item_type = items[0], _item_type_of(item_type)
+            return self._is_array(items, item_type)
+        if isinstance(value, dict):
+            return self._is_object(value)
+        return False
+
+    def take_out(self, values: list[Any], type_: pa.DataType) -> list[int]:
+        """Set the marks among a column's values to null, and return their indices.
+
+        Args:
+            values: JSON values; written to.
+            type_: The column's type.
+        """
+        classes = set(map(type, values))
+        may_be_nested = not classes.isdisjoint((list, dict))
+        if not may_be_nested:
+            marks = self._coded_texts if pa.types.is_binary(type_) else self.texts
+            # A search for each of the few marks: quicker than a look at each value.
+            has_mark = str in classes and any(mark in values for mark in marks)
+            if not has_mark:
+                return []
+        unsent = [i for i, value in enumerate(values) if self.is_mark(value, type_)]
+        for i in unsent:
+            values[i] = None
+        return unsent
+
+    def is_within(self, value: Any, type_: pa.DataType) -> bool:
+        """Return whether a field of a struct within a value is the placeholder.
+
+        Args:
+            value: The whole value of a column.
+            type_: The column's type.
+        """
+        if pa.types.is_struct(type_) and isinstance(value, dict):
+            types = {field.name: field.type for field in type_}
+            for name, item in value.items():
+                own_type = types.get(name, pa.null())
+                is_placeholder = isinstance(item, str) and item in self._plain_texts
+                if is_placeholder or self.is_within(item, own_type):
+                    return True
+        elif pa.types.is_list(type_) and isinstance(value, list):
+            return any(self.is_within(item, type_.value_type) for item in value)
+        elif pa.types.is_map(type_) and isinstance(value, dict):
+            return any(self.is_within(item, type_.item_type) for item in value.values())
+        return False
+
+    def _is_array(self, items: Sequence[Any], type_: pa.DataType | None) -> bool:
+        if len(items) == 1:
+            [item] = items
+            is_of_uuid = isinstance(item, str) and item == self._uuid
+            if is_of_uuid or self.is_mark(item, type_):
+                return True
+        return self._is_spelt(items)
+
+    def _is_spelt(self, items: Sequence[Any]) -> bool:
+        """Return whether items are the placeholder's bytes, one a number, whatever the scale of all."""
+        wanted = self._signed_bytes
+        if len(items) != len(wanted):
+            return False
+        numbers = [_number_of(item) for item in items]
+        if None in numbers:
+            return False
+        scales = range(_LARGEST_SCALE + 1) if self._is_distinct else range(1)
+        # The largest byte finds the scale: zeros fit any.
+        largest = max(wanted, key=abs)
+        number = numbers[wanted.index(largest)]
+        for scale in scales:
+            if number == Decimal(largest).scaleb(-scale):
+                scaled = [Decimal(byte).scaleb(-scale) for byte in wanted]
+                return numbers == scaled
+        return False
+
+    def _is_object(self, value: dict[str, Any]) -> bool:
+        if len(value) == 1:
+            [(name, item)] = value.items()
+            return name in self._plain_texts and item == name
+        if "wkb" in value:
+            wkb = value["wkb"]
+            return isinstance(wkb, str) and wkb in _PLACES
+        return (value.get("x"), value.get("y")) == _RESERVED_POINT
+
+
+def _number_of(item: Any) -> Decimal | None:
+    """Return the number that an item of an array is; None if it is none."""
+    is_number = isinstance(item, int | float | Decimal) and not isinstance(item, bool)
+    if is_number:
+        return Decimal(repr(item)) if isinstance(item, float) else Decimal(item)
+    try:
+        if isinstance(item, dict):
+            return read_variable_decimal(item)
+        if isinstance(item, str):
+            return read_decimal(item, 0)
+    except ValueError:
+        return None
+    return None
+
+
+DEFAULT = Unavailable()
+"""Recognizes the values that a connector with the default placeholder did not send."""
+
+
+def _item_type_of(type_: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of a list's items; None where it is no list."""
+    return type_.value_type if type_ is not None and pa.types.is_list(type_) else None

@@ -1,0 +1,246 @@
+"""Backlog of a pipeline: records in its source that no step has read, by the source and the tables' logs. Needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import Any
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Snapshot
+from ebbtide.ledger import Head
+from ebbtide.runtime import OwnTables, Plan
+from ebbtide.runtime._belonging import refuse_misfits_at_rest
+from ebbtide.runtime._kinds import positioned_source
+from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
+from ebbtide.spec import Pipeline, UpsertPipelines
+from ebbtide.tables._state.layout import files_noted
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The backlog of a pipeline.
+
+    Args:
+        pipeline: Its name.
+        backlog: Files, bytes and records that wait.
+        behind_ms_of: Partition to the age of its oldest waiting or held record, ms; 0 if none waits. Partitions of unknown age are left out.
+        fingerprint: Changes whenever records arrive or are read.
+    """
+
+    pipeline: str
+    backlog: Backlog
+    behind_ms_of: Mapping[int, int]
+    fingerprint: str
+
+    @property
+    def behind_ms(self) -> int | None:
+        """Age of the oldest waiting record, ms; None if none waits or its age is unknown."""
+        ages_ms = []
+        for partition, age_ms in self.behind_ms_of.items():
+            if self.backlog.is_behind(partition):
+                ages_ms.append(age_ms)
+        return max(ages_ms, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the backlog as plain values; None for what the source does not have."""
+        backlog = self.backlog
+        return {
+            "pipeline": self.pipeline,
+            "files": backlog.files,
+            "bytes": backlog.bytes,
+            "records": backlog.total_records,
+            "partitions": dict(backlog.records),
+            "held": dict(backlog.held),
+            "behind_ms": self.behind_ms,
+            "behind_ms_of": dict(self.behind_ms_of),
+        }
+
+    def text(self) -> str:
+        """Return the backlog in words."""
+        parts = ", ".join(self._parts())
+        return parts or "nothing waits"
+
+    def line(self) -> str:
+        """Return the backlog as a line for a terminal."""
+        return f"{self.pipeline}: {self.text()}"
+
+    def _parts(self) -> Iterator[str]:
+        backlog = self.backlog
+        if backlog.files and backlog.bytes is None:
+            tables = amount(backlog.files, "table")
+            yield f"{tables} changed"
+        elif backlog.files:
+            files = amount(backlog.files, "file")
+            n_bytes = amount(backlog.bytes or 0, "byte")
+            yield f"waiting: {files}, {n_bytes}"
+        yield from _by_partition("waiting", backlog.records)
+        yield from _by_partition("held by an open transaction", backlog.held)
+        if self.behind_ms is not None:
+            seconds = self.behind_ms / 1000
+            yield f"the oldest for {seconds:,.1f} s"
+
+
+def _by_partition(what: str, n_records_of: Mapping[int, int]) -> Iterator[str]:
+    """Yield the number of records, and the share of each partition, in words; nothing if there is none.
+
+    Args:
+        what: State of the records.
+        n_records_of: Partition to its number of records.
+    """
+    shares = []
+    for partition, n_records in sorted(n_records_of.items()):
+        if n_records:
+            shares.append(f"{partition}: {n_records:,}")
+    if shares:
+        total = sum(n_records_of.values())
+        records = amount(total, "record")
+        listed = ", ".join(shares)
+        yield f"{what}: {records} (partition {listed})"
+
+
+def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
+    """Measure how far a pipeline is behind its source.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        TableMismatchError, CheckpointMismatchError: see `ebbtide.runtime._belonging`.
+        SourceReadError: the source cannot be read.
+        SourceUnavailableError: it does not answer.
+        SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
+    """
+    plan = Plan.under(root, spec)
+    state = plan.at("state")
+    tables = OwnTables(plan)
+    commit = plan.state.last()
+    snapshot = Snapshot.read(state)
+    head = Head.at_rest(commit)
+    refuse_misfits_at_rest(plan, tables, head, snapshot)
+    files = snapshot.files.values() if snapshot else ()
+    files_read = files_noted(state, files)
+    last_read = span_of(head.facts.source.position)
+    since = plan.follows_on(last_read)
+    found = plan.source.discover(files_read, clock_ms, since)
+    return _lag(plan, found, clock_ms)
+
+
+def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) -> Lag:
+    """Measure how far a run is behind, from what it has found; no table is read.
+
+    Args:
+        plan: The pipeline.
+        found: What the run's last look found, without what it has read since.
+        last_read: The last batch of a source that is read by position: what follows on it is asked for again. None: there is none.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        EbbtideError: as `lag`, of the source.
+    """
+    if last_read is not None:
+        found = plan.source.discover({}, clock_ms, last_read)
+    return _lag(plan, found, clock_ms)
+
+
+def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
+    backlog = plan.source.backlog(found)
+    ages_ms = _ages_ms(backlog, clock_ms)
+    fingerprint = _fingerprint(found)
+    return Lag(plan.spec.name, backlog, ages_ms, fingerprint)
+
+
+def _fingerprint(found: Discovery) -> str:
+    """Return a digest of what was found, which is another one once there is something else to read."""
+    position = stored_form_of(found.span)
+    text = repr((found.parts, position))
+    digest = sha256(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
+    """Return partition to the age of its oldest waiting record, ms; 0 where none waits.
+
+    A partition that is behind, and whose oldest record has no known time, has no age.
+    """
+    ages_ms = {}
+    for partition in backlog.records:
+        if not backlog.is_behind(partition):
+            ages_ms[partition] = 0
+    for partition, oldest_ms in backlog.oldest_ms.items():
+        # A record's time is set by its producer, whose clock may be ahead of this one.
+        ages_ms[partition] = max(clock_ms - oldest_ms, 0)
+    return ages_ms
+
+
+@dataclass(frozen=True)
+class UnreadTopics:
+    """Topics or folders that match the pattern of several pipelines, and that none of them reads.
+
+    Args:
+        several: Their name.
+        pattern: Pattern of what is to be read.
+        topics: The topics, or folders, that no pipeline reads.
+        listed: Topics or folders.
+    """
+
+    several: str
+    pattern: str
+    topics: tuple[str, ...]
+    listed: str = "topics"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return them as plain values."""
+        return {
+            "pipelines": self.several,
+            self.listed: self.pattern,
+            f"unread_{self.listed}": list(self.topics),
+        }
+
+    def text(self) -> str:
+        """Return them in words."""
+        if not self.topics:
+            return f"all {self.listed} like '{self.pattern}' are read"
+        names = ", ".join(self.topics)
+        unread = f"{self.listed} like '{self.pattern}' that no pipeline reads: {names}"
+        return f"{unread}; ebbtide new {self.several} prints the lines to add"
+
+    def line(self) -> str:
+        """Return the topics as a line for a terminal."""
+        return f"{self.several}: {self.text()}"
+
+
+def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
+    """Return the topics or folders that none of several pipelines reads; None if they name no pattern.
+
+    Args:
+        several: The pipelines.
+
+    Raises:
+        SourceReadError: the brokers refuse the client.
+        SourceUnavailableError: they do not answer.
+    """
+    pattern = several.pattern
+    if pattern is None:
+        return None
+    first, *_ = several.pipelines
+    if several.listed == "folders":
+        wanted = set(folders_like(pattern))
+    else:
+        source = positioned_source(first)  # all read of the same brokers
+        wanted = set(matching(source.names(), pattern))
+    unread = wanted - several.places_read
+    for ignored in several.ignored:
+        unread = {place for place in unread if not _is_named(place, ignored)}
+    by_name = tuple(sorted(unread))
+    return UnreadTopics(several.name, pattern, by_name, several.listed)
+
+
+def _is_named(place: str, pattern: str) -> bool:
+    """Return whether the last name of a topic or folder fits a pattern."""
+    _, _, name = place.rpartition("/")
+    return fnmatchcase(name, pattern)

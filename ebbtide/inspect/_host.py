@@ -1,0 +1,74 @@
+"""Values of the host: space on its disks, and its local copies of keys."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta import default_folder
+from ebbtide.delta._copy_space import allowed_bytes
+from ebbtide.inspect._metrics import Values, Viewer
+from ebbtide.ledger import BESIDE_STATE
+from ebbtide.storage import is_local, resolve
+from ebbtide.storage._usage import Usage
+
+Copies = list[tuple[str, int]]
+"""Name and bytes of each local copy."""
+
+
+def local_copies() -> Copies:
+    """List the local copies of keys of this host."""
+    copies = []
+    for path in default_folder().glob("*.arrow"):
+        with contextlib.suppress(OSError):  # deleted since it was listed
+            copies.append((path.name, path.stat().st_size))
+    return copies
+
+
+def copies_of(home: str, copies: Copies) -> Usage:
+    """Return number and bytes of the copies of one pipeline.
+
+    Args:
+        home: Folder of its tables.
+        copies: All of this host.
+    """
+    prefixes = []
+    for table in ("state", *BESIDE_STATE):
+        prefix = copy_files.prefix_of(f"{home}/{table}")
+        prefixes.append(prefix)
+    own = tuple(prefixes)
+    sizes = []
+    for name, n_bytes in copies:
+        if name.startswith(own):
+            sizes.append(n_bytes)
+    return Usage(len(sizes), sum(sizes))
+
+
+def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
+    """Return the host's values.
+
+    Args:
+        viewer: Who has them.
+        root: Folder of all pipelines' tables.
+        copies: The local copies of this host.
+    """
+    values = Values(viewer)
+    used_bytes = sum(n_bytes for _, n_bytes in copies)
+    values.set("ebbtide_cache_bytes", used_bytes)
+    values.set("ebbtide_cache_limit_bytes", allowed_bytes())
+    for name, folder in _local_folders(root):
+        with contextlib.suppress(OSError):  # a folder that no run has made yet
+            disk = shutil.disk_usage(folder)
+            values.set("ebbtide_disk_free_bytes", disk.free, name)
+            values.set("ebbtide_disk_size_bytes", disk.total, name)
+    return values
+
+
+def _local_folders(root: str) -> Iterable[tuple[str, Path]]:
+    location = resolve(root)
+    if is_local(location):
+        yield "root", Path(location)
+    yield "cache", default_folder()

@@ -1,0 +1,143 @@
+"""Measures pipelines at rest: the values of their metrics by tables' logs and sources, as `status` and `lag` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from ebbtide.errors import EbbtideError
+from ebbtide.inspect._backlog import Lag, lag
+from ebbtide.inspect._host import Copies, copies_of, host_values, local_copies
+from ebbtide.inspect._metrics import Values
+from ebbtide.inspect._status import Status, status
+from ebbtide.ledger import LastVerdict
+from ebbtide.ledger._verdicts import Outcome
+from ebbtide.spec import Pipeline
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The values of one pipeline.
+
+    Args:
+        values: The values.
+        errors: Why some are missing.
+    """
+
+    values: Values
+    errors: tuple[EbbtideError, ...] = ()
+
+
+def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measured:
+    """Measure a pipeline. What cannot be read is left out, and `ebbtide_readable` is 0.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+        copies: The local copies of this host.
+    """
+    values = Values("status", spec.name)
+    errors: list[EbbtideError] = []
+    try:
+        found = status(spec, root)
+        set_status(values, found)
+        set_copies(values, found.root, copies)
+    except EbbtideError as error:
+        errors.append(error)
+    values.set("ebbtide_readable", float(not errors), "tables")
+    try:
+        set_lag(values, lag(spec, root, clock_ms))
+        values.set("ebbtide_readable", 1, "source")
+    except EbbtideError as error:
+        errors.append(error)
+        values.set("ebbtide_readable", 0, "source")
+    return Measured(values, tuple(errors))
+
+
+def host_measured(root: str) -> tuple[Values, Copies]:
+    """Measure the host; return its local copies, too.
+
+    Args:
+        root: Folder of all pipelines' tables.
+    """
+    copies = local_copies()
+    return host_values("status", root, copies), copies
+
+
+def set_status(values: Values, found: Status) -> None:
+    """Set what a status has.
+
+    Args:
+        values: Those of its pipeline.
+        found: The status.
+    """
+    last = found.last
+    state = found.state
+    sink = found.sink
+    values.update(
+        {
+            "ebbtide_step": last.step,
+            "ebbtide_step_timestamp_seconds": _seconds(last.now),
+            "ebbtide_newest_event_timestamp_seconds": _seconds(last.newest_event),
+            "ebbtide_watermark_timestamp_seconds": _seconds(last.watermark),
+            "ebbtide_records": found.read.records,
+            "ebbtide_quarantined": found.read.quarantined,
+            "ebbtide_quarantine_records": found.read.in_quarantine,
+            "ebbtide_state_rows": state.rows,
+            "ebbtide_state_bytes": state.bytes,
+            "ebbtide_sink_rows": sink.rows,
+            "ebbtide_sink_bytes": sink.bytes,
+            "ebbtide_foreign_writes": len(found.foreign_writes),
+            "ebbtide_misfit": float(found.misfit is not None),
+            "ebbtide_lease_held": float(found.lease.holder is not None),
+            "ebbtide_lease_taken": found.lease.epoch,
+            "ebbtide_paused": float(found.pause.by is not None),
+        }
+    )
+    set_checks(values, found.checks)
+
+
+def set_checks(values: Values, verdicts: Iterable[LastVerdict]) -> None:
+    """Set the last verdicts of a pipeline's checks."""
+    for verdict in verdicts:
+        check = verdict.check
+        for outcome in get_args(Outcome):
+            is_this_one = verdict.outcome == outcome
+            values.set("ebbtide_check", float(is_this_one), check, outcome)
+        values.set("ebbtide_check_broken_rows", verdict.broken, check)
+        values.set("ebbtide_check_timestamp_seconds", verdict.at_ms / 1000, check)
+
+
+def set_lag(values: Values, found: Lag) -> None:
+    """Set what waits in a pipeline's source."""
+    backlog = found.backlog
+    values.set("ebbtide_lag_files", backlog.files)
+    values.set("ebbtide_lag_bytes", backlog.bytes)
+    if not backlog.records:
+        return  # a source without partitions, whose records have no time
+    is_behind = any(map(backlog.is_behind, backlog.records))
+    behind_ms = found.behind_ms if is_behind else 0
+    behind_s = None if behind_ms is None else behind_ms / 1000
+    values.set("ebbtide_lag_records", backlog.total_records)
+    values.set("ebbtide_lag_held_records", sum(backlog.held.values()))
+    values.set("ebbtide_lag_seconds", behind_s)
+
+
+def set_copies(values: Values, home: str, copies: Copies) -> None:
+    """Set the local copies of a pipeline.
+
+    Args:
+        values: Those of the pipeline.
+        home: Folder of its tables.
+        copies: All of this host.
+    """
+    usage = copies_of(home, copies)
+    values.set("ebbtide_copies", usage.files)
+    values.set("ebbtide_copies_bytes", usage.bytes)
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()

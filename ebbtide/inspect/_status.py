@@ -1,0 +1,435 @@
+"""Status of a pipeline, read from its tables' logs alone. Needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Snapshot
+from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
+from ebbtide.ledger import DataCommit, Head, LastVerdict, LedgerFacts, StepFacts, foreign_writes_text, holder_of
+from ebbtide.ledger._lease import Holder
+from ebbtide.ledger._verdicts import last_verdicts
+from ebbtide.runtime import OwnTables, Plan
+from ebbtide.runtime._all_bad import fault_of_all_bad
+from ebbtide.runtime._belonging import refuse_misfits_at_rest
+from ebbtide.runtime._missing_files import refuse_missing_files
+from ebbtide.spec import Pipeline, added_ddl
+
+LOOK_BACK = 100
+"""Steps whose ignored columns, and records of other tables, are reported."""
+
+
+@dataclass(frozen=True)
+class LastStep:
+    """The last step of a pipeline.
+
+    Args:
+        step: Its number; 0 before the first.
+        kind: Its cause, in a word; None before the first.
+        now: Its clock.
+        watermark: Its watermark.
+        newest_event: The greatest event time that was read.
+    """
+
+    step: int = 0
+    kind: str | None = None
+    now: datetime | None = None
+    watermark: datetime | None = None
+    newest_event: datetime | None = None
+
+    @classmethod
+    def of(cls, last: StepFacts) -> Self:
+        """Take what the facts of the last step have."""
+        frontier = last.frontier
+        return cls(
+            step=last.step,
+            kind=last.cause.what,
+            now=_time(last.now_ms),
+            watermark=_time(frontier.watermark_ms),
+            newest_event=_time(frontier.max_event_ms),
+        )
+
+
+@dataclass(frozen=True)
+class RecordsRead:
+    """The records that a pipeline has read.
+
+    Args:
+        records: Records read since the last refresh, as far as the state's log reaches back.
+        quarantined: Bad records among them.
+        in_quarantine: Records that the quarantine holds now.
+        other_tables: Records of other tables than the source's in the last hundred steps.
+        ignored_columns: Columns that records of the last hundred steps had and the schema has not.
+        evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
+    """
+
+    records: int = 0
+    quarantined: int = 0
+    in_quarantine: int = 0
+    other_tables: int = 0
+    ignored_columns: tuple[str, ...] = ()
+    evolved: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table of a pipeline.
+
+    Args:
+        step: The last step that changed it.
+        type: Kind of the table.
+        version: Its version; None if it is gone, or no Delta table.
+        rows: Its rows: of the state entries, and older versions of them that no fold has taken away yet. None if it is gone, or if files of another client do not say.
+        bytes: Bytes of its data files; None if it is gone.
+    """
+
+    step: int = 0
+    type: str = "delta"
+    version: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot | None, step: int, type_: str = "delta") -> Self:
+        """Measure a table.
+
+        Args:
+            snapshot: Its newest version; None of one that is gone.
+            step: The last step that changed it.
+            type_: Its kind.
+        """
+        if snapshot is None:
+            return cls(step, type_)
+        n_bytes = sum(file.size for file in snapshot.files.values())
+        return cls(
+            step,
+            type_,
+            version=snapshot.version,
+            rows=snapshot.live_rows,
+            bytes=n_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class PauseStatus:
+    """The pause of a pipeline; all None: it is not paused.
+
+    Args:
+        by: Who has paused it.
+        since: Since when.
+        reason: Why.
+    """
+
+    by: str | None = None
+    since: datetime | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, turn: LedgerFacts | None) -> Self:
+        """Take the pause of the newest turn of the ledger; None: there is no ledger."""
+        if turn is None or turn.paused is None:
+            return cls()
+        pause = turn.paused
+        since = _time(pause.since_ms)
+        return cls(pause.by, since, pause.reason)
+
+
+@dataclass(frozen=True)
+class LeaseStatus:
+    """The lease of a pipeline.
+
+    Args:
+        holder: The process that holds it; None: none does, or it is known to have ended.
+        epoch: How often it was taken.
+    """
+
+    holder: Holder | None = None
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, turn: LedgerFacts | None) -> Self:
+        """Take the lease as the newest turn of the ledger has it; None: there is no ledger."""
+        if turn is None:
+            return cls()
+        holder = holder_of(turn)
+        return cls(holder, turn.epoch)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline's last step and what it has read.
+
+    Args:
+        pipeline: Its name.
+        root: Folder of its tables.
+        last: Its last step.
+        read: The records that it has read.
+        sink: Its sink.
+        state: Its state.
+        pause: Its pause.
+        lease: Its lease.
+        checks: The last verdict of each check that was judged.
+        foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
+        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
+        all_bad: That all records were bad so far, with the first reason; None: they were not.
+    """
+
+    pipeline: str
+    root: str
+    last: LastStep = LastStep()
+    read: RecordsRead = RecordsRead()
+    sink: TableStatus = TableStatus()
+    state: TableStatus = TableStatus()
+    pause: PauseStatus = PauseStatus()
+    lease: LeaseStatus = LeaseStatus()
+    checks: tuple[LastVerdict, ...] = ()
+    foreign_writes: tuple[DataCommit, ...] = ()
+    misfit: str | None = None
+    all_bad: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the status as plain values, without levels: the form that `ebbtide status --json` prints."""
+        last = self.last
+        read = self.read
+        holder = self.lease.holder
+        return {
+            "pipeline": self.pipeline,
+            "root": self.root,
+            "step": last.step,
+            "kind": last.kind,
+            "sink_step": self.sink.step,
+            "now": last.now,
+            "watermark": last.watermark,
+            "newest_event": last.newest_event,
+            "records": read.records,
+            "quarantined": read.quarantined,
+            "in_quarantine": read.in_quarantine,
+            "other_tables": read.other_tables,
+            "ignored_columns": read.ignored_columns,
+            "evolved": dict(read.evolved),
+            "sink_type": self.sink.type,
+            "sink_version": self.sink.version,
+            "state_version": self.state.version,
+            "sink_rows": self.sink.rows,
+            "sink_bytes": self.sink.bytes,
+            "state_rows": self.state.rows,
+            "state_bytes": self.state.bytes,
+            "paused_by": self.pause.by,
+            "paused_since": self.pause.since,
+            "pause_reason": self.pause.reason,
+            "held_by": None if holder is None else asdict(holder),
+            "lease_epoch": self.lease.epoch,
+            "checks": [verdict.as_dict() for verdict in self.checks],
+            "foreign_writes": tuple(asdict(write) for write in self.foreign_writes),
+            "misfit": self.misfit,
+            "all_bad": self.all_bad,
+        }
+
+    def text(self) -> str:
+        """Return the status as text for a terminal."""
+        lines = [self._first_line(), *self._warnings()]
+        if self.last.step:
+            lines += self._details()
+        return "\n  ".join(lines)
+
+    def _first_line(self) -> str:
+        last = self.last
+        if last.step == 0:
+            return f"{self.pipeline}: {self._before_first_step()}"
+        now = _time_text(last.now)
+        step = f"step {last.step} ({last.kind}) at {now}"
+        records = amount(self.read.records, "record")
+        quarantined = f"{self.read.quarantined:,} quarantined"
+        return f"{self.pipeline}: {step}, {records}, {quarantined}"
+
+    def _details(self) -> Iterator[str]:
+        """Yield what the last step has left, a line each."""
+        read = self.read
+        if self.last.watermark:
+            watermark = _time_text(self.last.watermark)
+            yield f"watermark {watermark}"
+        yield f"{self._sink_text()}; state version {self.state.version}"
+        if read.in_quarantine:
+            yield f"in quarantine: {read.in_quarantine}"
+        if read.other_tables:
+            yield f"records of other tables: {read.other_tables:,}"
+        if read.ignored_columns:
+            names = ", ".join(read.ignored_columns)
+            yield f"columns not in the schema: {names}"
+        if read.evolved:
+            columns = ", ".join(added_ddl(read.evolved))
+            yield f"columns taken in, to be added to the schema: {columns}"
+
+    def _sink_text(self) -> str:
+        sink = self.sink
+        changed = f"changed last by step {sink.step}"
+        if sink.type != "delta":
+            return f"sink of type {sink.type}, {changed}"
+        place = f"sink {self.root}/sink"
+        if sink.version is None:
+            return f"{place} is gone"
+        rows = ""
+        if sink.rows is not None:
+            n_rows = amount(sink.rows, "row")
+            rows = f", {n_rows}"
+        return f"{place}, version {sink.version}{rows}, {changed}"
+
+    def _before_first_step(self) -> str:
+        if self.misfit:
+            return "no step can be made."
+        is_free = self.pause.by is None and self.lease.holder is None
+        return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
+
+    def _warnings(self) -> Iterator[str]:
+        """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
+        if self.misfit:
+            yield self.misfit
+        if self.all_bad:
+            yield self.all_bad
+        pause = self.pause
+        if pause.by is not None:
+            since = _time_text(pause.since)
+            paused = f"paused by {pause.by} since {since}: {pause.reason}"
+            yield f"{paused}; 'ebbtide resume' lets it read again"
+        if self.lease.holder is not None:
+            holder = _holder_text(self.lease.holder)
+            yield f"held by {holder}"
+        if self.foreign_writes:
+            yield foreign_writes_text(self.foreign_writes)
+        for verdict in self.checks:
+            if verdict.outcome == "failed":
+                at = _time_text(_time(verdict.at_ms))
+                yield f"check {verdict.check} failed at {at}"
+
+
+def status(spec: Pipeline, root: str) -> Status:
+    """Read a pipeline's status.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    plan = Plan.under(root, spec)
+    commit = plan.state.last()
+    state = Snapshot.read(plan.at("state"), any_features=True)
+    own_tables = OwnTables(plan)
+    turn = plan.turn
+    head = Head.at_rest(commit)
+    look = plan.look_for_foreign_writes(turn)
+    found = Status(
+        spec.name,
+        plan.root,
+        pause=PauseStatus.of(turn),
+        lease=LeaseStatus.of(turn),
+        checks=last_verdicts(plan.root),
+        foreign_writes=look.writes,
+        misfit=_misfit(plan, own_tables, head, state),
+    )
+    if commit is None:
+        return found
+    _, last = commit
+    fault = None if found.misfit else fault_of_all_bad(spec, root)
+    sink_step = own_tables.last_step("sink")
+    return replace(
+        found,
+        last=LastStep.of(last),
+        read=_records_read(plan, last),
+        sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
+        state=TableStatus.of(state, last.step),
+        all_bad=None if fault is None else str(fault),
+    )
+
+
+def _records_read(plan: Plan, last: StepFacts) -> RecordsRead:
+    """Return what was read up to the last step."""
+    recent = _recent(plan, last)
+    frontier = last.frontier
+    schema = plan.spec.table.columns
+    known = {*schema.names, *plan.spec.ignored_columns}
+    ignored = sorted(recent.ignored_columns - known)
+    return RecordsRead(
+        records=_first_known(frontier.total_records, recent.records),
+        quarantined=_first_known(frontier.total_quarantined, recent.quarantined),
+        in_quarantine=plan.quarantine.size(),
+        other_tables=recent.other_tables,
+        ignored_columns=tuple(ignored),
+        evolved=dict(plan.evolved),
+    )
+
+
+@dataclass
+class _Recent:
+    """Totals of the last steps.
+
+    Args:
+        records: Records read.
+        quarantined: Bad ones among them.
+        other_tables: Records of other tables than the source's.
+        ignored_columns: Columns of records that the schema lacks.
+    """
+
+    records: int = 0
+    quarantined: int = 0
+    other_tables: int = 0
+    ignored_columns: set[str] = field(default_factory=set)
+
+
+def _recent(plan: Plan, last: StepFacts) -> _Recent:
+    """Sum up the steps since the last refresh, the newest first.
+
+    Newer releases keep the totals of records in the facts of each step: then `LOOK_BACK` steps are enough for the rest.
+    Facts without totals need every step, as far as the log reaches back.
+    """
+    found = _Recent()
+    has_totals = last.frontier.total_records is not None
+    for number, (_, facts) in enumerate(plan.state.steps()):
+        is_far_back = has_totals and number >= LOOK_BACK
+        if facts.decision.is_reset or is_far_back:
+            break
+        read = facts.read
+        found.records += read.records
+        found.quarantined += read.quarantined
+        found.other_tables += read.other_tables
+        found.ignored_columns.update(read.ignored_columns)
+    return found
+
+
+def _first_known(total: int | None, counted: int) -> int:
+    return counted if total is None else total
+
+
+def _misfit(tables: Plan, own_tables: OwnTables, head: Head, state: Snapshot | None) -> str | None:
+    """Return why the next run is refused by the tables as they are; None if it is not."""
+    try:
+        refuse_misfits_at_rest(tables, own_tables, head, state)
+        if state is not None:
+            refuse_missing_files(tables, state, own_tables.sink())
+    except (TableMismatchError, CheckpointMismatchError, DamagedFileError) as error:
+        return str(error)
+    return None
+
+
+def _time(ms: int | None) -> datetime | None:
+    if ms is None:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _holder_text(holder: Holder) -> str:
+    """Return the process that holds a lease, in words."""
+    text = f"process {holder.process}"
+    if holder.user is not None:
+        text += f" of {holder.user}"
+    text += f" on '{holder.host}'"
+    since = _time(holder.since_ms)
+    if since is not None:
+        text += f" since {_time_text(since)}"
+    return text
+
+
+def _time_text(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,243 @@
+"""Foreign writes: commits of other clients that changed rows of a pipeline's tables.
+
+Each run notes its scan in the ledger: the newest commit it read, and the foreign writes it found. The next scan reads the commits after
+that one, that one itself, whose checksum must still be the noted one, and the noted foreign writes. So the cost of idle runs and
+`status` does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+from ebbtide.amounts import amount, named
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._joining import ENGINE
+from ebbtide.errors import DeltaLogError, HistoryGoneError
+from ebbtide.ledger._facts import Looked, StepFacts
+from ebbtide.ledger._windows import accepted_sink_version, ends_window, is_own
+
+MOST_COMMITS = 200
+"""The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
+MOST_NAMED = 5
+"""The most foreign writes that a message names."""
+
+
+@dataclass(frozen=True)
+class DataCommit:
+    """A commit that changed rows; joining files changes none, unless it leaves the sink with more rows or fewer.
+
+    Args:
+        table: `sink` or `state`.
+        version: Version of the table.
+        at_ms: Time in the commit's info, epoch ms.
+        operation: Operation in the commit's info; None without one.
+        is_own: The pipeline made the commit.
+    """
+
+    table: str
+    version: int
+    at_ms: int
+    operation: str | None
+    is_own: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return a name for messages."""
+        return f"{self.table} version {self.version} ({self.operation or 'unknown operation'})"
+
+
+def data_commits(pipeline: str, table: str, location: str, versions: Collection[int]) -> Iterator[DataCommit]:
+    """Yield the commits of a table that changed rows, the oldest first.
+
+    Args:
+        pipeline: Name of the pipeline.
+        table: `sink` or `state`.
+        location: Location of the table.
+        versions: Versions to read.
+    """
+    for version in log.versions(location):
+        if version not in versions:
+            continue
+        commit = _data_commit(pipeline, table, location, version, log.actions(location, version))
+        if commit is not None:
+            yield commit
+
+
+@dataclass(frozen=True)
+class Look:
+    """The result of a scan for foreign writes.
+
+    Args:
+        writes: Foreign writes that are neither repaired nor acknowledged, of each table the oldest first.
+        looked: The scan of each table, from which the next one continues.
+    """
+
+    writes: tuple[DataCommit, ...] = ()
+    looked: Mapping[str, Looked] = field(default_factory=dict)
+
+
+def look_for_foreign_writes(pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Look:
+    """Scan for foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
+
+    Args:
+        pipeline: Name of the pipeline.
+        state: Location of the state.
+        sink: Location of the sink; None for a sink without a Delta log.
+        before: The earlier scan of each table; empty without one.
+    """
+    if not log.last_step(state):
+        return Look()
+    state_before = before.get("state")
+    of_state, state_looked = _look_at(pipeline, "state", state, state_before)
+    if sink is None:
+        return Look(tuple(of_state), {"state": state_looked})
+    accepted = accepted_sink_version(state, state_looked.window_end)
+    sink_before = before.get("sink")
+    of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
+    looked = {"state": state_looked, "sink": sink_looked}
+    return Look((*of_sink, *of_state), looked)
+
+
+def foreign_writes_text(writes: Collection[DataCommit]) -> str:
+    """Return a message on foreign writes, with the next step, in one line.
+
+    Args:
+        writes: One or more.
+    """
+    texts = [write.text() for write in writes]
+    commits = amount(len(writes), "commit")
+    return (
+        f"{commits} of other clients changed rows: {named(texts, MOST_NAMED)}. "
+        "Run 'ebbtide repair' to put them right, or 'ebbtide acknowledge' to accept them."
+    )
+
+
+def _look_at(
+    pipeline: str, table: str, location: str, before: Looked | None, accepted: int = 0
+) -> tuple[list[DataCommit], Looked]:
+    """Return the foreign writes to a table since the last step that ends windows, the oldest first, and the scan to note.
+
+    Args:
+        pipeline: Name of the pipeline.
+        table: `sink` or `state`.
+        location: Location of the table.
+        before: The earlier scan; None without one.
+        accepted: Version up to which a step has accepted all commits.
+    """
+    versions = log.versions(location)
+    known = _still_true(location, before)
+    looked_at = max(known.version, accepted)
+    window_end = known.window_end
+    found: list[DataCommit] = []
+    # From the newest back to the last scan, or to a step that ends windows: the commits before it are settled.
+    for version in islice(reversed(versions), MOST_COMMITS):
+        if version <= looked_at:
+            break
+        actions = log.actions(location, version)
+        own = log.facts_in(actions)
+        if own is not None and ends_window(StepFacts.of_commit(own, location)):
+            window_end = version
+            break
+        found += _foreign(
+            pipeline,
+            table,
+            location,
+            version,
+            actions,
+        )
+    # Writes that an earlier scan noted are read again for their operation and time, unless they are settled by now.
+    for version in reversed(known.foreign):
+        if version > max(window_end, accepted):
+            actions = log.actions(location, version)
+            found += _foreign(
+                pipeline,
+                table,
+                location,
+                version,
+                actions,
+            )
+    found = found[:MOST_COMMITS]
+    found.reverse()
+    newest = versions[-1] if versions else -1
+    checksum = known.checksum
+    if newest != known.version:
+        checksum = log.checksum(location, newest)
+    foreign = tuple(write.version for write in found)
+    return found, Looked(version=newest, checksum=checksum, window_end=window_end, foreign=foreign)
+
+
+def _still_true(location: str, before: Looked | None) -> Looked:
+    """Return an earlier scan if the table still has the commits that it read; else an empty scan."""
+    # One checksum suffices: a table that was restored from a copy, or made again, differs in its newest noted commit.
+    if before is not None:
+        checksum = log.checksum(location, before.version)
+        if checksum == before.checksum:
+            return before
+    return Looked(version=-1, checksum=None, window_end=0, foreign=())
+
+
+def _foreign(
+    pipeline: str,
+    table: str,
+    location: str,
+    version: int,
+    actions: Iterable[log.Action],
+) -> Iterator[DataCommit]:
+    """Yield a commit if it is a foreign write."""
+    commit = _data_commit(pipeline, table, location, version, actions)
+    if commit is not None and not commit.is_own:
+        yield commit
+
+
+def _changes_rows(table: str, location: str, version: int, commit: Sequence[log.Action], info: log.Action) -> bool:
+    """Return whether a commit of another client changes the number of the sink's rows, though it says that no row changes.
+
+    A sink whose state forgets rows cannot be compared with it key by key, so this is seen in the log. Of a state the commits that
+    compact it leave rows out, too; the rows of both are compared where they can be (`ebbtide.checks._completeness`).
+
+    Args:
+        table: `sink` or `state`.
+        location: Location of the table.
+        version: Version of the commit.
+        commit: Its actions.
+        info: Its `commitInfo`.
+    """
+    has_files = any("add" in action or "remove" in action for action in commit)
+    is_of_another = info.get("engineInfo") != ENGINE and log.facts_in(commit) is None
+    if table != "sink" or not has_files or not is_of_another:
+        return False
+    try:
+        before = Snapshot.read(location, version - 1, any_features=True)
+        after = Snapshot.read(location, version, any_features=True)
+    except (DeltaLogError, HistoryGoneError):  # so far back the log does not reach any more
+        return False
+    if before is None or after is None or before.live_rows is None or after.live_rows is None:
+        return False
+    return before.live_rows != after.live_rows
+
+
+def _data_commit(
+    pipeline: str,
+    table: str,
+    location: str,
+    version: int,
+    actions: Iterable[log.Action],
+) -> DataCommit | None:
+    commit = list(actions)
+    info = log.commit_info(commit)
+    if not log.changed_files(commit) and not _changes_rows(table, location, version, commit, info):
+        return None
+    return DataCommit(
+        table=table,
+        version=version,
+        at_ms=info.get("timestamp", 0),
+        operation=info.get("operation"),
+        is_own=is_own(pipeline, commit),
+    )

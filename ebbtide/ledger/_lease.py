@@ -1,0 +1,362 @@
+"""One writer per pipeline: the ledger, a Delta table whose commits are the turns of a lease.
+
+Each commit of the ledger holds, in its `userMetadata`, one `LedgerFacts` and no rows. The greatest (epoch, heartbeat) counts. A run
+takes the lease by committing the next epoch as the version after the newest it has read. A version is put only if absent, so that of
+two takers one succeeds.
+
+The fence: `check` reads the newest turn before each commit of a step, so that a run that lost its lease stops there. A take-over
+between the check and the commit is caught by the transaction marks: of two runs with the same step one commits it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NoReturn, Self
+
+from ebbtide.delta._checkpoints import trim_log
+from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
+from ebbtide.ledger._facts import FREE, LedgerFacts, Looked
+from ebbtide.ledger._process import host_and_pid, is_gone, is_here, this_process
+from ebbtide.ledger._requests import POLL_S, Requests
+from ebbtide.ledger._turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
+
+TURNS_KEPT = 1000
+"""Newest commits of the ledger that are kept; only the last few are read."""
+TRIM_EVERY = 100
+"""Heartbeats between two trims of the ledger's log."""
+BEAT_ENDS_WITHIN_S = 240
+"""Seconds that a run waits in its end for the heartbeat under way: longer than a store is retried."""
+SAYS_AFTER_S = 10
+"""Seconds after which it is said whose step is waited for."""
+_log = logging.getLogger(__name__)
+_ended: set[str] = set()
+"""Holders of this process that have ended without giving their lease back."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a pipeline's lease.
+
+    Args:
+        host: Its host.
+        process: Its process number there.
+        user: Its user; None if an older release took the lease.
+        since_ms: Time at which it took the lease, epoch ms of its clock; None as for `user`.
+    """
+
+    host: str
+    process: str
+    user: str | None
+    since_ms: int | None
+
+
+class Lease:
+    """Holds a pipeline while it runs; a context manager.
+
+    Args:
+        path: The ledger table's location.
+        pipeline: Name of the pipeline.
+        ttl_s: Seconds for which a silent holder on another host keeps the lease.
+        makes_way: This run gives the lease back for a while on request.
+        asks: Request the lease from a run that makes way, and wait for the end of its step.
+
+    Attributes:
+        taken_by: The process that is known to have taken it over, by a heartbeat or a check; None: none is.
+
+    Raises:
+        LeaseHeldError: another run holds it.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        pipeline: str,
+        ttl_s: float,
+        *,
+        makes_way: bool = False,
+        asks: bool = False,
+    ) -> None:
+        self.path = path
+        self.pipeline = pipeline
+        self.ttl_s = ttl_s
+        self._me = f"{this_process()}/{uuid.uuid4().hex[:8]}"
+        self._makes_way = makes_way
+        self._asks = asks
+        self._requests = Requests(path)
+        self._request = self._me.replace("/", "-")
+        self.taken_by: str | None = None
+        self.turns = OwnTurns(path)
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._beat = threading.Thread(
+            target=self._keep,
+            name=f"lease-{pipeline}",
+            daemon=True,
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            return self._enter()
+        except BaseException:
+            self._withdraw()
+            raise
+
+    def _enter(self) -> Self:
+        create_ledger(self.path, self.pipeline)
+        self._ask()
+        version, newest = newest_turn(self.path)
+        seen = newest or first_turn(self.pipeline)
+        self._wait_until_free(seen)
+        self.facts = next_epoch(self.pipeline, seen, self._me, makes_way=self._makes_way)
+        self.seen = self.facts
+        try:
+            self._take(version + 1)
+        except StoreUnavailableError:
+            # The store may have taken the turn and lost the answer: a later run of this process then knows that it is free.
+            _ended.add(self._me)
+            raise
+        self._beat.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        if isinstance(error, StoreUnavailableError):
+            _ended.add(self._me)
+            return  # the store was retried for long enough: another call would wait as long again
+        self._beat.join(BEAT_ENDS_WITHIN_S)
+        if self._beat.is_alive():
+            _ended.add(self._me)
+            _log.warning(
+                "A heartbeat of '%s' has not ended within %d s: its storage does not answer. The lease ends by itself.",
+                self.pipeline,
+                BEAT_ENDS_WITHIN_S,
+            )
+            return
+        try:
+            if self.taken_by is None and self._is_mine():
+                self._renew(holder=FREE)
+            self._withdraw()
+        except Exception as failure:
+            _ended.add(self._me)
+            if error is None:
+                raise
+            # The error that ended the run is reported, not its consequence.
+            _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
+
+    def check(self) -> None:
+        """Refuse to go on once another run has taken over.
+
+        Raises:
+            LeaseLostError: another run has the lease.
+        """
+        if self.taken_by is None and not self._is_mine():
+            self.taken_by = _process(self._newest().holder)
+        if self.taken_by is not None:
+            raise LeaseLostError.of(
+                f"Another run has taken '{self.pipeline}' over.",
+                got=self.taken_by,
+                next_step="This run stopped before its next commit; nothing is lost.",
+            )
+
+    def make_way(self) -> None:
+        """Refuse to begin a step while another process asks for the lease, if this run makes way.
+
+        Raises:
+            LeaseAskedError: another process has asked.
+            LeaseLostError: a heartbeat has found that another run has taken the lease.
+        """
+        if self.taken_by is not None:
+            self.check()
+        if self._makes_way:
+            self._requests.refuse_asked()
+
+    def renew_incarnation(self) -> str:
+        """Make a new incarnation, for a rewind, a refresh or a swap: versions noted under an older one are of other tables."""
+        self.check()
+        self._renew(incarnation=uuid.uuid4().hex)
+        return self.facts.incarnation
+
+    def note(self, looked: Mapping[str, Looked]) -> None:
+        """Note the result of a scan for foreign writes; the next commit of the lease stores it, and each later turn repeats it.
+
+        Args:
+            looked: The result for each table.
+        """
+        with self._lock:
+            self.facts = self.facts.model_copy(update={"looked": looked})
+
+    def _newest(self) -> LedgerFacts:
+        """Return the newest turn; this run has committed at least one.
+
+        Raises:
+            TableMismatchError: the ledger was deleted meanwhile.
+        """
+        return self.turns.newest() or self._refuse_deleted()
+
+    def _refuse_deleted(self) -> NoReturn:
+        raise TableMismatchError.of(
+            f"The ledger of '{self.pipeline}' was deleted during this run.",
+            got=f"no turn at '{self.path}'",
+            allowed=f"a turn of epoch {self.facts.epoch} or a later one",
+            next_step="This run stopped before its next commit; nothing else is lost. Start it again: it names the way out.",
+        )
+
+    def _is_mine(self) -> bool:
+        self.seen = self._newest()
+        return self.seen.epoch == self.facts.epoch and self.seen.holder == self._me
+
+    def _ask(self) -> None:
+        """Request the lease from a live holder that makes way, and wait until it is free."""
+        # No limit while heartbeats come: the step under way may take long.
+        if not self._asks:
+            return
+        _, seen = newest_turn(self.path)
+        began = time.monotonic()
+        end = began + self.ttl_s
+        has_said = False
+        while seen is not None and seen.makes_way and not has_ended(seen.holder):
+            if not has_said and time.monotonic() > began + SAYS_AFTER_S:
+                has_said = True
+                _log.warning("Waiting for the run of '%s' by %s to end the step under way.", self.pipeline, seen.holder)
+            self._requests.leave(self._request)
+            if self._done.wait(POLL_S) or time.monotonic() > end:
+                return  # no heartbeat: the holder is treated as one that was not asked
+            _, newest = newest_turn(self.path)
+            if newest != seen:
+                seen = newest
+                end = time.monotonic() + self.ttl_s
+
+    def _withdraw(self) -> None:
+        if self._asks:
+            self._requests.withdraw(self._request)
+
+    def _take(self, version: int) -> None:
+        """Commit the first turn of an epoch as the version after the newest that was read."""
+        # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
+        # believed dead. In both cases another run lives.
+        try:
+            self.turns.take(version, self.facts)
+        except VersionTakenError as error:
+            raise _held(self.pipeline, self._newest()) from error
+
+    def _renew(self, **changes: str) -> None:
+        """Commit the next heartbeat of this epoch, with changes to its facts.
+
+        Raises:
+            LeaseLostError: another run has taken over.
+        """
+        with self._lock:
+            facts = self.facts.model_copy(update=changes)
+            self.facts = self._committed_next(facts)
+
+    def _committed_next(self, facts: LedgerFacts) -> LedgerFacts:
+        """Commit a turn of this epoch as the next version, unless another epoch has begun; return it."""
+
+        def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
+            if newest is None:
+                self._refuse_deleted()
+            if newest.epoch != facts.epoch:
+                self.taken_by = _process(newest.holder)
+                self.check()
+            # A pause is committed by a process without the lease: the holder repeats that of the newest turn.
+            carried_on = {
+                "heartbeat": max(newest.heartbeat, facts.heartbeat) + 1,
+                "paused": newest.paused,
+                "paused_ms": newest.paused_ms,
+            }
+            return facts.model_copy(update=carried_on)
+
+        return self.turns.renew(turn_after)
+
+    def _wait_until_free(self, seen: LedgerFacts) -> None:
+        """Refuse to take the lease from a live holder.
+
+        A process of this machine is looked up. One of another machine counts as dead after `ttl_s` without a heartbeat.
+        """
+        if has_ended(seen.holder):
+            return
+        holder = _process(seen.holder)
+        if is_here(holder):
+            raise _held(self.pipeline, seen)
+        # Only the count is compared, and only this process's monotonic clock is read: clocks of two machines may differ.
+        pause_s = min(1.0, self.ttl_s / 10)
+        end = time.monotonic() + self.ttl_s
+        while time.monotonic() < end:
+            self._done.wait(pause_s)
+            _, newest = newest_turn(self.path)
+            if newest is not None and newest != seen:
+                raise _held(self.pipeline, newest)
+
+    def _keep(self) -> None:
+        """Commit heartbeats while the run lives. A failure is logged, and the next heartbeat comes sooner."""
+        # Three per `ttl_s`: one may be lost before another machine believes the run dead.
+        beat_s = self.ttl_s / 3
+        pause_s = beat_s
+        n_beats = 0
+        while not self._done.wait(pause_s):
+            try:
+                self._renew()
+                pause_s = beat_s
+                n_beats += 1
+                if n_beats % TRIM_EVERY == 0:
+                    # A run of weeks commits a hundred thousand turns.
+                    trim_log(self.path, commits_kept=TURNS_KEPT)
+            except LeaseLostError:
+                return
+            except Exception as error:  # noqa: BLE001 - a failed heartbeat does not mean that the lease is lost
+                pause_s = beat_s / 4
+                _log.warning(
+                    "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
+                )
+
+
+def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
+    """Return the error of a lease that another run holds.
+
+    Args:
+        pipeline: Name of the pipeline.
+        turn: The newest turn of its ledger.
+    """
+    if turn.holder == FREE:
+        host = "another host"
+        pid = "that has ended"
+    else:
+        host, pid = host_and_pid(_process(turn.holder))
+    return LeaseHeldError.of(
+        f"Pipeline '{pipeline}' is being run by process {pid} on '{host}'.",
+        allowed="one run at a time",
+        next_step="Wait for it to end, or stop it, and start again.",
+    )
+
+
+def holder_of(turn: LedgerFacts | None) -> Holder | None:
+    """Return the holder of the lease; None if it is free, or its holder is known to have ended.
+
+    Args:
+        turn: The newest turn of the ledger; None before the first.
+    """
+    if turn is None or has_ended(turn.holder):
+        return None
+    host, process = host_and_pid(_process(turn.holder))
+    user = turn.taken_by or None
+    return Holder(host, process, user, turn.taken_ms)
+
+
+def has_ended(holder: str) -> bool:
+    """Return whether the lease is free, as far as this process can know."""
+    return holder == FREE or holder in _ended or is_gone(_process(holder))
+
+
+def _process(holder: str) -> str:
+    return holder.partition("/")[0]

@@ -1,0 +1,135 @@
+"""The tables of a pipeline, as stored: their ids, and the last step that wrote each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._snapshot import has_version
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger._facts import StepFacts, TableFacts, step_and_uid
+
+BESIDE_STATE = ("sink", "changelog", "quarantine")
+"""Tables that a step writes after the state, each in a commit of its own."""
+REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+"""Next step for a table that was deleted or replaced."""
+
+
+class OwnTable:
+    """One of these tables. Reads the whole log once, and then only new commits.
+
+    Args:
+        location: Location of the table.
+        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
+    """
+
+    def __init__(self, location: str, stage: str) -> None:
+        self.location = location
+        self._of_stage = f"/{stage}"
+        self._version = -1
+        self._id = ""
+        self._step = 0
+        self._uid: str | None = None
+        self._snapshot: Snapshot | None = None
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it, 0 before the first; None without a table."""
+        if self._version < 0 and not self._read():
+            return None
+        while actions := log.actions(self.location, self._version + 1):
+            self._version += 1
+            self._snapshot = None
+            self._take(actions)
+        return TableFacts(id=self._id, step=self._step, uid=self._uid)
+
+    def snapshot(self) -> Snapshot | None:
+        """Return its newest version; None without a table. The first one read is kept until a commit follows it."""
+        if self.facts() is None:
+            return None
+        return self._snapshot or Snapshot.read(self.location, any_features=True)
+
+    def last_step(self) -> int:
+        """Return the last step that wrote it; 0 before the first, or without a table."""
+        found = self.facts()
+        return 0 if found is None else found.step
+
+    def refuse_gone(self) -> None:
+        """Refuse a table that was read before and no longer exists.
+
+        Raises:
+            TableMismatchError: it was deleted.
+        """
+        was_read = self._version >= 0
+        if was_read and not has_version(self.location, self._version):
+            raise gone(self.location)
+
+    def _read(self) -> bool:
+        snapshot = Snapshot.read(self.location, any_features=True)
+        if snapshot is None:
+            return False
+        self._snapshot = snapshot
+        self._version = snapshot.version
+        self._id = snapshot.id
+        # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
+        _, own = next(log.own_commits(self.location), (None, None))
+        self._note(own, snapshot.transactions)
+        return True
+
+    def _take(self, actions: Iterable[log.Action]) -> None:
+        marks = {}
+        for action in actions:
+            if "txn" in action:
+                mark = action["txn"]
+                marks[mark["appId"]] = int(mark["version"])
+            elif "metaData" in action:
+                self._id = str(action["metaData"]["id"])
+        own = log.facts_in(actions, self.location)
+        self._note(own, marks)
+
+    def _note(self, own: log.Facts | None, marks: Mapping[str, int]) -> None:
+        """Note the step of a commit's facts and marks, if no later one is known."""
+        step = 0
+        uid = None
+        if own is not None:
+            step, uid = step_and_uid(own, self.location)
+        marked = self._marked(marks)
+        if marked > step:
+            step = marked
+            uid = None
+        if step >= self._step:
+            self._step = step
+            self._uid = uid
+
+    def _marked(self, marks: Mapping[str, int]) -> int:
+        """Return the greatest number among the transaction marks of the stage."""
+        own = [number for app_id, number in marks.items() if app_id.endswith(self._of_stage)]
+        return max(own, default=0)
+
+
+def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
+    """Refuse a table that existed before a step and no longer does: a new one would lack the rows of earlier steps.
+
+    Args:
+        location: Location of the table.
+        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
+        facts: Facts of the step.
+
+    Raises:
+        TableMismatchError: it was deleted.
+    """
+    if stage in facts.state.tables and not log.versions(location):
+        raise gone(location)
+
+
+def gone(location: str) -> TableMismatchError:
+    """Return the error of a table that was deleted.
+
+    Args:
+        location: Location of the table.
+    """
+    return TableMismatchError.of(
+        f"The table at '{location}' is gone.",
+        allowed="the table that the pipeline has written",
+        next_step=REPAIR,
+    )

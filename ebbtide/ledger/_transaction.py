@@ -1,0 +1,126 @@
+"""Commits that Spark makes with the identity and the facts of a step: Delta skips a stage that was committed before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import _log as log
+from ebbtide.delta._commit import named_files
+from ebbtide.errors import DeltaLogError
+from ebbtide.ledger._facts import StepFacts
+from ebbtide.storage import is_file, is_local, join, list_files
+from ebbtide.storage._disk import sync_below
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP_ID = "spark.databricks.delta.write.txnAppId"
+APP_VERSION = "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
+UNSETTLED = 10
+"""Newest commits that a killed run may not have synced: those of one step, and of one maintenance job."""
+
+
+def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str = "append") -> None:
+    """Write rows as a stage of a step.
+
+    Args:
+        frame: The rows; evaluated once, here.
+        path: Location of the table.
+        facts: Facts of the step.
+        stage: `state`, `sink`, `changelog` or `quarantine`.
+        mode: `append`, or `overwrite`, which also replaces the columns.
+    """
+    options: dict[str, str | int] = {
+        "txnAppId": facts.transaction(stage),
+        "txnVersion": facts.step,
+        "userMetadata": facts.to_json(),
+    }
+    if mode == "overwrite":
+        options["overwriteSchema"] = "true"
+    writer = frame.write.format("delta").mode(mode)
+    with settled(path):
+        writer.options(**options).save(path)
+
+
+@contextmanager
+def settled(path: str) -> Iterator[None]:
+    """Sync the commits that Spark makes inside, with their files.
+
+    Args:
+        path: Location of the table.
+    """
+    # Hadoop closes a local file without fsync. Later commits, to the state or the checkpoint, must not rely on one that a power
+    # cut can take. A cut before the sync may tear the newest commit: a repair then rebuilds the table from the state.
+    if not is_local(path):
+        yield
+        return
+    before = max(log.versions(path), default=-1)
+    yield
+    settle(path, before)
+
+
+def settle_newest(path: str) -> None:
+    """Sync the newest commits: a run that was killed after a commit of Spark may not have synced it.
+
+    Args:
+        path: Location of the table.
+    """
+    if is_local(path):
+        newest = max(log.versions(path), default=-1)
+        settle(path, newest - UNSETTLED)
+
+
+def settle(path: str, since: int) -> None:
+    """Sync commits and checkpoints of the log, and the files that they name, as far as these still exist.
+
+    Args:
+        path: Location of the table, on a local disk.
+        since: The version before the first of them.
+    """
+    folder = join(path, log.LOG)
+    of_log = [name for name in list_files(folder) if _version_in(name) > since]
+    named = []
+    for name in of_log:
+        if name.endswith(log.COMMIT):
+            with suppress(DeltaLogError):  # a reader of the table reports a damaged commit
+                actions = log.read_actions(join(folder, name))
+                named += named_files(path, actions)
+    # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
+    kept = [file for file in named if is_file(file)]
+    sync_below(path, kept)
+    log_files = [join(folder, name) for name in of_log]
+    sync_below(path, log_files)
+
+
+@contextmanager
+def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) -> Iterator[None]:
+    """Give the statement inside the identity of a step's stage on a table.
+
+    One statement per table and step: Delta skips a second one with the same identity. The source of a MERGE inside must be files that
+    do not change: Spark may read it twice.
+    """
+    # A MERGE takes its identity only from the session's settings: they are set for it, and unset whatever happens.
+    settings = {
+        APP_ID: facts.transaction(stage),
+        APP_VERSION: str(facts.step),
+        METADATA: facts.to_json(),
+        MATERIALIZE: "none",
+    }
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        with settled(path):
+            yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)
+
+
+def _version_in(name: str) -> int:
+    """Return the version that the name of a file in the log begins with; -1 without one."""
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else -1

@@ -1,0 +1,72 @@
+"""The window of checks and repairs: the commits of a table since the last step that ends windows."""
+
+from __future__ import annotations
+
+from ebbtide.delta import _log as log
+from ebbtide.ledger._facts import StepFacts
+
+
+def window_end(table: str, judged: int, newest: int) -> int:
+    """Return the version of the last step that ends windows, or the one judged last if that is newer.
+
+    Args:
+        table: Location of the state or the sink.
+        judged: The last version that was judged good; 0 without one.
+        newest: Later steps do not count.
+    """
+    for version, facts in log.own_commits(table):
+        if version <= judged:
+            break
+        if version > newest:
+            continue
+        if ends_window(StepFacts.of_commit(facts, table)):
+            return version
+    return judged
+
+
+def ends_window(facts: StepFacts) -> bool:
+    """Return whether checks read no commits before a step.
+
+    Args:
+        facts: Facts of the step.
+    """
+    # Commits before the first step of an adoption belong to the table's earlier owner.
+    begins_adoption = facts.state.unadopted is not None and facts.step == 1
+    return facts.decision.ends_window or begins_adoption
+
+
+def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
+    """Return the version of the sink at which its window ends; a version that a step accepted counts too.
+
+    Args:
+        state: Location of the state.
+        state_end: Version of the state at which its window ends: that step may have accepted the sink as it was.
+        sink_end: Version of the sink by its own steps, as from `window_end`.
+    """
+    return max(sink_end, accepted_sink_version(state, state_end))
+
+
+def accepted_sink_version(state: str, state_end: int) -> int:
+    """Return the version of the sink that the step which ended the state's window has accepted; 0 if it accepted none.
+
+    Args:
+        state: Location of the state.
+        state_end: Version of the state at which its window ends.
+    """
+    stored = log.facts(state, state_end)
+    if stored is None:
+        return 0
+    facts = StepFacts.of_commit(stored, state)
+    return facts.decision.accepts_sink or 0
+
+
+def is_own(pipeline: str, actions: list[log.Action]) -> bool:
+    """Return whether a pipeline made a commit: it has a transaction mark of the pipeline, and facts."""
+    prefix = f"{pipeline}/"
+    names_pipeline = False
+    for action in actions:
+        if "txn" in action:
+            app_id = action["txn"]["appId"]
+            names_pipeline |= app_id.startswith(prefix)
+    has_facts = log.facts_in(actions) is not None
+    return names_pipeline and has_facts

@@ -1,0 +1,513 @@
+"""The frontier of a pipeline after each step: its clock, watermark, floor and the offsets it has read. Pure.
+
+The next frontier is a function of the last one, the clock and the totals of a batch. All drivers call the same functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.model import _stored as stored
+from ebbtide.model._clock import Reading, next_clock
+from ebbtide.model._entries import Step
+from ebbtide.model._offsets import Intervals, OffsetRanges
+
+RecordOffset = tuple[str, int]
+"""`source/partition` and the offset in it."""
+Order = tuple[int, ...]
+"""Of arrival: step, part, position."""
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """The settings of a pipeline that decide its frontier.
+
+    Args:
+        max_clock_jump_ms: Largest advance of processing time in one step.
+        allowed_delay_ms: Distance of the watermark behind the greatest event time.
+        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: no pause is.
+        leaves_orphans: The sink may keep rows that the state forgets.
+    """
+
+    max_clock_jump_ms: int
+    allowed_delay_ms: int = 0
+    ignore_downtime_over_ms: int | None = None
+    leaves_orphans: bool = False
+
+
+class TableVersion(BaseModel):
+    """A version of a table that a view reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="The table's id in Delta's metadata: another table in its place has another one.")
+    version: int = Field(description="The version.")
+    commit: str = Field(
+        default="",
+        description="Hash of that version's commit: a table that was put back and went on has another one. Of a step of an older version empty.",
+    )
+
+
+class ViewPosition(BaseModel):
+    """The versions that a materialized view was computed from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    query: str = Field(description="Hash of its query.")
+    inputs: dict[str, TableVersion] = Field(description="Name of an input to the version of its table.")
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], location: str) -> Self:
+        """Read what was stored.
+
+        Args:
+            document: The stored document.
+            location: Its location, for errors.
+
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+        """
+        return stored.read(cls, document, what="The position of a view", where=location)
+
+
+class WholeSnapshot(BaseModel):
+    """A snapshot of the source's whole table: a row that it did not show was deleted before it, whether or not the delete came.
+
+    Its rows have a position in the source's log, those of an incremental snapshot are none of it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    lowest: tuple[int, ...] = Field(description="Least sequence of its rows.")
+    highest: tuple[int, ...] = Field(description="Greatest sequence of its rows.")
+    has_begun: bool = Field(description="Its first row has come.")
+    has_ended: bool = Field(description="Its last row has come.")
+
+    def follows(self, earlier: WholeSnapshot) -> bool:
+        """Return whether it is the next snapshot, and not a part of an earlier one. One that was broken off begins again."""
+        is_next = earlier.has_ended or self.has_begun
+        return is_next and self.lowest > earlier.highest
+
+    def together(self, other: WholeSnapshot) -> WholeSnapshot:
+        """Return both as one snapshot."""
+        return WholeSnapshot(
+            lowest=min(self.lowest, other.lowest),
+            highest=max(self.highest, other.highest),
+            has_begun=self.has_begun or other.has_begun,
+            has_ended=self.has_ended or other.has_ended,
+        )
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Counts over the records of a batch.
+
+    Args:
+        records: All records of the pipeline.
+        other_tables: Records of other tables beside them.
+        not_rows: Records beside them that change no row of any table.
+        bytes: Bytes of the values that were read, records of other pipelines included.
+        bad: Records that go to the quarantine.
+        erased: Records of erased keys, which are left out.
+        changes: Rows with a row kind.
+        key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
+    """
+
+    records: int = 0
+    other_tables: int = 0
+    not_rows: int = 0
+    bytes: int = 0
+    bad: int = 0
+    erased: int = 0
+    changes: int = 0
+    key_changes: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[BatchCounts]) -> Self:
+        """Sum the counts of a batch's parts."""
+        totals: Counter[str] = Counter()
+        for part in parts:
+            totals.update(vars(part))
+        return cls(**totals)
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """Totals over the records of a batch, known before the decision.
+
+    Args:
+        counts: How many there are.
+        max_event_ms: Greatest event time, epoch ms.
+        truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
+        ignored: Columns of the records that the schema has not.
+        types: The same columns to all types that their values have, as DDL, empty for one that is not certain; only where
+            they are asked for.
+        offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
+            arrival mode, where a redelivered record is known by its offset.
+        truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
+        view: The versions that a materialized view was computed from; None for other pipelines.
+        recomputed: Why the view was computed from scratch; empty if it was not.
+        snapshots: The snapshots of the whole table that rows belong to, in the order of their sequences.
+    """
+
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    max_event_ms: int | None = None
+    truncate: tuple[int, ...] | None = None
+    ignored: frozenset[str] = frozenset()
+    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    offsets: Mapping[str, Intervals] = field(default_factory=dict)
+    truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
+    view: ViewPosition | None = None
+    recomputed: str = ""
+    snapshots: tuple[WholeSnapshot, ...] = ()
+
+    def with_counts(self, **counts: int) -> Self:
+        """Return the summary with other counts, by name."""
+        return replace(self, counts=replace(self.counts, **counts))
+
+    @classmethod
+    def total(cls, parts: Sequence[BatchSummary]) -> Self:
+        """Sum the summaries of a batch's parts, in any order."""
+        event_times = [part.max_event_ms for part in parts if part.max_event_ms is not None]
+        truncates = [part.truncate for part in parts if part.truncate is not None]
+        ignored = [part.ignored for part in parts]
+        return cls(
+            counts=BatchCounts.total(part.counts for part in parts),
+            max_event_ms=max(event_times, default=None),
+            truncate=max(truncates, default=None),
+            ignored=frozenset().union(*ignored),
+            types=_total_types(parts),
+            offsets=_total_offsets(parts),
+            truncates=_first_truncates(parts),
+            snapshots=joined_snapshots(snapshot for part in parts for snapshot in part.snapshots),
+        )
+
+
+def _total_types(parts: Sequence[BatchSummary]) -> dict[str, frozenset[str]]:
+    total: dict[str, frozenset[str]] = {}
+    for part in parts:
+        for column, types in part.types.items():
+            known = total.get(column, frozenset())
+            total[column] = known | types
+    return total
+
+
+def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
+    total: dict[str, Intervals] = {}
+    for part in parts:
+        for partition, intervals in part.offsets.items():
+            total.setdefault(partition, []).extend(intervals)
+    return total
+
+
+def joined_snapshots(parts: Iterable[WholeSnapshot]) -> tuple[WholeSnapshot, ...]:
+    """Join parts of snapshots, in any order: rows from one that begins up to one that ends belong together.
+
+    Args:
+        parts: What is known of some rows.
+
+    Example:
+        >>> parts = [WholeSnapshot(lowest=(n,), highest=(n,), has_begun=n == 5, has_ended=True) for n in (5, 3)]
+        >>> [part.lowest for part in joined_snapshots(parts)]
+        [(3,), (5,)]
+    """
+    joined: list[WholeSnapshot] = []
+    for part in sorted(parts, key=lambda each: each.highest):
+        if joined and not part.follows(joined[-1]):
+            joined[-1] = joined[-1].together(part)
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
+    """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
+    first: dict[RecordOffset, Order] = {}
+    # The first delivery counts: a later one of the same record must not raise the floor again.
+    for part in parts:
+        for offset, order in part.truncates.items():
+            known = first.get(offset, order)
+            first[offset] = min(order, known)
+    return first
+
+
+class Frontier(BaseModel):
+    """The position of a pipeline after a step. Stored with the step; the next step starts from it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    clock: Reading = Field(
+        description="The clock of the step; of a job that deletes or folds, that of the step before."
+    )
+    watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
+    max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
+    floor: tuple[int, ...] | None = Field(
+        default=None, description="What TRUNCATE left dead: a sequence, or (step, part, position)."
+    )
+    log_begins: tuple[int, ...] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="Event times from which on the source's log began again, epoch ms, ascending; absent without any.",
+    )
+    orphans: bool = Field(
+        default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
+    )
+    offsets: dict[str, list[tuple[int, int]]] = Field(
+        default_factory=dict, description="Arrival mode: offsets read, as intervals per source/partition."
+    )
+    total_records: int | None = Field(
+        default=None, description="Records of this and all earlier steps since the last reset; null: not counted."
+    )
+    total_quarantined: int | None = Field(default=None, description="Bad records among them.")
+    snapshot: WholeSnapshot | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="By a log's sequence: the newest snapshot of the source's whole table; absent before one.",
+    )
+    view: ViewPosition | None = Field(
+        default=None, description="Materialized views: what the rows were computed from. Null of other pipelines."
+    )
+
+    @property
+    def now_ms(self) -> int:
+        """Processing time of the step, epoch ms."""
+        return self.clock.now_ms
+
+    def with_log_begun(self, event_ms: int) -> Frontier:
+        """Return the frontier of a pipeline whose source's log began again.
+
+        Args:
+            event_ms: Event time from which on it did, epoch ms.
+        """
+        begins = sorted({*self.log_begins, event_ms})
+        return self.model_copy(update={"log_begins": tuple(begins)})
+
+    def operator_step(self, number: int) -> Step:
+        """Return the step as an operator sees it.
+
+        Args:
+            number: Number of the step.
+        """
+        return Step(
+            number,
+            now_ms=self.now_ms,
+            watermark_ms=self.watermark_ms,
+            floor=self.floor,
+            orphans=self.orphans,
+        )
+
+
+class StepRecords(BaseModel):
+    """Totals over the records of one step."""
+
+    model_config = ConfigDict(frozen=True)
+
+    records: int = Field(default=0, description="Records of this pipeline, bad ones included.")
+    quarantined: int = Field(default=0, description="Bad records.")
+    erased: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Records of erased keys, which were refused; absent without any.",
+    )
+    other_tables: int = Field(default=0, description="Records beside them that are of other tables than the source's.")
+    not_rows: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Records beside them that change no row of any table, such as heartbeats; absent without any.",
+    )
+    ignored_columns: tuple[str, ...] = Field(
+        default=(), description="Columns of the records that the schema does not have."
+    )
+    floor_raised: bool = Field(default=False, description="There was a TRUNCATE among them that raised the floor.")
+    recomputed: str = Field(
+        default="", description="Materialized views: why the step computed all rows; empty if it did not."
+    )
+
+
+def clock_after(
+    last: Frontier | None,
+    rules: StepRules,
+    wall_ms: int,
+    started_ms: int,
+    paused_ms: int = 0,
+) -> Reading:
+    """Read the clock of a step that follows the last one.
+
+    Args:
+        last: The last frontier; None before the first step.
+        rules: Settings of the pipeline.
+        wall_ms: The wall clock, epoch ms.
+        started_ms: Start of the run of that step, epoch ms.
+        paused_ms: Total time for which the pipeline was paused up to then.
+    """
+    last_clock = None if last is None else last.clock
+    return next_clock(
+        last_clock,
+        wall_ms,
+        started_ms=started_ms,
+        ignore_over_ms=rules.ignore_downtime_over_ms,
+        max_jump_ms=rules.max_clock_jump_ms,
+        paused_ms=paused_ms,
+    )
+
+
+def next_frontier(
+    last: Frontier | None,
+    clock: Reading,
+    rules: StepRules,
+    batch: BatchSummary | None = None,
+    log_begins: tuple[int, ...] = (),
+) -> Frontier:
+    """Return the frontier of a pipeline after its next step.
+
+    Args:
+        last: The frontier before; None before the first step.
+        clock: The clock of the step.
+        rules: Settings of the pipeline.
+        batch: Totals over the records that it reads; None if it reads none.
+        log_begins: Of a first step, what is known of the source's log, see `Frontier.log_begins`.
+
+    Example:
+        >>> rules = StepRules(max_clock_jump_ms=1000)
+        >>> first = next_frontier(None, Reading(0, 0), rules, BatchSummary(max_event_ms=70))
+        >>> second = next_frontier(first, Reading(5, 5), rules)
+        >>> first.watermark_ms, second.watermark_ms
+        (None, 70)
+    """
+    read = batch or BatchSummary()
+    had_orphans = last is not None and last.orphans
+    last_view = None if last is None else last.view
+    offsets = _offsets_read(last).with_ranges(read.offsets)
+    return Frontier(
+        clock=clock,
+        watermark_ms=watermark_after(last, rules),
+        max_event_ms=_max_event_after(last, read),
+        floor=_floor_after(last, read),
+        log_begins=last.log_begins if last else log_begins,
+        orphans=rules.leaves_orphans or had_orphans,
+        offsets=dict(offsets.read),
+        total_records=_total(last, "records", read.counts.records),
+        total_quarantined=_total(last, "quarantined", read.counts.bad),
+        snapshot=_snapshot_after(last, read),
+        view=read.view or last_view,
+    )
+
+
+def reset_frontier(clock: Reading, log_begins: tuple[int, ...] = ()) -> Frontier:
+    """Return the frontier of a pipeline that was emptied: its clock goes on, what is known of the source's log stays, all else begins again."""
+    return Frontier(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
+
+
+def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
+    """Return the totals over a step's records that its facts store.
+
+    Args:
+        last: The frontier before; None before the first step.
+        batch: Totals over the records.
+    """
+    return StepRecords(
+        records=batch.counts.records,
+        quarantined=batch.counts.bad,
+        erased=batch.counts.erased,
+        other_tables=batch.counts.other_tables,
+        not_rows=batch.counts.not_rows,
+        ignored_columns=tuple(sorted(batch.ignored)),
+        floor_raised=_raised_floor(last, batch) is not None,
+        recomputed=batch.recomputed,
+    )
+
+
+def _total(last: Frontier | None, name: str, own: int) -> int | None:
+    """Return a count of a step and all earlier ones; None if an earlier step did not count."""
+    if last is None:
+        return own
+    before: int | None = getattr(last, f"total_{name}")
+    if before is None:
+        return None
+    return before + own
+
+
+def _snapshot_after(last: Frontier | None, batch: BatchSummary) -> WholeSnapshot | None:
+    """Return the newest snapshot after a batch; one that is delivered again changes nothing."""
+    newest = None if last is None else last.snapshot
+    for snapshot in batch.snapshots:
+        if newest is None or snapshot.follows(newest):
+            newest = snapshot
+        elif snapshot.highest >= newest.lowest:
+            newest = newest.together(snapshot)
+    return newest
+
+
+def _offsets_read(last: Frontier | None) -> OffsetRanges:
+    if last is None:
+        return OffsetRanges()
+    return OffsetRanges(last.offsets)
+
+
+def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
+    """Return the greatest event time of a batch and all earlier steps."""
+    event_times = []
+    if last is not None and last.max_event_ms is not None:
+        event_times.append(last.max_event_ms)
+    if batch.max_event_ms is not None:
+        event_times.append(batch.max_event_ms)
+    return max(event_times, default=None)
+
+
+def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
+    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
+
+    Args:
+        last: The last frontier; None before the first step.
+        rules: Settings of the pipeline.
+    """
+    if last is None:
+        return None
+    # Events of the step itself do not count: its result would depend on which of them are read together.
+    candidates = []
+    if last.watermark_ms is not None:
+        candidates.append(last.watermark_ms)
+    if last.max_event_ms is not None:
+        candidates.append(last.max_event_ms - rules.allowed_delay_ms)
+    return max(candidates, default=None)
+
+
+def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the floor after a batch."""
+    floor = last.floor if last else None
+    return _raised_floor(last, batch) or floor
+
+
+def _raised_floor(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the floor that a batch raises; None if it raises none.
+
+    The floor only rises: everything below it was deleted by a TRUNCATE, and an older TRUNCATE that arrives late deletes nothing
+    more.
+    """
+    truncate = _new_truncate(last, batch)
+    if truncate is None:
+        return None
+    floor = last.floor if last else None
+    if floor is not None and truncate <= floor:
+        return None
+    return truncate
+
+
+def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the newest TRUNCATE of a batch; None if there is none.
+
+    If records are known by their offsets, a TRUNCATE that was read before and is delivered again does not count.
+    """
+    if not batch.truncates:
+        return batch.truncate
+    read_before = _offsets_read(last)
+    new_orders = []
+    for (partition, offset), order in batch.truncates.items():
+        if not read_before.knows(partition, offset):
+            new_orders.append(order)
+    return max(new_orders, default=None)

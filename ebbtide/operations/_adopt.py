@@ -1,0 +1,320 @@
+"""Adopt: a table that is there already becomes a pipeline's sink, with its rows, its history and its readers.
+
+It is put at `ROOT/NAME/sink` first. Its rows are then read as a snapshot, `+I` each, that stands before all that the source will
+bring: by sequence at the value of the row's own columns, or, of a log's positions, at 0. Steps of at most `ROWS_PER_STEP` rows give
+them entries in the state and the sink's reserved columns; what has these already is not read again, so that an adoption that
+ended in the middle is gone on with. Runs are refused until all rows are adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Snapshot
+from ebbtide.errors import AdoptionError
+from ebbtide.formats import Decoding, summarize
+from ebbtide.ledger import Cause, Lease, StepFacts, settle
+from ebbtide.model import RowKind, entry_table, to_ms
+from ebbtide.model._decision import Rewrite
+from ebbtide.operations._operation import Report
+from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refuse_action, refuse_changed_spec
+from ebbtide.spec import Pipeline
+from ebbtide.storage import delete, join
+from ebbtide.tables import Stager, columns, spark_schema
+from ebbtide.tables._spark_columns import numbered
+from ebbtide.tables._state.staging import to_json
+
+CAUSE = Cause(what="adopt")
+ROWS_PER_STEP = 1_000_000
+"""Rows that one step adopts at most: its change set is held in memory."""
+SNAPSHOT = "r"
+"""Debezium's operation of a row that a snapshot has read."""
+
+
+def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
+    """Make the report of an adoption, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        n_rows: Rows of the table that have no entry in the state yet.
+        steps: Steps that gave them one; empty of a plan.
+    """
+    rows = amount(n_rows, "row")
+    counts = {"rows": n_rows}
+    details = {"steps": list(steps)}
+    if steps:
+        in_steps = amount(len(steps), "step")
+        adopted = f"{rows} adopted in {in_steps}. The next run reads the source."
+        return Report(pipeline, [adopted], counts, details, steps[-1])
+    if not n_rows:
+        return Report(pipeline, ["no row to adopt."], counts, details)
+    next_step = "To do it: 'ebbtide adopt --apply'."
+    return Report(pipeline, [f"{rows} to adopt."], counts, details, next_step=next_step)
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+    """Return the plan of an adoption. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
+
+    Raises:
+        AdoptionError: the table does not fit the spec, or the pipeline has made steps of its own.
+    """
+    tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
+    rows = _adoptable(spark, tables)
+    n_rows = rows.count()
+    return _report(spec.name, n_rows)
+
+
+def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
+    """Adopt the rows; arguments and errors as `plan`.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
+    _adoptable(spark, tables)
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
+        settle(tables.root)
+        tables.state.create()
+        stepper = Stepper(tables, lease, clock_ms)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        tables.delta_sink.extend(spark)
+        n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
+        # Counted once: rows that are adopted have `_changed_by`, so each step reads the next of those without it.
+        n_left = n_rows
+        steps = []
+        while n_left:
+            some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
+            n_left = max(0, n_left - ROWS_PER_STEP)
+            step = _adopt(spark, stepper, some, n_left, clock_ms)
+            steps.append(step)
+        if stepper.last.state.unadopted:
+            # Another client has deleted the rows that were left: a step says that none is.
+            facts = _leaving(stepper.facts(CAUSE), 0)
+            stepper.commit(facts, [])
+            steps.append(stepper.number)
+        return _report(spec.name, n_rows, steps)
+
+
+def _adopt(
+    spark: SparkSession,
+    stepper: Stepper,
+    rows: DataFrame,
+    n_left: int,
+    clock_ms: int,
+) -> int:
+    """Make one step; return its number."""
+    tables = stepper.plan
+    number = stepper.number + 1
+    folder = join(tables.at("staged"), str(number))
+    operator = tables.operator
+    stager = Stager(folder, operator.changes, operator.key)
+    adopted = AdoptedRows(tables.decoding, stager, number, tuple(rows.columns))
+    done = numbered(rows).mapInArrow(adopted, "result STRING").collect()
+    staged = Staged.of(row["result"] for row in done)
+    clock = stepper.next_clock(clock_ms)
+    no_records = staged.summary.with_counts(records=0)
+    facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
+    facts = apply_staged(spark, stepper, staged, facts)
+    stepper.publish(spark)
+    delete(tables.at("staged"))
+    stepper.fold(spark)
+    return facts.step
+
+
+def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
+    """Return the facts of a step that leaves some rows to be adopted."""
+    return facts.with_state({"unadopted": n_left})
+
+
+@dataclass(frozen=True)
+class AdoptedRows:
+    """Stages a table's rows as a snapshot's; goes to the workers.
+
+    Args:
+        decoding: The pipeline's, which says what staged rows look like.
+        stager: Writes them down.
+        step: The step's number.
+        names: Of the table's columns, in the order of the rows'.
+    """
+
+    decoding: Decoding
+    stager: Stager
+    step: int
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the staged file and its summary, as JSON."""
+        staged = []
+        summaries = []
+        for part, batch in enumerate(batches):
+            rows = pa.Table.from_batches([batch]).rename_columns(self.names)
+            changes = self._changes(rows, part)
+            staged.append(changes)
+            summary = summarize(changes, self.decoding, tracks_offsets=False)
+            summaries.append(summary)
+        if staged:
+            file = self.stager.stage(staged)
+            yield pa.record_batch({"result": [to_json(file, summaries)]})
+
+    def _changes(self, rows: pa.Table, part: int) -> pa.Table:
+        schema = self.decoding.schema
+        n_rows = len(rows)
+        kind = str(RowKind.INSERT)
+        orders = []
+        for position in range(n_rows):
+            order = {"step": self.step, "part": part, "position": position}
+            orders.append(order)
+        values: dict[str, object] = {name: rows[name] for name in rows.column_names}
+        values["_kind"] = [kind] * n_rows
+        values["_op"] = [SNAPSHOT] * n_rows
+        values["_order"] = orders
+        if "_sequence" in schema.names:
+            sequence = schema.field("_sequence")
+            values["_sequence"] = self._sequences(rows, sequence.type)
+        return entry_table(schema, values, n_rows)
+
+    def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
+        # A row has no position in the database's log: 0 is before all positions.
+        no_position = pa.repeat(0, len(rows))
+        components = []
+        for field in type_:
+            component = no_position
+            if field.name in rows.column_names:
+                component = rows[field.name].combine_chunks()
+            components.append(component.cast(field.type))
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+
+def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
+    """Return the rows to adopt; refuse a table that does not fit."""
+    _refuse_steps(tables)
+    spec = tables.spec
+    snapshot = Snapshot.read(tables.sink.path, any_features=True)
+    if snapshot is None:
+        raise AdoptionError.of(
+            f"There is no table to adopt for '{spec.name}'.",
+            got=f"none at '{tables.sink.path}'",
+            next_step="Move or clone the table there first (CREATE TABLE ... DEEP CLONE).",
+        )
+    if tables.operator.has_named_states:
+        raise AdoptionError.of(
+            f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
+            allowed="an upsert pipeline",
+        )
+    if spec.is_view:
+        raise AdoptionError.of(
+            f"'{spec.name}' is a materialized view: its rows follow from its query.",
+            allowed="an upsert pipeline",
+            next_step="Give the view another name, or move the table away.",
+        )
+    if spec.has_transform:
+        raise AdoptionError.of(
+            f"The sink of '{spec.name}' is what a transform selects: the source's rows do not follow from it.",
+            allowed="an upsert pipeline without a transform",
+            next_step="Let the pipeline make a sink of its own from the source.",
+        )
+    stored = spark.read.format("delta").load(tables.sink.path)
+    _refuse_other_columns(tables, stored)
+    rows = _unadopted(spark, tables)
+    _refuse_keys(tables, rows)
+    return rows
+
+
+def _refuse_steps(tables: Plan) -> None:
+    commit = tables.state.last()
+    is_adoption = False
+    if commit is not None:
+        _, last = commit
+        is_adoption = last.state.unadopted is not None
+    last_step = OwnTables(tables).last_step()
+    if last_step and not is_adoption:
+        raise AdoptionError.of(
+            f"'{tables.spec.name}' has made steps of its own.",
+            got=f"step {last_step}",
+            allowed="a pipeline that has read nothing yet",
+        )
+
+
+def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
+    wanted = _types(spark_schema(tables.spec.sink_table.columns))
+    reserved = _types(spark_schema(tables.sink.schema))
+    found = _types(stored.schema)
+    misfits = []
+    columns_wanted = []
+    for name, type_ in wanted.items():
+        columns_wanted.append(f"{name} {type_.simpleString()}")
+        stored_type = found.get(name)
+        if stored_type is None:
+            misfits.append(f"{name} is missing")
+        elif stored_type != type_:
+            misfits.append(f"{name} {stored_type.simpleString()}")
+    known = {*wanted, *reserved}
+    unknown = found.keys() - known
+    misfits += [f"{name} is not in the spec" for name in unknown]
+    if misfits:
+        raise AdoptionError.of(
+            f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
+            got="; ".join(sorted(misfits)),
+            allowed=", ".join(columns_wanted),
+            next_step="Change the spec's schema, or the table.",
+        )
+
+
+def _types(schema: StructType) -> dict[str, DataType]:
+    """Return the types of columns by name."""
+    return {field.name: field.dataType for field in schema.fields}
+
+
+def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
+    """Refuse a null in the key or the sequence, and keys that several rows have."""
+    spec = tables.spec
+    own_sequence = [name for name in spec.sequence if name in spec.table.columns.names]
+    needed = columns([*spec.sink_key, *own_sequence])
+    # The greatest of several booleans is their OR.
+    are_null = [column.isNull() for column in needed]
+    has_null = F.greatest(*are_null, F.lit(False))
+    n_null = rows.where(has_null).count()
+    key = columns(spec.sink_key)
+    n_rows = F.count("*")
+    by_key = rows.groupBy(*key).agg(n_rows.alias("_n"))
+    n_repeated = by_key.where("_n > 1").count()
+    if n_null or n_repeated:
+        repeated = amount(n_repeated, "key")
+        raise AdoptionError.of(
+            f"The table at '{tables.sink.path}' has rows without a key of their own.",
+            got=f"{n_null} with a null in key or sequence, {repeated} with several rows",
+            allowed="one row per key, no nulls in key and sequence",
+            next_step="Repair them first.",
+        )
+
+
+def _unadopted(spark: SparkSession, tables: Plan) -> DataFrame:
+    """Read the rows that no step has given an entry: those without `_changed_by`."""
+    reader = spark.read.format("delta")
+    stored = reader.load(tables.sink.path)
+    if "_changed_by" in stored.columns:
+        stored = stored.where("_changed_by IS NULL")
+    names = tables.spec.sink_table.columns.names
+    return stored.select(*columns(names))

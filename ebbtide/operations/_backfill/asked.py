@@ -1,0 +1,217 @@
+"""The request for a backfill, the spec that builds it, and the conditions under which a pipeline can have one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.delta import Snapshot, columns_of
+from ebbtide.errors import BackfillError, ConfigError
+from ebbtide.ledger import StepFacts
+from ebbtide.model import _stored as stored
+from ebbtide.runtime import Plan
+from ebbtide.spec import Pipeline, SourceStart
+from ebbtide.storage import join, read_bytes
+
+ASKED = "asked.json"
+"""Name of the file that holds the request, beside the backfill's tables."""
+MAY_CHANGE = frozenset({"format", "ttl", "transform", "states", "columns"})
+"""Parts of a spec's identity in which a backfill may differ from what is stored, as long as the sink's columns stay."""
+
+
+class Asked(BaseModel):
+    """The request for a backfill."""
+
+    model_config = ConfigDict(frozen=True)
+
+    start: str | SourceStart = Field(description="Where it begins to read: earliest, or a time or offsets of a topic.")
+    snapshot: str | None = Field(
+        default=None, description="Topic that is read before that, whole; None: there is none."
+    )
+
+    @property
+    def text(self) -> str:
+        """The request in words."""
+        if self.snapshot:
+            return f"topic {self.snapshot}, then {self._place}"
+        return self._place
+
+    @property
+    def _place(self) -> str:
+        if isinstance(self.start, str):
+            return self.start
+        if self.start.timestamp is not None:
+            return self.start.timestamp.isoformat()
+        offsets = self.start.offsets or {}
+        pairs = [f"{partition}={offset}" for partition, offset in sorted(offsets.items())]
+        return ",".join(pairs)
+
+
+def start_of(text: str) -> str | SourceStart:
+    """Read where a backfill is to begin.
+
+    Args:
+        text: `earliest`, a time in ISO 8601, or offsets as `0=12,1=40`.
+
+    Raises:
+        ConfigError: it is none of these.
+
+    Example:
+        >>> start_of("0=12,1=40").offsets
+        {0: 12, 1: 40}
+    """
+    if text == "earliest":
+        return text
+    try:
+        if "=" in text:
+            pairs = [pair.split("=") for pair in text.split(",")]
+            offsets = {int(partition): int(offset) for partition, offset in pairs}
+            return SourceStart(offsets=offsets)
+        time = datetime.fromisoformat(text)
+        return SourceStart(timestamp=time)
+    except ValueError as error:
+        raise ConfigError.of(
+            "Where the backfill is to begin cannot be read.",
+            got=text,
+            allowed="earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40",
+        ) from error
+
+
+def asked_of(tables: Plan) -> Asked | None:
+    """Return the request for a pipeline's backfill; None if there is no backfill.
+
+    Args:
+        tables: The pipeline.
+    """
+    location = join(tables.backfills, ASKED)
+    raw = read_bytes(location)
+    if raw is None:
+        return None
+    what = "The request for the backfill"
+    document = stored.parsed(raw, what=what, where=location)
+    return stored.read(Asked, document, what=what, where=location)
+
+
+def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
+    """Return the spec of what is built beside a pipeline."""
+    beside = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
+    if beside.source.by_position:
+        return beside.with_source(start=asked.start)
+    return beside
+
+
+def of_topic(beside: Pipeline, topic: str) -> Pipeline:
+    """Return the spec of a backfill that reads a snapshot."""
+    return beside.with_source(topic=topic, start="earliest")
+
+
+def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
+    """Return whether a backfill has gone on to the pipeline's own source."""
+    commit = Plan.under(tables.backfills, beside).state.last()
+    if commit is None:
+        return False
+    _, last = commit
+    source = last.state.spec["source"]
+    return bool(source == beside.source.identity)
+
+
+def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
+    """Return whether the last step has swapped in the backfill that is there, or there is none any more."""
+    swapped = last.decision.swapped
+    if swapped is None:
+        return False
+    # Publishing deletes the folder: a swap whose backfill is gone has been published.
+    turn = tables.backfill.turn
+    if turn is None:
+        return asked is None
+    return turn.incarnation == swapped
+
+
+def refuse_unfit(tables: Plan) -> None:
+    """Refuse a pipeline that cannot be built beside its tables."""
+    spec = tables.spec
+    if spec.is_view:
+        raise BackfillError.of(
+            f"'{spec.name}' is a materialized view: it has no source to read again.",
+            next_step="Run 'ebbtide refresh' to compute it whole.",
+        )
+    commit = tables.state.last()
+    if commit is None:
+        raise BackfillError.of(
+            f"'{spec.name}' has made no step yet: there is nothing to build beside.",
+            next_step="Run 'ebbtide run'.",
+        )
+    _, last = commit
+    # The sink's rows are compared by key and replaced in one commit: key, order and columns must stay.
+    refused = [name for name in spec.misfits(last.state.spec) if name not in MAY_CHANGE]
+    if refused or not _has_columns_of_sink(tables):
+        raise BackfillError.of(
+            f"The spec of '{spec.name}' is for another sink than the one that is there.",
+            got=f"other {', '.join(refused) or 'columns'}",
+            allowed="the same source, key, order and columns of the sink; another format, transform, function or ttl",
+            next_step="Give it a name of its own, or run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+
+
+def refuse_other_columns(tables: Plan, taken: Plan) -> None:
+    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has met new columns in its records.
+
+    Args:
+        tables: The pipeline.
+        taken: The backfill.
+
+    Raises:
+        BackfillError: it has.
+    """
+    own = Snapshot.read(tables.sink.path, any_features=True)
+    other = Snapshot.read(taken.sink.path, any_features=True)
+    if own is None or other is None:
+        return
+    columns = columns_of(own.metadata)
+    other_columns = columns_of(other.metadata)
+    names = sorted({*columns, *other_columns})
+    differing = [name for name in names if columns.get(name) != other_columns.get(name)]
+    if differing:
+        raise BackfillError.of(
+            f"The backfill of '{tables.spec.name}' has other columns than the sink.",
+            got=", ".join(differing),
+            allowed="the same columns",
+            next_step="Add them to the spec's schema, then 'ebbtide migrate' and begin the backfill again.",
+        )
+
+
+def log_begins_of(tables: Plan) -> tuple[int, ...]:
+    """Return at which event times a pipeline's source has begun another log, epoch ms, ascending."""
+    commit = tables.state.last()
+    return commit[1].frontier.log_begins if commit else ()
+
+
+def refuse_other_log(tables: Plan, taken: Plan) -> None:
+    """Refuse a backfill that was begun before it was acknowledged that the source's log began again.
+
+    Args:
+        tables: The pipeline.
+        taken: The backfill.
+
+    Raises:
+        BackfillError: it has made steps without that.
+    """
+    has_step = taken.state.last() is not None
+    if not has_step or log_begins_of(taken) == log_begins_of(tables):
+        return
+    raise BackfillError.of(
+        f"What is acknowledged of the log of '{tables.spec.name}' has changed since its backfill was begun.",
+        got="a backfill that orders the changes of an old and a new log in another way",
+        next_step="Run 'ebbtide backfill drop', and begin it again.",
+    )
+
+
+def _has_columns_of_sink(tables: Plan) -> bool:
+    """Return whether the sink has the columns that the spec says."""
+    stored = Snapshot.read(tables.sink.path, any_features=True)
+    if stored is None:
+        return True
+    definition = tables.delta_sink.definition(stored)
+    [metadata] = [action["metaData"] for action in definition if "metaData" in action]
+    return columns_of(stored.metadata) == columns_of(metadata)

@@ -1,0 +1,196 @@
+"""Backfill into the sink: records of a topic before a paused pipeline's position are read, again or for the first time.
+
+By sequence a record that was applied before changes nothing, so the sink becomes what reading all of them from there would have made it.
+Each step applies a range of offsets, which its facts name; the pipeline's position does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from ebbtide.amounts import amount
+from ebbtide.errors import BackfillError, ConfigError
+from ebbtide.ledger import NoStep, StepFacts
+from ebbtide.operations._backfill.asked import Asked
+from ebbtide.operations._operation import Report
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Clock, OnPhase, OnProgress, Phase, Plan, Stepper, ignore, refuse_changed_spec, system_clock
+from ebbtide.runtime._kinds import positioned_source
+from ebbtide.runtime._pace import Pace
+from ebbtide.runtime._reading import SourceSteps
+from ebbtide.sources import Span, described
+from ebbtide.spec import Pipeline, SourceStart
+from ebbtide.spec._positioned import PositionedPart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _report(
+    pipeline: str,
+    records: int,
+    waiting: int,
+    steps: Sequence[int],
+    counts: Mapping[str, int],
+) -> Report:
+    """Make the report of records read into a sink.
+
+    Args:
+        pipeline: Name of the pipeline.
+        records: Records that were read.
+        waiting: Offsets that are left, where it was stopped.
+        steps: Numbers of the steps.
+        counts: What they did, by name.
+    """
+    named = []
+    for name, n_rows in counts.items():
+        if n_rows:
+            words = name.replace("_", " ")
+            named.append(f"{n_rows:,} {words}")
+    did = ", ".join(named) or "nothing new"
+    read = amount(records, "record")
+    in_steps = amount(len(steps), "step")
+    lines = [f"{read} read in {in_steps}: {did}."]
+    next_step = "To read on: 'ebbtide resume'."
+    if waiting:
+        next_step = f"Left: {waiting:,}; the same command goes on."
+    return Report(
+        pipeline,
+        lines,
+        {"records": records, "waiting": waiting},
+        {"steps": list(steps), "counts": dict(counts)},
+        steps[-1] if steps else None,
+        next_step,
+    )
+
+
+def reread(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    begin: str | SourceStart,
+    reason: str,
+    *,
+    on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock = system_clock,
+) -> Report:
+    """Read the records from some place up to where a paused pipeline stands; go on with what was begun for the same reason.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline; its `max_records_per_second` holds.
+        root: Folder of all pipelines' tables.
+        begin: Where to begin: earliest, a time, or offsets.
+        reason: Why, kept with the steps.
+        on_progress: Called after each step.
+        on_phase: Called as each phase begins.
+        stop: Set it to end after the step under way.
+        clock: Returns the time, epoch ms.
+
+    Raises:
+        ConfigError: there is no reason, or no record that was read from that place on.
+        BackfillError: the pipeline is not paused, or does not recognize records that it has read before.
+        LeaseHeldError: the pipeline is being run.
+    """
+    stop = stop or threading.Event()
+    tables = Plan.under(root, spec)
+    source = _source(tables, reason)
+    pace = Pace(source.max_records_per_second, stop)
+    with stepping(spark, tables, clock()) as stepper:
+        _refuse_unpaused(stepper)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        left = _left(stepper, begin, reason)
+        n_places = left.size
+        reading = SourceSteps(stepper, pace=pace)
+        steps = []
+        counts: Counter[str] = Counter()
+        while left.size and not stop.is_set():
+            next_step = stepper.number + 1
+            phase = Phase(spec.name, "reading", next_step, places_read=reading.places_read, places=n_places)
+            on_phase(phase)
+            # Each step records its range in its facts, from which `_behind` resumes after a kill.
+            some = left.first(source.records_per_step)
+            done = reading.reread(spark, some, reason, clock())
+            left = left.after(some.end)
+            on_progress(done)
+            steps.append(done.step)
+            counts.update(done.metrics, records=done.records)
+        n_records = counts.pop("records", 0)
+        return _report(spec.name, n_records, left.size, steps, counts)
+
+
+def _source(tables: Plan, reason: str) -> PositionedPart:
+    """Return the source to read; refuse what cannot be read again."""
+    spec = tables.spec
+    if not reason.strip():
+        raise ConfigError.of(
+            "To read records again takes a reason.",
+            got="none",
+            allowed="a text, kept with the steps",
+        )
+    if spec.source.by_position and not spec.applies_in_order:
+        return cast("PositionedPart", spec.source)
+    got = "a folder, whose files are read once"
+    if spec.source.by_position:
+        got = "an order of arrival, by which a record that is read again applies again"
+    raise BackfillError.of(
+        f"'{spec.name}' cannot read records again into its sink.",
+        got=got,
+        allowed="a topic, with order: {sequence: ...}",
+        next_step="Build the tables beside it: 'ebbtide backfill start'.",
+    )
+
+
+def _refuse_unpaused(stepper: Stepper) -> None:
+    name = stepper.spec.name
+    if stepper.lease.seen.paused is None:
+        raise BackfillError.of(
+            f"'{name}' is not paused.",
+            next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it.",
+        )
+    if stepper.last_read is None:
+        raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
+
+
+def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
+    """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
+    stands = stepper.last_read or Span({}, {}, {})
+    source = positioned_source(stepper.spec.with_source(start=begin))
+    wanted = source.beginning()
+    if wanted.identity != stands.identity:
+        raise BackfillError.of(
+            f"The source is another one than '{stepper.spec.name}' has read.",
+            got=described(wanted.identity),
+            allowed=described(stands.identity),
+        )
+    start = {}
+    end = {}
+    for partition, first in wanted.start.items():
+        end[partition] = stands.end.get(partition, first)
+        start[partition] = min(first, end[partition])
+    whole = replace(wanted, start=start, end=end)
+    if not whole.size:
+        raise ConfigError.of(
+            f"'{stepper.spec.name}' has read no record from there on.",
+            got=Asked(start=begin).text,
+            allowed=f"a place before offsets {', '.join(map(str, stands.end.values()))}, where the pipeline stands",
+            next_step="Begin earlier.",
+        )
+    # All of the range was read before: it is read again, as the same command was given again.
+    left = _behind(stepper.last, reason, whole)
+    return left if left.size else whole
+
+
+def _behind(last: StepFacts | NoStep, reason: str, whole: Span) -> Span:
+    """Return what the last step has left of some places, if it has read of them for the same reason."""
+    if last.source.reread is None or last.cause.why != reason:
+        return whole
+    read = Span.from_json(last.source.reread)
+    return whole.after(read.end)

@@ -1,0 +1,254 @@
+"""Swap: a backfill is compared with the pipeline that it was built beside, and put in its place.
+
+The pipeline's lease is held, and the backfill reads the rest, so that it stands where the pipeline does or behind that. What the step's
+commit decides is brought to the tables by `ebbtide.runtime._swap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.amounts import amount
+from ebbtide.delta import _log as log
+from ebbtide.errors import BackfillError
+from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts, erased_keys, ledger_of
+from ebbtide.model._decision import Replace
+from ebbtide.operations._backfill.asked import (
+    asked_of,
+    beside_of,
+    is_swapped,
+    refuse_other_columns,
+    refuse_other_log,
+    refuse_unfit,
+)
+from ebbtide.operations._operation import Report
+from ebbtide.operations._places import BY_VACUUM, of_folder, of_table, with_places
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Clock, Place, Plan, Stepper, system_clock
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime import _swap as swap
+from ebbtide.runtime._beginning import begun_elsewhere
+from ebbtide.sources import described
+from ebbtide.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = 20
+"""Keys that a comparison names at most."""
+
+
+def _report(
+    pipeline: str,
+    records: int,
+    changes: Mapping[str, int],
+    keys: Sequence[dict[str, Any]] = (),
+    step: int | None = None,
+) -> Report:
+    """Make the report of a swap, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        records: Records that the backfill has read.
+        changes: How many rows are `added`, `changed` and `deleted`.
+        keys: Some of their keys; none where a column of the key is personal.
+        step: The step that did it; None of a plan.
+    """
+    counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
+    read = amount(records, "record")
+    added = amount(counts["added"], "row")
+    changed = f"{counts['changed']:,} changed"
+    deleted = f"{counts['deleted']:,} deleted"
+    lines = [f"backfill of {read}: {added} added, {changed}, {deleted}."]
+    for key in keys:
+        values = [f"{name}: {value}" for name, value in key.items()]
+        named = ", ".join(values)
+        lines.append(f"  {named}")
+    next_step = "To do it: 'ebbtide backfill swap --apply'."
+    if step is not None:
+        lines.append(f"Done in step {step}.")
+        next_step = ""
+    return Report(pipeline, lines, counts, {"keys": list(keys)}, step, next_step)
+
+
+def swap_in(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    *,
+    applies: bool,
+    clock: Clock = system_clock,
+) -> Report:
+    """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
+
+    A continuous run yields the lease meanwhile.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        applies: Swap it in; otherwise only compare.
+        clock: Returns the time, epoch ms.
+
+    Raises:
+        BackfillError: there is no backfill, or it has not read what the pipeline has.
+        LeaseHeldError: the pipeline is being run, or the backfill is.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        last = stepper.last
+        asked = asked_of(tables)
+        if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
+            stepper.publish(spark)
+            n_records = last.frontier.total_records or 0
+            return _report(spec.name, n_records, {}, step=last.step)
+        if asked is None:
+            raise _none(tables)
+        refuse_unfit(tables)
+        beside = beside_of(spec, asked)
+        built = Plan.under(tables.backfills, beside)
+        refuse_other_log(tables, built)
+        # The pipeline stands still, as its lease is held: the backfill reaches its position.
+        driver.run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
+        with stepping(spark, built) as taken:
+            _refuse_behind(stepper, taken)
+            _refuse_erased(stepper, taken)
+            refuse_other_columns(tables, taken.plan)
+            taken.publish(spark)
+            n_records, changes, keys = _compared(spark, tables, taken)
+            places = list(_places(tables))
+            if not applies:
+                planned = _report(spec.name, n_records, changes, keys)
+                return with_places(planned, places)
+            actions = swap.state_actions(tables, stepper.newest(), taken.newest())
+            facts = _facts(stepper, taken, clock())
+            stepper.commit(facts, actions)
+        # The backfill's lease is released by now, since publishing deletes its folder.
+        stepper.publish(spark)
+        done = _report(spec.name, n_records, changes, keys, facts.step)
+        return with_places(done, places)
+
+
+def _places(tables: Plan) -> Iterator[Place]:
+    """Yield the files of the tables that the backfill's take the place of. Rows of the sink are replaced one by one."""
+    fate = f"replaced by the backfill's, {BY_VACUUM}"
+    for name in ("state", "changelog", "quarantine"):
+        yield from of_table(tables, name, fate)
+    yield from of_folder("backfill", tables.backfills, "gone once its tables are in the place of the pipeline's")
+
+
+def _refuse_behind(own: Stepper, taken: Stepper) -> None:
+    """Refuse a backfill that has not read all that the pipeline has."""
+    missing = list(_missing(own, taken))
+    if missing:
+        first = "; ".join(missing[:SAMPLE])
+        raise BackfillError.of(
+            f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
+            got=f"missing {first}",
+            next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
+        )
+
+
+def _refuse_erased(own: Stepper, taken: Stepper) -> None:
+    """Refuse a backfill that was begun before keys of the pipeline were erased, or released: it may hold their rows, or lack them."""
+    of_pipeline = _erased(own)
+    of_backfill = _erased(taken)
+    if of_pipeline == of_backfill:
+        return
+    was_erased = not of_pipeline <= of_backfill
+    what = "erased" if was_erased else "released"
+    raise BackfillError.of(
+        f"Keys of '{own.spec.name}' were {what} after its backfill was begun.",
+        got="a backfill that may hold their rows" if was_erased else "a backfill that has refused their records",
+        next_step="Run 'ebbtide backfill drop', and begin it again.",
+    )
+
+
+def _erased(stepper: Stepper) -> frozenset[str]:
+    home = stepper.plan.root
+    name = ledger_of(home, stepper.last)
+    if name is None:
+        return frozenset()
+    erased = erased_keys(home, name)
+    return erased.hashes
+
+
+def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
+    if not taken.number:
+        yield "every record"
+        return
+    stands = own.last_read
+    # A source of files is read in parts: the files themselves are compared.
+    if stands is None:
+        missing = own.files_read().keys() - taken.files_read().keys()
+        yield from sorted(missing)
+        return
+    reached = taken.last_read
+    # A topic that was recreated has other records at the same offsets.
+    if reached is None or stands.identity != reached.identity:
+        yield f"all of {described(stands.identity)}"
+        return
+    for partition, offset in stands.end.items():
+        n_reached = reached.end.get(partition, 0)
+        if n_reached < offset:
+            yield f"offsets {n_reached} to {offset} of partition {partition}"
+
+
+def _compared(
+    spark: SparkSession, tables: Plan, taken: Stepper
+) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
+    """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
+    version = taken.plan.delta_sink.version()
+    changes = swap.net_changes(spark, tables, version)
+    counts = changes.counts()
+    is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
+    keys = [] if is_personal else changes.keys(SAMPLE)
+    frontier = taken.last.frontier
+    n_records = frontier.total_records if frontier else 0
+    return n_records or 0, counts, keys
+
+
+def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
+    """Make the facts of the step that puts a backfill's tables in the place of the pipeline's; it mints a new incarnation.
+
+    Args:
+        stepper: Of the pipeline.
+        taken: Of the backfill, which has made a step.
+        wall_ms: The wall clock, epoch ms.
+    """
+    last = taken.made
+    versions = _versions(taken.plan)
+    incarnation = taken.lease.facts.incarnation
+    replaces = {}
+    for name in BESIDE_STATE:
+        replaces[name] = Replace(incarnation, versions.get(name))
+    # Pauses are the pipeline's own: the backfill was built beside them.
+    paused_ms = stepper.lease.seen.paused_until(wall_ms)
+    clock = replace(last.frontier.clock, paused_ms=paused_ms)
+    frontier = last.frontier.model_copy(update={"clock": clock})
+    begun = stepper.source_begun(taken.last_read, taken.source_start)
+    source = begun.model_copy(update={"path": taken.source_path})
+    as_taken = {
+        "pending_key_changes": last.state.pending_key_changes,
+        "evolved": dict(taken.plan.evolved),
+    }
+    return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
+
+
+def _versions(plan: Plan) -> dict[str, int]:
+    """Return the newest versions of the tables beside a state."""
+    newest = {}
+    for name in BESIDE_STATE:
+        versions = log.versions(plan.at(name))
+        if versions:
+            newest[name] = versions[-1]
+    return newest
+
+
+def _none(tables: Plan) -> BackfillError:
+    return BackfillError.of(
+        f"There is no backfill of '{tables.spec.name}'.",
+        next_step="Run 'ebbtide backfill start' first.",
+    )

@@ -1,0 +1,202 @@
+"""Clock: a pipeline's processing time and its watermark are set by hand, as a step of its own, with a reason.
+
+For when the machine's clock was wrong, or the event time of a record: both only rise by themselves, so that all later steps would
+go by the wrong time. Nothing else is changed: what expired by then stays gone, and a rewind to a step before brings it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ebbtide.errors import ConfigError
+from ebbtide.ledger import Cause, Head, NoStep, StepFacts
+from ebbtide.model._clock import Reading
+from ebbtide.model._step import next_frontier, watermark_after
+from ebbtide.operations._operation import Report
+from ebbtide.operations._stepping import has_state, stepping
+from ebbtide.runtime import Plan, refuse_changed_spec
+from ebbtide.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan(
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> Report:
+    """Return where the clock stands and what would be set. Changes nothing.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The wall clock, epoch ms.
+        to_ms: Processing time to go on from, epoch ms. Default: it is left.
+        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
+
+    Raises:
+        TableMismatchError: the state is gone.
+        ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
+    """
+    tables = Plan.under(root, spec)
+    if not has_state(tables):
+        return _report(spec.name)
+    last = Head.at_rest(tables.state.last()).facts
+    return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    reason: str,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> Report:
+    """Set clock and watermark; arguments and errors as `plan`.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The wall clock, epoch ms.
+        reason: Kept with the step.
+        to_ms: Processing time to go on from, epoch ms. Default: it is left.
+        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    if not reason.strip():
+        raise ConfigError.of(
+            "To set a clock takes a reason.",
+            got="none",
+            allowed="a text, kept with the step",
+        )
+    tables = Plan.under(root, spec)
+    if not has_state(tables):
+        return _report(spec.name)
+    with stepping(spark, tables) as stepper:
+        report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
+        if isinstance(stepper.last, NoStep) or (to_ms is None and to_watermark_ms is None):
+            return report
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        clock = stepper.last.frontier.clock
+        if to_ms is not None:
+            # Time goes on from there: what the wall clock is ahead by counts as downtime.
+            paused_ms = stepper.lease.seen.paused_until(clock_ms)
+            clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms, paused_ms=paused_ms)
+        frontier = next_frontier(stepper.last.frontier, clock, tables.rules)
+        if to_watermark_ms is not None:
+            greatest_ms = to_watermark_ms + tables.rules.allowed_delay_ms
+            frontier = frontier.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
+        facts = stepper.facts(Cause(what="clock", why=reason), frontier=frontier)
+        stepper.commit(facts, [])
+        done = f"Done in step {facts.step}: {reason}"
+        return replace(
+            report,
+            lines=[*report.lines, done],
+            details={"reason": reason},
+            step=facts.step,
+            next_step="",
+        )
+
+
+def time_ms(text: str | None, now_ms: int) -> int | None:
+    """Read a time: `now`, or one in ISO 8601, UTC unless it says otherwise; epoch ms.
+
+    Args:
+        text: The time; None is none.
+        now_ms: The wall clock, epoch ms.
+
+    Raises:
+        ConfigError: it is neither.
+
+    Example:
+        >>> time_ms("1970-01-01T01:00:00+01:00", 7), time_ms("1970-01-02", 7), time_ms("now", 7)
+        (0, 86400000, 7)
+    """
+    if text is None:
+        return None
+    if text == "now":
+        return now_ms
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError.of(
+            "A time cannot be read.",
+            got=text,
+            allowed="now, or as 2026-01-31T12:00:00",
+        ) from error
+    known = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return round(known.timestamp() * 1000)
+
+
+def _planned(
+    tables: Plan,
+    last: StepFacts | NoStep,
+    clock_ms: int,
+    to_ms: int | None,
+    to_watermark_ms: int | None,
+) -> Report:
+    name = tables.spec.name
+    if isinstance(last, NoStep):
+        return _report(name)
+    watermark_ms = watermark_after(last.frontier, tables.rules)
+    if to_ms is not None and to_ms > clock_ms:
+        raise ConfigError.of(
+            f"The clock of '{name}' cannot be set ahead of the wall clock.",
+            got=_text(to_ms),
+            allowed=f"no later than {_text(clock_ms)}",
+        )
+    is_ahead = to_watermark_ms is not None and (watermark_ms is None or to_watermark_ms > watermark_ms)
+    if is_ahead:
+        raise ConfigError.of(
+            f"The watermark of '{name}' can only be set back; it rises with the events.",
+            got=_text(to_watermark_ms),
+            allowed=f"no later than {_text(watermark_ms)}",
+        )
+    return _report(name, last.now_ms, watermark_ms, to_ms, to_watermark_ms)
+
+
+def _report(
+    name: str,
+    now_ms: int | None = None,
+    watermark_ms: int | None = None,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> Report:
+    """Write down where a pipeline's clock and watermark stand, and what they would be set to; None: they are left."""
+    clock = _set_text("clock", now_ms, to_ms)
+    watermark = _set_text("watermark", watermark_ms, to_watermark_ms)
+    sets = to_ms is not None or to_watermark_ms is not None
+    return Report(
+        name,
+        [f"{clock}; {watermark}."],
+        {"now_ms": now_ms, "watermark_ms": watermark_ms, "to_ms": to_ms, "to_watermark_ms": to_watermark_ms},
+        {"reason": ""},
+        next_step="To do it: the same with '--reason TEXT --apply'." if sets else "",
+    )
+
+
+def _set_text(what: str, now_ms: int | None, to_ms: int | None) -> str:
+    text = f"{what} at {_text(now_ms)}"
+    if to_ms is None:
+        return text
+    new = _text(to_ms)
+    return f"{text}, set to {new}"
+
+
+def _text(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "none yet"
+    time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return time.isoformat(timespec="milliseconds")

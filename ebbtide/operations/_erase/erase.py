@@ -1,0 +1,235 @@
+"""Erases keys: one step rewrites the files of all tables that hold their rows; then what is left of them on disk is deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Found, Snapshot
+from ebbtide.delta._erasing import FileWithout, found_in, unnamed
+from ebbtide.ledger import (
+    BESIDE_STATE,
+    Cause,
+    Erasures,
+    Head,
+    StepFacts,
+    erased_keys,
+    ledger_of,
+    mark_unfinished,
+    unfinished,
+)
+from ebbtide.ledger._erasures import Erasure
+from ebbtide.model import Decision
+from ebbtide.model._decision import Erase as EraseRows
+from ebbtide.model._erased import ErasedKeys, hashes_of
+from ebbtide.operations._erase.beyond import data_docs, places_beside, refuse_others
+from ebbtide.operations._erase.keys import asked_keys
+from ebbtide.operations._erase.views import computed_again, planned_views, views_above
+from ebbtide.operations._operation import Context, Report
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import NOW, Place, Plan, Stepper, refuse_changed_spec
+from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._purging import purge
+from ebbtide.tables._step_commits import erasing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+SALT_BYTES = 32
+TABLES = ("state", *BESIDE_STATE)
+
+
+def plan(ctx: Context, file: str | None, where: str | None) -> Report:
+    """Return the plan of an erasure. Changes nothing.
+
+    Args:
+        ctx: The pipeline.
+        file: Location of a file of keys; see `asked_keys`.
+        where: A condition on rows, in place of it.
+    """
+    tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
+    keys = asked_keys(ctx.spark, tables, file, where)
+    salt = secrets.token_bytes(SALT_BYTES)
+    hashes = hashes_of(keys, keys.column_names, salt)
+    head = Head.at_rest(tables.state.last())
+    names = [tables.spec.name, *views_above(tables)]
+    docs = data_docs(ctx, names, deletes=False)
+    views = planned_views(tables)
+    beside = places_beside(tables, head.facts)
+    erased = ErasedKeys(salt, hashes)
+    found = _found(tables, erased)
+    rest = [*views, docs, *beside]
+    report = _report(ctx, len(hashes), found, rest)
+    return replace(report, has_matched=report["rows"] > 0)
+
+
+def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
+    """Erase keys.
+
+    Args:
+        ctx: The pipeline.
+        file: Location of a file of keys; see `asked_keys`.
+        where: A condition on rows, in place of it.
+        reason: Why; the ledger of erasures keeps it.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
+    spark = ctx.spark
+    keys = asked_keys(spark, tables, file, where)
+    with stepping(spark, tables, ctx.now_ms) as stepper:
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        ledger = _ledger(stepper)
+        hashes = _hashes(keys, ledger)
+        is_continued = unfinished(tables.root) is not None
+        new = tuple(sorted(hashes - ledger.keys.hashes))
+        erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=new)
+        erasures = (*ledger.erasures, erasure)
+        ledger = ledger.model_copy(update={"erasures": erasures})
+        name = ledger.write(tables.root)
+        # Before the step: a run that dies after it leaves files with erased rows, which the next one deletes.
+        mark_unfinished(tables.root)
+        facts = _step(spark, stepper, name, reason)
+        stepper.publish(spark)
+        purged = purge(stepper, name)
+        beside = places_beside(stepper.plan, stepper.last)
+    found = [place for place in purged if place.name in TABLES]
+    deleted = [place for place in purged if place.name not in TABLES]
+    views = computed_again(ctx, tables)
+    names = [tables.spec.name, *views_above(tables)]
+    docs = data_docs(ctx, names, deletes=True)
+    rest = [*deleted, *views, docs, *beside]
+    report = _report(ctx, len(hashes), found, rest, facts.step)
+    had_rows = report["rows"] > 0
+    were_erased = bool(hashes) and not new
+    return replace(report, has_matched=had_rows or is_continued or were_erased)
+
+
+def release(ctx: Context, file: str | None, where: str | None) -> Report:
+    """Forget that keys were erased: their records are accepted again."""
+    tables = Plan.under(ctx.root, ctx.spec)
+    keys = asked_keys(ctx.spark, tables, file, where)
+    with stepping(ctx.spark, tables, ctx.now_ms) as stepper:
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(ctx.spark)
+        ledger = _ledger(stepper)
+        hashes = _hashes(keys, ledger)
+        n_known = len(hashes & ledger.keys.hashes)
+        counts = {"released": n_known}
+        if not n_known:
+            return Report(ctx.spec.name, ["none of these keys was erased."], counts)
+        left = [erasure.without(hashes) for erasure in ledger.erasures]
+        ledger = ledger.model_copy(update={"erasures": tuple(left)})
+        name = ledger.write(tables.root)
+        cause = Cause(what="release")
+        facts = stepper.facts(cause).with_state({"erased": name})
+        stepper.commit(facts, [])
+        stepper.publish(ctx.spark)
+    released = amount(n_known, "key")
+    done = f"{released} released in step {facts.step}: their records are accepted again."
+    return Report(ctx.spec.name, [done], counts, step=facts.step)
+
+
+def _ledger(stepper: Stepper) -> Erasures:
+    """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
+    home = stepper.plan.root
+    name = ledger_of(home, stepper.last)
+    if name is not None:
+        return Erasures.read(home, name)
+    salt = secrets.token_hex(SALT_BYTES)
+    return Erasures(salt=salt)
+
+
+def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
+    """Return the hashes of keys, with the salt of a ledger."""
+    salt = bytes.fromhex(ledger.salt)
+    return hashes_of(keys, keys.column_names, salt)
+
+
+def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
+    """Commit the step that erases: the state's files are rewritten by it, those of the other tables follow from it."""
+    plan = stepper.plan
+    action = EraseRows(name)
+    state = plan.state
+    present = stepper.tables.facts()
+    there = [table for table in BESIDE_STATE if table in present]
+    decision = Decision(tables=dict.fromkeys(there, action))
+    cause = Cause(what="erase", why=reason)
+    facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
+    erased = erased_keys(plan.root, name)
+    doomed = doomed_in(plan, "state", erased)
+    rewrite = FileWithout(state.path, state.schema, state.bounded, doomed)
+    actions = erasing(spark, rewrite, stepper.newest())
+    stepper.commit(facts, actions)
+    return facts
+
+
+def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
+    """Count the rows of keys in the tables, and in the files of their earlier versions."""
+    places = []
+    for name in TABLES:
+        snapshot = Snapshot.read(plan.at(name))
+        if snapshot is None:
+            continue
+        doomed = doomed_in(plan, name, erased)
+        newest = Place(name, found_in(snapshot, doomed))
+        in_earlier = unnamed(snapshot, doomed)
+        earlier = Place(f"{name}: files of earlier versions", in_earlier.found)
+        places += [newest, earlier]
+    return places
+
+
+def _report(
+    ctx: Context, n_keys: int, found: Sequence[Place], rest: Sequence[Place], step: int | None = None
+) -> Report:
+    """Make the report of an erasure, planned or done.
+
+    Args:
+        ctx: The pipeline.
+        n_keys: Number of the keys.
+        found: What the tables hold of them, in the newest version and in files of earlier ones.
+        rest: What lies beside that.
+        step: The step that erased them; None of a plan.
+    """
+    total = sum((place.found for place in found), Found())
+    places = [*found, *rest]
+    counts = {
+        "keys": n_keys,
+        "rows": total.rows,
+        "files": total.files,
+        "bytes": total.bytes,
+    }
+    details = {"places": [place.as_dict() for place in places]}
+    is_planned = step is None
+    keys = amount(n_keys, "key")
+    done = f"{keys} erased in step {step}"
+    if is_planned:
+        done = f"{keys} to erase"
+    lines = [f"{done}: {_held_text(total)}."]
+    for place in places:
+        is_any = place.found != Found()
+        if is_any or place.fate != NOW:
+            lines.append(place.text(is_planned=is_planned))
+    if not is_planned:
+        return Report(ctx.spec.name, lines, counts, details, step)
+    next_step = "To do it: the same with '--apply'. Time travel, 'rewind' and change feeds then begin at that step."
+    return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
+
+
+def _held_text(found: Found) -> str:
+    """Return what tables hold of keys, in words."""
+    if not found.rows:
+        return "none found: no row of theirs is in the tables, or in files of earlier versions"
+    rows = amount(found.rows, "row")
+    files = amount(found.files, "file")
+    n_bytes = amount(found.bytes, "byte")
+    return f"{rows} in {files}, {n_bytes}"

@@ -1,0 +1,163 @@
+"""The keys that a user asks to erase: of a file, or of the rows that fulfil a condition."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats import BadRecordError, convert, parse_exactly
+from ebbtide.formats._columns import InexactNumberError
+from ebbtide.lines import lines_of
+from ebbtide.runtime._erasing import KeyNames, fields
+from ebbtide.storage import read_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime import Plan
+
+ALLOWED = "JSON lines, each with the columns of the key, or CSV whose header names them"
+_Line = tuple[int, dict[str, Any]]
+"""Number of a line, from 1, and its values by column."""
+
+
+def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | None) -> pa.Table:
+    """Return the keys that are asked for, with the sink's columns of the key.
+
+    Args:
+        spark: The session; only a condition starts it.
+        plan: The pipeline.
+        file: Location of a file of keys.
+        where: A condition on rows.
+
+    Raises:
+        ConfigError: both or none are given, the file is not there or a line of it is no key, or the condition is not usable.
+    """
+    if (file is None) == (where is None):
+        raise ConfigError.of(
+            "Which keys are to be erased is not clear.",
+            got="--keys and --where" if file else "neither --keys nor --where",
+            allowed="one of them",
+        )
+    names = KeyNames.of(plan)
+    key = fields(plan.spec.sink_table.columns, names.sink)
+    if file is not None:
+        return _of_file(file, key)
+    from ebbtide.operations._erase.selecting import keys_where  # it loads PySpark
+
+    return keys_where(spark, plan, names, key, where or "")
+
+
+def _of_file(file: str, key: pa.Schema) -> pa.Table:
+    text = _text_of(file)
+    is_json = text.lstrip().startswith("{")
+    found = _json_lines(file, text) if is_json else _csv_lines(file, text, key.names)
+    lines = list(found)
+    needed = ", ".join(key.names)
+    columns = []
+    for field in key:
+        values = []
+        for number, line in lines:
+            if field.name not in line:
+                raise _bad_line(file, number, f"no column '{field.name}'", needed)
+            values.append(line[field.name])
+        column = _typed(file, lines, values, field, is_text=not is_json)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=key)
+
+
+def _text_of(file: str) -> str:
+    raw = read_bytes(file)
+    if raw is None:
+        raise ConfigError.of(f"There is no file of keys at '{file}'.", allowed=ALLOWED)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError.of(
+            f"The file of keys '{file}' is not UTF-8.",
+            got=str(error.reason),
+            allowed=ALLOWED,
+        ) from error
+
+
+def _json_lines(file: str, text: str) -> Iterator[_Line]:
+    for number, line in enumerate(lines_of(text), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, parse_exactly(line)
+        except BadRecordError as error:
+            raise _bad_line(file, number, error.masked, ALLOWED) from error
+
+
+def _csv_lines(file: str, text: str, names: Sequence[str]) -> Iterator[_Line]:
+    reader = csv.reader(io.StringIO(text), strict=True)
+    first = next(reader, [])
+    header = [name.strip() for name in first]
+    if not set(names) <= set(header):
+        key = ", ".join(names)
+        raise _bad_line(file, 1, f"a header that lacks columns of the key ({key})", ALLOWED)
+    n_columns = len(header)
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != n_columns:
+                got = f"{len(row)} values"
+                raise _bad_line(file, reader.line_num, got, f"{n_columns}, as in the header")
+            values = dict(zip(header, row, strict=True))
+            yield reader.line_num, values
+    except csv.Error as error:
+        raise _bad_line(file, reader.line_num, str(error), ALLOWED) from error
+
+
+def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field, *, is_text: bool) -> pa.Array:
+    """Return a column of the key in its type.
+
+    Raises:
+        ConfigError: a value does not fit; its line is named, the value is not, as it may be personal.
+    """
+    given = values
+    if is_text:
+        given = [_of_text(value, field.type) for value in values]
+    misfits = [index for index, value in enumerate(given) if value is None]
+    column = None
+    if not misfits:
+        try:
+            column, misfits = convert(given, field.type)
+        except InexactNumberError:
+            misfits = [index for index, value in enumerate(given) if isinstance(value, float)]
+    if misfits or column is None:
+        first = misfits[0]
+        number, _ = lines[first]
+        got = f"a value of column '{field.name}' that does not fit"
+        raise _bad_line(file, number, got, str(field.type))
+    return column
+
+
+def _of_text(text: str, type_: pa.DataType) -> Any:
+    """Return a value of a CSV file as JSON would have it; None if it is none of the type."""
+    types = pa.types
+    is_quoted = types.is_string(type_) or types.is_temporal(type_) or types.is_binary(type_)
+    if is_quoted:
+        return text
+    value = text.strip() or "null"
+    try:
+        parsed = parse_exactly(f'{{"value": {value}}}')
+    except BadRecordError:
+        return None
+    return parsed["value"]
+
+
+def _bad_line(file: str, number: int, got: str, allowed: str) -> ConfigError:
+    return ConfigError.of(
+        f"Line {number} of the file of keys '{file}' cannot be used.",
+        got=got,
+        allowed=allowed,
+        next_step="Nothing was changed. Correct the line, and run it again.",
+    )

@@ -1,0 +1,118 @@
+"""Computes the materialized views that read the sink again, and those that read these: each loses what it had from erased rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import Found
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger import unfinished
+from ebbtide.runtime import NOW, Place
+from ebbtide.runtime._purging import views_under
+from ebbtide.storage import join
+
+if TYPE_CHECKING:
+    from ebbtide.operations._operation import Context
+    from ebbtide.runtime import Plan
+    from ebbtide.spec import Pipeline
+
+
+def views_above(plan: Plan) -> list[str]:
+    """Return the views that read the sink, and those that read these, each after those that it reads."""
+    views = views_under(plan.all_pipelines)
+    inputs = {name: read for name, read in views.items() if read is not None}
+    left = _above(plan.spec.name, inputs)
+    ordered: list[str] = []
+    while left:
+        # No view reads itself, directly or through further ones: one of those left reads none of them.
+        ready = [name for name in left if not inputs[name] & left]
+        ordered += sorted(ready)
+        left -= set(ready)
+    return ordered
+
+
+def _above(pipeline: str, inputs: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return the views that read a pipeline's sink, directly or through further views.
+
+    Args:
+        pipeline: Its name.
+        inputs: View to the names that it reads.
+    """
+    above: set[str] = set()
+    read_now = {pipeline}
+    while read_now:
+        readers = {name for name, read in inputs.items() if read & read_now}
+        read_now = readers - above
+        above |= readers
+    return above
+
+
+def planned_views(plan: Plan) -> list[Place]:
+    """Return the views as a plan has them."""
+    fate = f"{NOW}: it is computed again, from scratch"
+    views = [Place(f"view {name}", Found(), fate) for name in views_above(plan)]
+    return [*views, *_unreadable(plan)]
+
+
+def _unreadable(plan: Plan) -> list[Place]:
+    """Return the pipelines under the root that may be views over the sink."""
+    fate = "unknown: its state cannot be read; if it is a view over this sink, refresh it, and run this again"
+    views = views_under(plan.all_pipelines)
+    unreadable = [name for name, read in views.items() if read is None]
+    return [Place(name, Found(), fate) for name in unreadable]
+
+
+def computed_again(ctx: Context, plan: Plan) -> list[Place]:
+    """Run the views whose tables may hold erased rows; return what became of each.
+
+    Args:
+        ctx: The context of the erasure, which has given these views a mark.
+        plan: The erased pipeline.
+    """
+    specs, unusable = _specs(ctx)
+    places = []
+    for name in views_above(plan):
+        problem = unusable
+        if name in specs:
+            problem = _run(ctx, specs[name])
+        elif not problem:
+            problem = "its spec is not beside this one"
+        fate = f"{NOW}: it was computed again"
+        if problem:
+            fate = f"gone by the next run of the view: {problem}"
+        view = Place(f"view {name}", Found(), fate)
+        places.append(view)
+    return [*places, *_unreadable(plan)]
+
+
+def _specs(ctx: Context) -> tuple[Mapping[str, Pipeline], str]:
+    """Return the specs of the project by name, or the reason that they are unknown."""
+    try:
+        specs = {spec.name: spec for spec in ctx.beside()}
+    except EbbtideError as error:
+        return {}, f"its spec was not read: {error}"
+    return specs, ""
+
+
+def _run(ctx: Context, spec: Pipeline) -> str:
+    """Run a view; return the reason that it still has files with erased rows, empty if it has none."""
+    from ebbtide.runtime import _driver as driver
+
+    home = join(ctx.root, spec.name)
+    if unfinished(home) is None:
+        return ""
+    try:
+        driver.run(
+            ctx.spark,
+            spec,
+            ctx.root,
+            on_progress=ctx.on_progress,
+            on_phase=ctx.on_phase,
+            clock=ctx.clock,
+        )
+    except EbbtideError as error:
+        return f"it was not computed now: {error}"
+    if unfinished(home) is not None:
+        return "an input is still to be computed"
+    return ""

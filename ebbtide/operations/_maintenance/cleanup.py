@@ -1,0 +1,144 @@
+"""Full-snapshot cleanup: what has expired goes from the state's newest snapshot.
+
+A file that loses few of its rows gets a deletion vector, one that loses more is rewritten without them; so is one of whose hidden rows
+one has expired for half of `checks.cleanup_within`: no file of the newest version keeps it for longer. Older snapshots keep them
+until VACUUM, as with any Delta table. The clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
+snapshot".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebbtide.delta import DataFile
+from ebbtide.ledger import Cause, StepFacts
+from ebbtide.model import LONG_MAX, Mask, Step, flags, to_ms
+from ebbtide.operations._maintenance.measuring import Done
+from ebbtide.operations._quarantine.drop import trim
+from ebbtide.operators import Operator
+from ebbtide.runtime import Plan, Stepper
+from ebbtide.tables import Found, Stored, find, packed
+from ebbtide.tables._state.deletion import Expired, earlier, planned
+from ebbtide.tables._state.doomed import is_base
+from ebbtide.tables._state.judging import Doom, judge_rows
+from ebbtide.tables._state.layout import may_hold_expired
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Picks the entries that have expired or were dropped.
+
+    Args:
+        at: By this clock.
+        stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
+    """
+
+    at: Step
+    stored_ms: int = LONG_MAX
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """See `Pick`."""
+        is_dropped = flags(entries, "_removed")
+        has_expired = operator.expiry.deletable(entries, self.at)
+        return is_dropped | has_expired
+
+    def doom(self, operator: Operator) -> Doom:
+        """Return it with what it reads of an entry, and of a file's statistics."""
+        rules = operator.expiry
+        ticks = [name for name, _ in rules.needs_tick]
+        columns = {"_removed", *rules.columns, *ticks}
+
+        def may_have(file: DataFile) -> bool:
+            # A fold of the whole state leaves dropped entries out: in its files only time can have doomed one.
+            return not is_base(file) or has_expired(file, self.at)
+
+        def has_expired(file: DataFile, at: Step) -> bool:
+            has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
+            return has_own_ttls or may_hold_expired(file, rules, at)
+
+        # Half of the time that the check allows: by the next cleanup the other half will not have passed.
+        half_ago = earlier(self.at, self.stored_ms // 2)
+        return Doom(
+            self,
+            frozenset(columns),
+            may_have,
+            is_purged=Expired(half_ago),
+            may_purge=lambda file: has_expired(file, half_ago),
+        )
+
+
+def doom_of(plan: Plan, at: Step) -> Doom:
+    """Return what a cleanup deletes at a step."""
+    stored_ms = to_ms(plan.spec.checks.cleanup_within)
+    return Gone(at, stored_ms).doom(plan.operator)
+
+
+def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+    """Delete what is too old: expired and dropped entries of the state with all their versions, then records of the quarantine.
+
+    If there is both, two steps are made.
+
+    Args:
+        spark: The session.
+        stepper: Makes the pipeline's steps.
+        max_files: See `find`.
+    """
+    facts = stepper.facts(Cause(what="cleanup"))
+    doom = doom_of(stepper.plan, facts.operator_step)
+    deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
+    has_trimmed = trim(spark, stepper)
+    return deleted._replace(is_step=deleted.is_step or has_trimmed)
+
+
+def delete_entries(
+    spark: SparkSession,
+    stepper: Stepper,
+    facts: StepFacts,
+    doom: Doom,
+    *,
+    max_files: int | None = None,
+) -> Done:
+    """Commit a step that deletes entries with all their versions; only files that hold one are changed.
+
+    Nothing is committed if there are none.
+
+    Args:
+        spark: The session.
+        stepper: Makes the pipeline's steps.
+        facts: Facts of the step.
+        doom: Selects the entries.
+        max_files: See `find`.
+    """
+    state = stepper.plan.state
+    newest = stepper.newest()
+    stored = state.stored(newest)
+    found, left = found_in(spark, stored, packed(state.operator), doom, max_files)
+    deletion = planned(stored, state.operator, found, doom)
+    if deletion:
+        actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
+        stepper.commit(facts, actions)
+    return Done(bool(deletion), found, left)
+
+
+def found_in(
+    spark: SparkSession,
+    state: Stored,
+    operator: Callable[[], Operator],
+    doom: Doom,
+    max_files: int | None,
+) -> tuple[Found, int]:
+    """Return what is found, and how many files with such entries are left to later runs; arguments as `find`."""
+    judged = judge_rows(spark, state, operator, doom)
+    found = find(spark, state, operator, doom, max_files=max_files, judged=judged)
+    if max_files is None:
+        return found, 0
+    n_files = sum(bool(each.doomed) for each in judged.values())
+    left = max(n_files - max_files, 0)
+    return found, left

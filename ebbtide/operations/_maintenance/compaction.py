@@ -1,0 +1,56 @@
+"""Compaction: the state is folded to the newest version of each live entry, the sink's small files are joined.
+
+Runs do so by themselves as they go (`ebbtide.runtime._fold`); this job does it all at once, and leaves out on the way what has
+expired by the ledger's clock (FLIP-25, "cleanup in the compaction filter"). With a bound it folds some ranges of keys in each run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import replacing
+from ebbtide.ledger import Cause
+from ebbtide.operations._maintenance.measuring import Done
+from ebbtide.runtime import Stepper
+from ebbtide.runtime._fold import rewriting, rewritten
+from ebbtide.tables import KeepEntries
+from ebbtide.tables._state.merging import merged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+    """Fold a pipeline's state, and join the small files of its sink.
+
+    Args:
+        spark: The session.
+        stepper: Makes the pipeline's steps.
+        max_files: The most data files of the state to write; None: all, in a fold of the whole state.
+    """
+    plan = stepper.plan
+    facts = stepper.facts(Cause(what="compaction"))
+    plan.sink.join_files(spark)
+    if stepper.last.state.is_folded:
+        return Done(is_step=False)  # nothing was appended since
+    state = stepper.newest()
+    files = list(state.files.values())
+    keep = KeepEntries(is_whole=True, at=facts.operator_step)
+    if max_files is not None:
+        rewrite = rewriting(plan, plan, files, keep, is_whole=True, data_change=True)
+        actions, left = merged(spark, state, rewrite, max_files)
+        if actions:
+            stepper.commit(facts, actions)
+        return Done(bool(actions), left=left)
+    facts = facts.with_state({"is_folded": True})
+    adds = rewritten(
+        spark,
+        plan,
+        files,
+        keep,
+        is_whole=True,
+        data_change=True,
+        step=facts.step,
+    )
+    stepper.commit(facts, replacing(files, adds))
+    return Done(is_step=True)

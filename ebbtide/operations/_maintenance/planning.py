@@ -1,0 +1,302 @@
+"""Plans of maintenance: which files, rows and bytes a job would delete, and why. Nothing is written, and no lease is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.amounts import amount
+from ebbtide.delta import DataFile, Found
+from ebbtide.delta import _log as log
+from ebbtide.ledger import BESIDE_STATE
+from ebbtide.model._step import next_frontier
+from ebbtide.operations._maintenance.cleanup import doom_of, found_in
+from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
+from ebbtide.operations._maintenance.vacuum import unneeded
+from ebbtide.operations._operation import Context, Report
+from ebbtide.operations._places import BY_VACUUM, with_places
+from ebbtide.operations._quarantine.drop import excess
+from ebbtide.operations._stepping import has_state
+from ebbtide.runtime import Place, Plan
+from ebbtide.tables import StoredEntries, find, packed
+from ebbtide.tables._state.deletion import Deletion, planned
+from ebbtide.tables._state.doomed import is_base
+from ebbtide.tables._state.judging import judge_rows
+from ebbtide.tables._state.merging import to_merge
+from ebbtide.tables._state.rewriting import rows_of
+
+if TYPE_CHECKING:
+    from ebbtide.ledger import StepFacts
+    from ebbtide.model import Step
+    from ebbtide.tables import Found as Entries
+    from ebbtide.tables import Stored
+
+MOST_FILES = 100
+"""Files that a plan names."""
+
+
+def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
+    """Plan a cleanup; see `ebbtide.operations._maintenance.cleanup`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None:
+        return _nothing(ctx, "cleanup")
+    doom = doom_of(plan, _next_step(plan, last))
+    state = plan.state.stored(plan.state.snapshot())
+    operator = packed(plan.operator)
+    found, left = found_in(ctx.spark, state, operator, doom, max_files)
+    deletion = planned(state, plan.operator, found, doom)
+    _, dropped = excess(plan, last.now_ms)
+    changes = _changes(deletion)
+    removed, hidden, rewritten = (change.files for change in changes)
+    losses = {state.files[number].path: len(lost) for number, lost in found.losses.items()}
+    n_rows = sum(losses.values())
+    counts = {
+        "expired": found.n_doomed,
+        "entries": found.n_kept,
+        "rows": n_rows,
+        "files_removed": len(removed),
+        "files_hidden": len(hidden),
+        "files_rewritten": len(rewritten),
+        "bytes_removed": _bytes(removed),
+        "bytes_rewritten": _bytes(rewritten),
+    }
+    for limit, count in dropped.items():
+        counts[f"quarantine_{limit}"] = count
+    named: list[dict[str, Any]] = []
+    for change in changes:
+        named += change.named()
+    details = {"job": "cleanup", "files": named[:MOST_FILES]}
+    n_dropped = sum(dropped.values())
+    kept = _entries(found.n_kept)
+    if not deletion and not n_dropped:
+        return Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details)
+    clock = datetime.fromtimestamp(last.now_ms / 1000, UTC)
+    now = clock.isoformat(timespec="seconds")
+    expired = _entries(found.n_doomed)
+    rows = amount(n_rows, "row")
+    first = f"{expired} with {rows} to delete, expired or dropped by {now}; {kept} kept."
+    report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide cleanup'.")
+    places = [*_of_changes(changes, losses), *_of_quarantine(dropped)]
+    return with_rest(with_places(report, places), left)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Files to which a cleanup does the same.
+
+    Args:
+        files: The files.
+        text: What it does, in a word or two.
+        fate: What becomes of their rows.
+    """
+
+    files: Sequence[DataFile]
+    text: str
+    fate: str
+
+    def named(self) -> Iterator[dict[str, Any]]:
+        """Yield each file with what is done to it."""
+        for file in self.files:
+            yield {"path": file.path, "bytes": file.size, "change": self.text}
+
+
+def _changes(deletion: Deletion) -> tuple[_Change, _Change, _Change]:
+    """Return the files that go, those whose rows are hidden, and those that are written again."""
+    hidden = [loss.file for loss in deletion.hidden]
+    rewritten = [file for file, _ in deletion.rewritten]
+    return (
+        _Change(deletion.removed, "removed", f"without a row left, {BY_VACUUM}"),
+        _Change(hidden, "gets a vector", "to get a deletion vector, which hides the rows; the files stay"),
+        _Change(
+            rewritten,
+            "written again",
+            f"to be written again without the rows; files of before are {BY_VACUUM}",
+        ),
+    )
+
+
+def _of_changes(changes: Sequence[_Change], losses: Mapping[str, int]) -> Iterator[Place]:
+    """Yield the files that lose rows, by what becomes of each.
+
+    Args:
+        changes: The files.
+        losses: How many rows each loses, by path.
+    """
+    removed, hidden, rewritten = changes
+    for change in (removed, rewritten, hidden):
+        files = change.files
+        if files:
+            n_rows = sum(losses.get(file.path, 0) for file in files)
+            found = Found(n_rows, len(files), _bytes(files))
+            yield Place("state", found, change.fate)
+
+
+def _of_quarantine(dropped: Mapping[str, int]) -> Iterator[Place]:
+    """Yield the records that the limits no longer keep."""
+    for limit, n_records in dropped.items():
+        if n_records:
+            yield Place("quarantine", Found(rows=n_records), f"dropped by {limit}")
+
+
+def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
+    """Return why a cleanup would win too little now, in words; empty: it is worth its cost. Takes no lease.
+
+    What decides is looked at in the order of its cost: the sizes in the log, the statistics of stamps, the stamps of those files
+    that may hold expired ones, and last, only if older versions of entries are stored, the keys.
+
+    Args:
+        ctx: The pipeline.
+        min_share: Least share of the entries that it must win.
+        min_bytes: Least bytes of data files that these must take, by their share of each file's rows.
+    """
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None:
+        return "no step was made"
+    state = plan.state.stored(plan.state.snapshot())
+    n_bytes = _bytes(state.files)
+    least_bytes = f"{min_bytes:,} bytes"
+    least_share = f"{min_share:.1%}"
+    if n_bytes < min_bytes:
+        size = amount(n_bytes, "byte")
+        return f"the state has {size}, below {least_bytes}"
+    operator = packed(plan.operator)
+    doom = doom_of(plan, _next_step(plan, last))
+    judged = judge_rows(ctx.spark, state, operator, doom)
+    most = sum(len(each.doomed) for each in judged.values())
+    if not most:
+        return "nothing has expired"
+    # Each row of the base is an entry of its own, so that these are the fewest entries that there can be.
+    n_base = sum(rows_of(file) for file in state.files if is_base(file))
+    if most < min_share * n_base:
+        most_share = most / n_base
+        return f"it would win at most {most_share:.1%} of entries, below {least_share}"
+    found = find(ctx.spark, state, operator, doom, judged=judged)
+    n_entries = found.n_doomed + found.n_kept
+    share = found.n_doomed / max(n_entries, 1)
+    won_bytes = _won_bytes(state, found)
+    limits = []
+    if share < min_share:
+        limits.append(least_share)
+    if won_bytes < min_bytes:
+        limits.append(least_bytes)
+    if not limits:
+        return ""
+    least = " and ".join(limits)
+    won = amount(round(won_bytes), "byte")
+    return f"it would win {share:.1%} of entries, {won}, below {least}"
+
+
+def _won_bytes(state: Stored, found: Entries) -> float:
+    """Return the bytes of data files that the lost rows take, by their share of each file's rows."""
+    won_bytes = 0.0
+    for number, rows in found.losses.items():
+        file = state.files[number]
+        n_lost = len(rows)
+        n_rows = max(rows_of(file), n_lost)
+        won_bytes += file.size * n_lost / n_rows
+    return won_bytes
+
+
+def plan_compaction(ctx: Context, max_files: int | None) -> Report:
+    """Plan a compaction; see `ebbtide.operations._maintenance.compaction`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None or last.state.is_folded:
+        return _nothing(ctx, "compaction")
+    state = plan.state.stored(plan.state.snapshot())
+    operator = packed(plan.operator)
+    doom = doom_of(plan, _next_step(plan, last))
+    found = find(ctx.spark, state, operator, doom)
+    n_files = len(state.files)
+    n_bytes = _bytes(state.files)
+    n_left_out = entry_rows(state.files) - found.n_kept
+    counts = {
+        "expired": found.n_doomed,
+        "entries": found.n_kept,
+        "rows": n_left_out,
+        "files_rewritten": n_files,
+        "bytes_rewritten": n_bytes,
+    }
+    left_out = amount(n_left_out, "row")
+    kept = _entries(found.n_kept)
+    first = f"{left_out} to leave out, {kept} to keep; small files of the sink to be joined."
+    details = {"job": "compaction"}
+    report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide compact'.")
+    going = Found(n_left_out, n_files, n_bytes)
+    fate = f"to be written again without superseded, expired and dropped rows; files of before are {BY_VACUUM}"
+    whole = with_places(report, [Place("state", going, fate)])
+    if max_files is None:
+        return whole
+    ranges = to_merge(StoredEntries(state, operator))
+    if not ranges:
+        return _nothing(ctx, "compaction")
+    n_now = min(len(ranges), max_files)
+    files = amount(n_now, "file")
+    line = f"This run writes {files}, and hides their rows in those of before."
+    bounded = replace(whole, lines=[*whole.lines, line])
+    return with_rest(bounded, len(ranges) - n_now)
+
+
+def plan_vacuum(ctx: Context) -> Report:
+    """Plan a vacuum, by Delta's own dry run; see `ebbtide.operations._maintenance.vacuum`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    if _last(plan) is None:
+        return _nothing(ctx, "vacuum")
+    named: list[dict[str, Any]] = []
+    places = []
+    total = Found()
+    for name in ("state", *BESIDE_STATE):
+        table = plan.at(name)
+        if not log.versions(table):
+            continue
+        sizes = unneeded(ctx.spark, table)
+        n_bytes = sum(sizes.values())
+        found = Found(files=len(sizes), bytes=n_bytes)
+        if found.files:
+            places.append(Place(name, found))
+        total += found
+        named += [{"table": name, "path": path, "bytes": size} for path, size in sizes.items()]
+    if not named:
+        return _nothing(ctx, "vacuum")
+    counts = {"files_removed": total.files, "bytes_removed": total.bytes}
+    files = amount(total.files, "file")
+    size = amount(total.bytes, "byte")
+    lines = [
+        f"{files} to delete ({size}): no version within delta.deletedFileRetentionDuration names them.",
+        "Of each table Delta lists 1,000 files at most; commits past the log's retention, staged files and old turns of the lease go too.",
+    ]
+    details = {"job": "vacuum", "files": named[:MOST_FILES]}
+    report = Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
+    return with_places(report, places)
+
+
+def _last(plan: Plan) -> StepFacts | None:
+    """Return the facts of the last step; None before the first."""
+    newest = plan.state.last() if has_state(plan) else None
+    if newest is None:
+        return None
+    _, facts = newest
+    return facts
+
+
+def _next_step(plan: Plan, last: StepFacts) -> Step:
+    """Return the step that maintenance would make: the clock does not move on."""
+    frontier = next_frontier(last.frontier, last.frontier.clock, plan.rules, None)
+    return frontier.operator_step(last.step + 1)
+
+
+def _nothing(ctx: Context, job: str) -> Report:
+    nothing = f"{job}: nothing to do."
+    return Report(ctx.spec.name, [nothing], {}, {"job": job})
+
+
+def _bytes(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _entries(n: int) -> str:
+    return amount(n, "entry", "entries")

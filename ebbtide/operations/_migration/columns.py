@@ -1,0 +1,233 @@
+"""Migration of columns: state, sink and changelog take the columns of a changed schema, without a rebuild.
+
+| change of the schema | rows that there are |
+|---|---|
+| a column added | null, or its DEFAULT: what a record from before it has |
+| `columns: {new: {renamed_from: old}}` | the same values under the new name |
+| a wider type, by Delta's rules | cast |
+| a column dropped | without its values |
+| columns in another order | as they are |
+
+Only where a value is to be put down, moved or taken away are files written again. Refused: other types, NOT NULL without a
+DEFAULT, other key or order columns, and, by arrival, FLOAT to DOUBLE, since a retraction finds its row by its content.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.delta import fills_of
+from ebbtide.errors import MigrationError
+from ebbtide.formats import Coding, convert, of_bytes
+from ebbtide.ledger import StepFacts
+from ebbtide.model import SchemaChange, columns_named
+from ebbtide.model._schema_change import widens
+from ebbtide.operators import Operator, altered_entries
+from ebbtide.runtime import operator_of
+from ebbtide.spec import Pipeline, ddl_of, type_ddl
+from ebbtide.tables import Keep
+
+FIRST_OWN_COLUMN = "_step"
+"""The state table's first column behind the user's."""
+BY_COLUMN = ("time_units", "encodings")
+"""Fields of a format that say something of single columns."""
+
+
+@dataclass(frozen=True)
+class ColumnMigration:
+    """The effect of a migration on a pipeline's columns.
+
+    Args:
+        before: The spec, with the columns that the tables have.
+        change: From these columns to those of the spec; None: they are the same.
+        changes: Each in words.
+    """
+
+    before: Pipeline
+    change: SchemaChange | None = None
+    changes: tuple[str, ...] = ()
+
+    @property
+    def rewrites(self) -> bool:
+        """Return whether data files must be rewritten."""
+        return self.change is not None and self.change.rewrites
+
+
+def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> ColumnMigration:
+    """Work out what becomes of the columns.
+
+    Args:
+        spec: The pipeline as it is to be.
+        last: Facts of the last step.
+        stored: The columns of the state table.
+
+    Raises:
+        MigrationError: a column has become another type, or has no value for the rows that there are.
+    """
+    if "columns" not in spec.misfits(last.state.spec):
+        return ColumnMigration(spec)
+    old = user_columns(stored)
+    new = spec.table.columns
+    renamed = _renamed(spec, old)
+    added: dict[str, Any] = {}
+    widened = []
+    changes = []
+    for column in new:
+        old_name = renamed.get(column.name, column.name)
+        if old_name != column.name:
+            changes.append(f"column {old_name}: renamed to {column.name}")
+        if old_name not in old.names:
+            value = _value_of_added(spec, column)
+            added[column.name] = value
+            given = _value_text(value)
+            changes.append(f"column {column.name}: added, {given}")
+            continue
+        old_type = old.field(old_name).type
+        if old_type != column.type:
+            _refuse_other_type(spec, column, old_type)
+            widened.append(column.name)
+            before_ddl = type_ddl(old_type)
+            after_ddl = type_ddl(column.type)
+            changes.append(f"column {column.name}: {before_ddl} -> {after_ddl}")
+    # A stored column that neither stays nor is renamed is dropped.
+    taken = {*new.names, *renamed.values()}
+    dropped = [name for name in old.names if name not in taken]
+    changes += [f"column {name}: dropped, with its values" for name in dropped]
+    change = SchemaChange(
+        added=added,
+        renamed=renamed,
+        widened=widened,
+        dropped=dropped,
+    )
+    before = spec.model_copy(update={"schema_": ddl_of(old)})
+    return ColumnMigration(
+        before,
+        change,
+        tuple(changes or ["columns: in another order"]),
+    )
+
+
+def user_columns(stored: pa.Schema) -> pa.Schema:
+    """Return the user's columns among those of a state table."""
+    names = stored.names
+    first = names.index("_note") + 1
+    end = names.index(FIRST_OWN_COLUMN)
+    return columns_named(stored, names[first:end])
+
+
+def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
+    """Return whether a changed format reads the columns that stay as before.
+
+    Settings of single columns may differ where their columns do.
+    """
+    given = dict(spec.format.identity)
+    known = dict(last.state.spec["format"])
+    old = user_columns(stored)
+    for field in BY_COLUMN:
+        by_new_name = given.pop(field, {})
+        by_old_name = known.pop(field, {})
+        for column in spec.table.columns:
+            name = column.name
+            stays = name in old.names and old.field(name).type == column.type
+            if stays and by_new_name.get(name) != by_old_name.get(name):
+                return False
+    return given == known
+
+
+def _renamed(spec: Pipeline, old: pa.Schema) -> dict[str, str]:
+    """Return new names to old ones, of the columns that are not renamed yet."""
+    renamed = {}
+    for name, old_name in spec.renamed.items():
+        is_still_to_do = name not in old.names and old_name in old.names
+        if is_still_to_do:
+            renamed[name] = old_name
+    return renamed
+
+
+def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
+    """Return what a new column holds in the rows that there are, as JSON that any unit of time reads alike.
+
+    Raises:
+        MigrationError: it may not be null, and has no default.
+    """
+    default = spec.table.defaults.get(column.name)
+    if default is None:
+        if not column.nullable:
+            raise MigrationError.of(
+                f"Column '{column.name}' of '{spec.name}' cannot be added.",
+                got="NOT NULL without a DEFAULT",
+                allowed="a column that may be null, or a DEFAULT for the rows that there are",
+                next_step="Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            )
+        return None
+    unit = spec.format.time_units.get(column.name, "us")
+    encodings = getattr(spec.format, "encodings", {})
+    coding = Coding(unit, of_bytes(encodings.get(column.name)))
+    array, _ = convert([default], column.type, coding)
+    value = array[0].as_py()
+    if isinstance(value, date):  # times too
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "null in the rows that there are"
+    return f"{value!r} in the rows that there are"
+
+
+def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> None:
+    """Refuse a type that not every stored value has a place in."""
+    # By arrival a row is found by its content: FLOAT 0.1 as DOUBLE is not the DOUBLE 0.1 that a retraction would carry.
+    is_inexact = pa.types.is_float32(old) and pa.types.is_float64(column.type)
+    is_by_content = not spec.sequence
+    if widens(old, column.type) and not (is_inexact and is_by_content):
+        return
+    raise MigrationError.of(
+        f"Column '{column.name}' of '{spec.name}' cannot be migrated.",
+        got=f"{type_ddl(old)} -> {type_ddl(column.type)}",
+        allowed="a wider type: integers, decimals, FLOAT to DOUBLE (by sequence), DATE to TIMESTAMP_NTZ, more fields in structs",
+        next_step="Give the new type to a column of another name, or run 'ebbtide refresh' to rebuild the sink from the source.",
+    )
+
+
+@dataclass(frozen=True)
+class AlteredEntries:
+    """Keeps entries, under the new columns.
+
+    Args:
+        keep: Which entries stay, under the old columns.
+        operator: Whose entries they become.
+        change: What becomes of the columns.
+    """
+
+    keep: Keep
+    operator: Operator
+    change: SchemaChange
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.tables._state.rewriting.Keep`."""
+        schema = self.operator.schema
+        kept = self.keep(entries, operator)
+        fills = fills_of(self.change, schema)
+        return altered_entries(
+            kept,
+            schema,
+            self.change,
+            fills,
+        )
+
+
+def altered(keep: Keep, spec: Pipeline, change: SchemaChange) -> Keep:
+    """Return what keeps entries, under the columns of a spec."""
+    return AlteredEntries(keep, operator_of(spec), change)

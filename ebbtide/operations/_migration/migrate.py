@@ -1,0 +1,278 @@
+"""Migration: what is stored is made to fit a spec whose columns, TTL or state types have changed. Planned, applied, undone.
+
+What becomes of columns is in `ebbtide.operations._migration.columns`, of states in `ebbtide.operations._migration.states`. A migration is
+one step: it folds the state, as compaction does, or only names its new columns where that is enough; sink and changelog take the
+columns when the step is published. It can be undone until the next step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
+
+from ebbtide.delta import Action, Snapshot, replacing
+from ebbtide.errors import MigrationError
+from ebbtide.ledger import Cause, NoStep, StepFacts
+from ebbtide.model import Decision, SchemaChange
+from ebbtide.model import _decision as does
+from ebbtide.model._decision import Alter, Rewrite
+from ebbtide.operations._migration.columns import ColumnMigration, altered, column_migration, has_same_format
+from ebbtide.operations._migration.report import migration_report
+from ebbtide.operations._migration.states import function_changes, migrated_entries, state_migration
+from ebbtide.operations._migration.transforms import (
+    Unselected,
+    WithoutSelected,
+    reselected,
+    transform_migration,
+    with_stored_transform,
+)
+from ebbtide.operations._operation import Report
+from ebbtide.operations._places import BY_VACUUM, of_table, with_places
+from ebbtide.operations._stepping import has_state, stepping
+from ebbtide.runtime import Place, Plan, Stepper, refuse_action
+from ebbtide.runtime._fold import rewritten
+from ebbtide.runtime._publish import publish
+from ebbtide.spec import Pipeline, ddl_of
+from ebbtide.tables import Keep, KeepEntries
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+    """Return the plan of a migration to a spec. Changes nothing.
+
+    Raises:
+        MigrationError: a migration cannot make the change.
+        TableMismatchError: the state is gone.
+    """
+    tables = Plan.under(root, spec)
+    commit = tables.state.last() if has_state(tables) else None
+    if commit is None:
+        return migration_report(spec.name)
+    _, last = commit
+    migration = _worked_out(spark, tables, last)
+    if not last.decision.changes_columns:  # else the sink may still have to take those
+        migration.refuse_unalterable(tables)
+    return migration.report()
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+) -> Report:
+    """Migrate what is stored to a spec, in one step.
+
+    The commit to the state is the decision. Sink and changelog follow from it: after a crash between them, the next run, or
+    this again, finishes it.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline as it is to be.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms: that of the new stamps.
+
+    Raises:
+        MigrationError: a migration cannot make the change.
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    if not has_state(tables):
+        return migration_report(spec.name)
+    with stepping(spark, tables, clock_ms) as stepper:
+        if isinstance(stepper.last, NoStep):
+            return migration_report(spec.name)
+        migration = _worked_out(spark, tables, stepper.last)
+        publish(spark, migration.before, stepper.head)  # the open step was decided under the columns as they were
+        if not migration.changes:
+            return migration.report()
+        migration.refuse_unalterable(tables)
+        facts = _facts(stepper, migration, clock_ms)
+        actions = _state_actions(spark, stepper, migration, facts)
+        # The new files hold rows without what the transform selects. It is evaluated over them before the commit, so that
+        # rows that fail are part of the decision.
+        if migration.reselects and tables.spec.selects_rows:
+            actions, facts = reselected(spark, tables, actions, facts)
+        stepper.commit(facts, actions)
+        stepper.publish(spark)
+        return migration.report(stepper.number)
+
+
+@dataclass(frozen=True)
+class _Migration:
+    """A migration, worked out.
+
+    Args:
+        before: The pipeline, with the columns that its tables have.
+        columns: What becomes of the columns.
+        changes: What it does, each in words.
+        counts: What it does, counted.
+        changes_states: Entries change beside their columns.
+        reselects: What a transform selects has changed, or what it selects from.
+        places: The files that leave the newest versions of the tables.
+    """
+
+    before: Plan
+    columns: ColumnMigration
+    changes: list[str]
+    counts: dict[str, int]
+    changes_states: bool
+    reselects: bool
+    places: tuple[Place, ...] = ()
+
+    @property
+    def writes_again(self) -> bool:
+        """Return whether the state's files are written again. A new column that is null everywhere changes the definition alone."""
+        return self.changes_states or self.columns.rewrites or self.reselects
+
+    def report(self, step: int | None = None) -> Report:
+        """Make the report, of a plan or of the step that did it."""
+        report = migration_report(self.before.spec.name, self.changes, step, **self.counts)
+        return with_places(report, self.places)
+
+    def refuse_unalterable(self, tables: Plan) -> None:
+        """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
+        alters = self.columns.change is not None or self.reselects
+        if not alters:
+            return
+        anything = Alter(SchemaChange(), "")
+        refuse_action(tables, anything, "migration")
+        tables.sink.refuse_unalterable(self.before.sink.columns)
+
+
+def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migration:
+    """Work a migration out; without changes where the spec fits.
+
+    Raises:
+        MigrationError: it cannot be made.
+    """
+    spec = tables.spec
+    stored = _stored_columns(tables)
+    _refuse_other_parts(spec, last, stored)
+    columns = column_migration(spec, last, stored)
+    transforms = transform_migration(spec, last)
+    before = Plan(tables.root, with_stored_transform(columns.before, last))
+    reselects = bool(transforms) or (columns.change is not None and spec.has_transform)
+    states = state_migration(spark, before, last, stored)
+    functions = function_changes(spec, last)
+    changes = [*states.changes, *columns.changes, *transforms, *functions]
+    counts = {
+        "stamped": states.stamped,
+        "unstamped": states.unstamped,
+        "revived": states.revived,
+        "dropped": states.dropped,
+        "rewritten": _n_rewritten(tables) if columns.rewrites else 0,
+    }
+    migration = _Migration(before, columns, changes, counts, bool(states.changes), reselects)
+    return replace(migration, places=tuple(_places(tables, migration)))
+
+
+def _places(tables: Plan, migration: _Migration) -> Iterator[Place]:
+    """Yield the files of before, by table. Rows of the sink that a transform selects in another way are replaced one by one."""
+    if migration.writes_again:
+        yield from of_table(tables, "state", f"written again to fit the spec; files of before are {BY_VACUUM}")
+    if migration.columns.rewrites:
+        for name in ("sink", "changelog"):
+            yield from of_table(tables, name, f"written again with the columns; files of before are {BY_VACUUM}")
+
+
+def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
+    """Refuse a spec that differs from the stored one in what no migration changes."""
+    changed = spec.misfits(last.state.spec)
+    can_change = set(spec.migrates)
+    if "columns" in changed and has_same_format(spec, last, stored):
+        can_change.add("format")
+    refused = [name for name in changed if name not in can_change]
+    if not refused:
+        return
+    differences = []
+    for name in refused:
+        before = last.state.spec.get(name)
+        after = spec.identity.get(name)
+        differences.append(f"{name}: {before} -> {after}")
+    migrates = sorted(spec.migrates)
+    raise MigrationError.of(
+        f"The stored state of '{spec.name}' cannot be migrated to the spec.",
+        got="; ".join(differences),
+        allowed=f"a change of {', '.join(migrates)}",
+        next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
+    )
+
+
+def _stored_columns(tables: Plan) -> pa.Schema:
+    """Return the columns that the state table has."""
+    snapshot = tables.state.snapshot()
+    text = snapshot.metadata["schemaString"]
+    schema = StructType.fromJson(json.loads(text))
+    fields = []
+    for field in schema:
+        type_ = to_arrow_type(field.dataType, timezone="UTC")
+        fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+def _n_rewritten(tables: Plan) -> int:
+    """Count the rows of sink and changelog, as far as their logs record them."""
+    n_rows = 0
+    for location in (tables.sink.path, tables.changelog.path):
+        snapshot = Snapshot.read(location, any_features=True)
+        if snapshot is None:
+            continue
+        for file in snapshot.files.values():
+            n_rows += file.live_rows or 0
+    return n_rows
+
+
+def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
+    clock = stepper.next_clock(clock_ms)
+    change = migration.columns.change
+    actions: dict[str, does.Action] = {}
+    if change is not None:
+        alter = Alter(change, ddl_of(migration.before.spec.table.columns))
+        actions = {"sink": alter, "changelog": alter}
+    if migration.reselects:
+        actions["sink"] = Rewrite(alters=True)
+    cause = Cause(what="migration")
+    decision = Decision(tables=actions)
+    return stepper.facts(cause, clock, decision=decision)
+
+
+def _state_actions(
+    spark: SparkSession,
+    stepper: Stepper,
+    migration: _Migration,
+    facts: StepFacts,
+) -> list[Action]:
+    """Return what a migration does to the state table."""
+    tables = stepper.plan
+    snapshot = stepper.newest()
+    definition = tables.state.redefined(snapshot)
+    columns = migration.columns
+    if not migration.writes_again:
+        return definition
+    last = stepper.last
+    keep: Keep = KeepEntries(is_whole=True)
+    if migration.changes_states and not isinstance(last, NoStep):
+        keep = migrated_entries(tables, last, facts.operator_step)
+    # Selected columns are dropped first: they are computed again from the altered rows.
+    if columns.change is not None:
+        keep = altered(WithoutSelected(keep), tables.spec, columns.change)
+    elif migration.reselects:
+        keep = Unselected(WithoutSelected(keep), tables.operator)
+    files = list(snapshot.files.values())
+    adds = rewritten(
+        spark,
+        migration.before,
+        files,
+        keep,
+        is_whole=True,
+        data_change=True,
+        step=facts.step,
+        into=tables,
+    )
+    return replacing(files, [*definition, *adds])

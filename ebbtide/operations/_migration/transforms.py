@@ -1,0 +1,201 @@
+"""Migration of transforms: the sink takes what a changed projection or filter selects from the state, without the source.
+
+Only by sequence, where the state keeps whole rows; in order of arrival it keeps what was selected. All rows are evaluated again: one
+that fails leaves the sink and is quarantined, and what the quarantine held of failing rows goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ebbtide.delta import Action, DataFile
+from ebbtide.ledger import StepFacts
+from ebbtide.model import BatchSummary, entry_table
+from ebbtide.operators import SELECTED_COLUMNS, Operator
+from ebbtide.runtime import Plan, Staged
+from ebbtide.runtime._expressions import select_items
+from ebbtide.runtime._finding import Found, Order
+from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
+from ebbtide.spec import Pipeline, Transform
+from ebbtide.storage import delete
+from ebbtide.tables import COLUMNS, Keep, Selection
+from ebbtide.tables._state.layout import columns_by_name
+from ebbtide.tables._state.transform import StoredFinish, StoredInputs
+from ebbtide.tasks import BYTES_IN_DRIVER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
+    """Put what changes of a transform into words; nothing where it is the same.
+
+    Args:
+        spec: The pipeline as it is to be.
+        last: Facts of the last step.
+    """
+    before = last.state.spec.get("transform")
+    after = spec.identity.get("transform")
+    if before == after:
+        return []
+    if before is None or after is None:
+        return ["transform: added" if before is None else "transform: removed, the sink shows the rows as they are"]
+    words = []
+    for name in sorted({*before["select"], *after["select"]}):
+        words += _changed(
+            f"select.{name}",
+            before["select"].get(name),
+            after["select"].get(name),
+        )
+    for part in ("where", "schema", "key"):
+        words += _changed(part, before[part], after[part])
+    functions = [identity.get("functions", {}) for identity in (before, after)]
+    for name in sorted({*functions[0], *functions[1]}):
+        words += _changed(f"functions.{name}", *(each.get(name) for each in functions))
+    return words
+
+
+def _changed(field: str, before: Any, after: Any) -> list[str]:
+    if before == after:
+        return []
+    return [f"transform.{field}: {before} -> {after}"]
+
+
+def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
+    """Return a spec with the transform that a step was made with."""
+    stored = last.state.spec.get("transform")
+    if stored == spec.identity.get("transform"):
+        return spec
+    transform = Transform(**_fields(stored)) if stored else None
+    return spec.model_copy(update={"transform": transform})
+
+
+def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a stored transform: its functions without the digests of their code."""
+    functions = {}
+    for name, (target, _) in stored.get("functions", {}).items():
+        functions[name] = target
+    return {
+        "schema": stored["schema"],
+        "select": stored["select"],
+        "where": stored["where"],
+        "key": stored["key"],
+        "functions": functions,
+    }
+
+
+@dataclass(frozen=True)
+class WithoutSelected:
+    """Keeps entries without what a transform had selected of them.
+
+    Args:
+        keep: Which entries stay.
+    """
+
+    keep: Keep
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.tables._state.rewriting.Keep`."""
+        kept = self.keep(entries, operator)
+        had_transform = "_out" in kept.column_names
+        if not had_transform:
+            return kept
+        return kept.drop_columns(list(SELECTED_COLUMNS))
+
+
+@dataclass(frozen=True)
+class Unselected:
+    """Keeps entries with a transform's columns, in which there is nothing yet.
+
+    Args:
+        keep: Which entries stay.
+        operator: Whose entries they become.
+    """
+
+    keep: Keep
+    operator: Operator
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.tables._state.rewriting.Keep`."""
+        kept = self.keep(entries, operator)
+        return entry_table(self.operator.schema, columns_by_name(kept), len(kept))
+
+
+def reselected(
+    spark: SparkSession,
+    plan: Plan,
+    actions: Sequence[Action],
+    facts: StepFacts,
+) -> tuple[list[Action], StepFacts]:
+    """Evaluate a transform over all rows of the state.
+
+    Args:
+        spark: The session.
+        plan: The pipeline as it is to be.
+        actions: What gives the state its new files, with nothing selected in them.
+        facts: Facts of the step.
+
+    Returns:
+        The actions with files in which rows are selected, and the facts, with the rows that fail.
+
+    Raises:
+        QuarantineThresholdError: too many rows fail.
+    """
+    expressions = expressions_of(spark, plan)
+    expressions.refuse_unfit()
+    # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.
+    adds = [action for action in actions if "add" in action]
+    beside = [action for action in actions if "add" not in action]
+    state = plan.state
+    names = tuple(expressions.inputs.names)
+    inputs = StoredInputs(names, state.path, state.schema)
+    key = tuple(plan.spec.state_key_of.items())
+    finish = StoredFinish(inputs, key, state.bounded, results_of(plan, expressions))
+    n_bytes = sum(add["add"]["size"] for add in adds)
+    done = select_items(
+        spark,
+        expressions,
+        adds,
+        inputs,
+        finish,
+        in_driver=n_bytes <= BYTES_IN_DRIVER,
+    )
+    for add in adds:
+        delete(DataFile(add["add"]).location(state.path))
+    written = [action for each, _ in done for action in each]
+    # All failing rows are evaluated again: what the quarantine held of them is replaced by what fails now.
+    known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
+    gone = {
+        "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),
+        "left_quarantine": {"replayed": len(known)},
+    }
+    if len(known):
+        facts = facts.model_copy(update=gone)
+    staged = Staged((), BatchSummary(), find=KnownRecords(known))
+    failed = [failed for _, failed in done]
+    counted = with_failed(plan, expressions, failed, staged, facts)
+    return [*beside, *written], counted
+
+
+@dataclass(frozen=True)
+class KnownRecords:
+    """Finds the records of rows that failed before in the quarantine.
+
+    Args:
+        known: Those that it held.
+    """
+
+    known: pa.Table
+
+    def __call__(self, orders: Sequence[Order]) -> Found:
+        """See `ebbtide.runtime._stage.Find`."""
+        found: Found = {}
+        known = self.known.select(["order", "origin", "raw"])
+        for record in known.to_pylist():
+            order = tuple(record["order"].values())
+            found[order] = record["origin"], record["raw"]
+        return found

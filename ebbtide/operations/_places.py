@@ -1,0 +1,106 @@
+"""Files, rows and bytes that an operation takes out of tables, by place: counted by their logs, before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ebbtide.delta import Action, DataFile, Found, Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger import BESIDE_STATE
+from ebbtide.operations._operation import Report
+from ebbtide.runtime import Place, Plan
+from ebbtide.spec import Pipeline
+from ebbtide.storage._usage import usage
+
+BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
+"""Fate of files that leave the newest version of a table: after `delta.deletedFileRetentionDuration`."""
+
+
+def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
+    """Return the place of some data files of a table.
+
+    Args:
+        name: Name of the table.
+        files: The files; rows of one whose log does not count them are left out.
+        fate: Why they go, and when.
+    """
+    total = Found()
+    for file in files:
+        n_rows = file.live_rows or 0
+        total += Found(n_rows, 1, file.size)
+    return Place(name, total, fate)
+
+
+def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
+    """Return the place of all data files of a table's newest version; none of a table that is not there, or is no Delta table."""
+    location = plan.at(name)
+    if not log.versions(location):
+        return []
+    snapshot = Snapshot.read(location, any_features=True)
+    if snapshot is None or not snapshot.files:
+        return []
+    place = of_files(name, snapshot.files.values(), fate)
+    return [place]
+
+
+def of_actions(name: str, now: Snapshot, actions: Sequence[Action], fate: str) -> list[Place]:
+    """Return the place of the data files that a commit takes out of a table; none without any.
+
+    Args:
+        name: Name of the table.
+        now: Its newest version.
+        actions: The actions of the commit.
+        fate: Why they go, and when.
+    """
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    added = {action["add"]["path"] for action in actions if "add" in action}
+    gone = removed - added  # a file that only gets another vector does not go
+    files = [file for file in now.files.values() if file.add["path"] in gone]
+    if not files:
+        return []
+    place = of_files(name, files, fate)
+    return [place]
+
+
+def of_folder(name: str, location: str, fate: str) -> list[Place]:
+    """Return the place of all files below a folder; none without any."""
+    used = usage(location)
+    if not used.files:
+        return []
+    found = Found(files=used.files, bytes=used.bytes)
+    return [Place(name, found, fate)]
+
+
+def dropped(spec: Pipeline, root: str) -> Iterator[str]:
+    """Yield a line for each table whose rows a refresh of a pipeline drops.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    plan = Plan.under(root, spec)
+    fate = f"dropped, {BY_VACUUM}"
+    for name in ("state", *BESIDE_STATE):
+        try:
+            places = of_table(plan, name, fate)
+        except EbbtideError as error:  # a refresh is the remedy for a table that cannot be read
+            yield f"{spec.name}: {name}: {error}"
+            continue
+        for place in places:
+            yield f"{spec.name}: {place.text(is_planned=True)}"
+
+
+def with_places(report: Report, places: Sequence[Place]) -> Report:
+    """Return the report of an operation with a line and a value for each place."""
+    if not places:
+        return report
+    is_planned = report.step is None
+    lines = list(report.lines)
+    values = []
+    for place in places:
+        lines.append(place.text(is_planned=is_planned))
+        values.append(place.as_dict())
+    details = {**report.details, "places": values}
+    return replace(report, lines=lines, details=details)

@@ -1,0 +1,225 @@
+"""Drops quarantined records: by hand, with a note in the step's facts, or by the spec's limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Found
+from ebbtide.ledger import Cause, NoStep, StepFacts
+from ebbtide.model import Append, Decision, Mask, to_ms
+from ebbtide.operations._operation import Report
+from ebbtide.operations._places import BY_VACUUM, with_places
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Place, Plan, Stepper
+from ebbtide.spec import Pipeline
+from ebbtide.tables import COLUMNS, Selection
+from ebbtide.tables._quarantine import oldest_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_AGE = "max_age"
+MAX_BYTES = "max_bytes"
+"""Why records leave by the spec's limits, in the order in which these are judged."""
+
+
+def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
+    """Return what dropping records would do. Changes nothing, and needs no Spark.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        selection: Which records.
+    """
+    tables = Plan.under(root, spec)
+    records = tables.quarantine.records(selection)
+    reasons = _reasons(records)
+    report = _report(spec.name, reasons)
+    places = place_of(tables, records)
+    return with_places(report, places)
+
+
+def place_of(tables: Plan, records: pa.Table) -> list[Place]:
+    """Return the place of records that are to be dropped; none without any."""
+    if not len(records):
+        return []
+    lengths = pc.binary_length(records["raw"])
+    n_bytes = pc.sum(lengths).as_py()
+    n_files = tables.quarantine.n_files_of(records)
+    found = Found(len(records), n_files, n_bytes or 0)
+    fate = f"dropped; files that hold no other record are {BY_VACUUM}"
+    return [Place("quarantine", found, fate)]
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    selection: Selection,
+    note: str,
+) -> Report:
+    """Drop records, in one step.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        selection: Which records.
+        note: Why; the step's facts keep it.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    if not tables.quarantine.size():
+        return _report(spec.name)
+    with stepping(spark, tables) as stepper:
+        stepper.publish(spark)
+        records = tables.quarantine.records(selection)
+        if not len(records):
+            return _report(spec.name)
+        counts = {"dropped": len(records)}
+        facts = drop(spark, stepper, records, counts, note)
+        reasons = _reasons(records)
+        return _report(spec.name, reasons, facts.step)
+
+
+def trim(spark: SparkSession, stepper: Stepper) -> bool:
+    """Drop what is older than `quarantine.max_age`, then the oldest beyond `quarantine.max_bytes`; return whether there was any.
+
+    The clock is that of the last step, not the time of the job.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+    """
+    if isinstance(stepper.last, NoStep):
+        return False
+    gone, counts = excess(stepper.plan, stepper.last.now_ms)
+    if not len(gone):
+        return False
+    drop(spark, stepper, gone, counts)
+    return True
+
+
+def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
+    """Return the records that the quarantine's limits no longer keep, and how many go by which limit.
+
+    Args:
+        tables: The pipeline's.
+        now_ms: The clock, epoch ms.
+    """
+    limits = tables.spec.quarantine
+    if limits.max_age is None and limits.max_bytes is None:
+        return COLUMNS.empty_table(), {MAX_AGE: 0, MAX_BYTES: 0}
+    # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
+    held = tables.quarantine.values("order", "at", "raw")
+    records = oldest_first(held)
+    none = np.zeros(len(records), dtype=bool)
+    is_too_old = none
+    is_beyond = none
+    if limits.max_age is not None:
+        oldest_ms = now_ms - to_ms(limits.max_age)
+        is_too_old = _not_after(records, oldest_ms)
+    if limits.max_bytes is not None:
+        is_beyond = _beyond(records, limits.max_bytes) & ~is_too_old
+    counts = {
+        MAX_AGE: int(is_too_old.sum()),
+        MAX_BYTES: int(is_beyond.sum()),
+    }
+    goes = pa.array(is_too_old | is_beyond)
+    return records.filter(goes), counts
+
+
+def _not_after(records: pa.Table, time_ms: int) -> Mask:
+    """Mark the records that were met at a time or before it."""
+    time_us = time_ms * 1000
+    met_us = records["at"].cast(pa.int64())
+    is_early = pc.less_equal(met_us, time_us)
+    mask = is_early.to_numpy()
+    return np.asarray(mask, dtype=bool)
+
+
+def _beyond(records: pa.Table, max_bytes: int) -> Mask:
+    """Mark the records that do not fit with all newer ones.
+
+    Args:
+        records: The oldest first.
+        max_bytes: What fits.
+    """
+    lengths = pc.binary_length(records["raw"])
+    n_bytes = np.asarray(lengths.to_numpy(), dtype=np.int64)
+    # The sum over a record and all newer ones: summed from the newest on, then turned back.
+    newest_first = n_bytes[::-1]
+    with_newer = np.cumsum(newest_first)
+    is_beyond = with_newer > max_bytes
+    return np.asarray(is_beyond[::-1])
+
+
+def drop(
+    spark: SparkSession,
+    stepper: Stepper,
+    records: pa.Table,
+    counts: dict[str, int],
+    note: str = "",
+) -> StepFacts:
+    """Make the step that drops records, and publish it.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+        records: With their `order`.
+        counts: How many go, by why.
+        note: Why, in the words of who drops them.
+    """
+    actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
+    removed = {why: count for why, count in counts.items() if count}
+    append = Append(tuple(actions), removed)
+    decision = Decision(tables={"quarantine": append})
+    cause = Cause(what="quarantine_drop", why=note)
+    facts = stepper.facts(cause, decision=decision)
+    stepper.commit(facts, [])
+    stepper.publish(spark)
+    return facts
+
+
+def _reasons(records: pa.Table) -> dict[str, int]:
+    """Count records by why they are bad."""
+    reasons = Counter(records["reason"].to_pylist())
+    return {reason: reasons[reason] for reason in sorted(reasons)}
+
+
+def _report(
+    pipeline: str,
+    reasons: Mapping[str, int] = MappingProxyType({}),
+    step: int | None = None,
+) -> Report:
+    """Make the report of a drop, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        reasons: How many of them are bad for each reason.
+        step: The step that did it; None of a plan, and where there was nothing to do.
+    """
+    n_dropped = sum(reasons.values())
+    counts = {"dropped": n_dropped}
+    details = {"reasons": dict(reasons)}
+    if not n_dropped:
+        return Report(pipeline, ["no quarantined record fits."], counts, details, step)
+    records = amount(n_dropped, "record")
+    parts = [f"{count} {reason}" for reason, count in reasons.items()]
+    by_reason = ", ".join(parts)
+    if step is not None:
+        done = f"{records} dropped ({by_reason}) in step {step}."
+        return Report(pipeline, [done], counts, details, step)
+    planned = f"{records} to drop ({by_reason})."
+    next_step = "To do it: the same with '--apply --note TEXT'."
+    return Report(pipeline, [planned], counts, details, next_step=next_step)

@@ -1,0 +1,344 @@
+"""Replay: quarantined records that are good by now are applied, as a step of its own.
+
+The step's commit to the state is the decision: it holds what the records change, and which of them leave the quarantine. What is
+still bad stays there, with the reason that it has now. By sequence the tables are then as if the records had been good from
+the start. By arrival a record applies when it is replayed, after all that came since: as if it had come in time only where
+`materializer.retraction_grace` has not passed, and no TRUNCATE came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.errors import ConfigError
+from ebbtide.inspect import place_text
+from ebbtide.ledger import Cause, NoStep, StepFacts
+from ebbtide.model import Append, Decision
+from ebbtide.model._entries import order_struct
+from ebbtide.operations._operation import Report
+from ebbtide.operations._quarantine.redecoding import (
+    TOO_LARGE,
+    TRANSFORM_FAILED,
+    Corrected,
+    Redecoded,
+    origin_of,
+    redecoded,
+    with_origins,
+)
+from ebbtide.operations._stepping import has_state, stepping
+from ebbtide.operators import WAITING
+from ebbtide.redaction import printable
+from ebbtide.runtime import Plan, Stepper, apply_staged, refuse_changed_spec
+from ebbtide.runtime._refusals import refuse_misfit
+from ebbtide.runtime._selection import selected_replay
+from ebbtide.spec import Pipeline
+from ebbtide.storage import delete, join
+from ebbtide.tables import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WHY_NOT = {
+    TOO_LARGE: "only its head was kept; it needs a corrected record",
+    TRANSFORM_FAILED: "the transform fails on its row; it needs a corrected record, or a changed transform",
+}
+"""Why a record is not decoded again, by its reason."""
+SHOWN = 20
+"""Records that stay, which a terminal shows one by one."""
+COUNTS = ("inserted", "updated", "deleted", "redelivered")
+"""The counts of a step that the text shows where they are not 0."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The outcome of a replay.
+
+    Args:
+        replayed: Records that are good now.
+        kept: Each record that stays: step, origin, reason, detail.
+        late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
+        not_found: Corrected records whose origin no selected record has.
+        erased: Records of erased keys: they leave the quarantine, and are not applied.
+    """
+
+    replayed: int = 0
+    kept: Sequence[dict[str, Any]] = ()
+    late: int = 0
+    not_found: int = 0
+    erased: int = 0
+
+    def report(
+        self, pipeline: str, step: int | None = None, changed: Mapping[str, int] = MappingProxyType({})
+    ) -> Report:
+        """Make the report of a replay, planned or done.
+
+        Args:
+            pipeline: Name of the pipeline.
+            step: The step that did it; None of a plan, and where there was nothing to do.
+            changed: What the step changed, by name.
+        """
+        counts = {"replayed": self.replayed, "late": self.late, "not_found": self.not_found}
+        if self.erased:
+            counts["erased"] = self.erased
+        details = {"kept": list(self.kept), "counts": dict(changed)}
+        if step is None:
+            lines = list(self._lines("to replay"))
+            return Report(pipeline, lines, counts, details, next_step=self._next_step)
+        named = [f"{changed[name]} {name}" for name in COUNTS if changed.get(name)]
+        rows = ", ".join(named) or "the tables do not change"
+        lines = [*self._lines("replayed"), f"Done in step {step}: {rows}."]
+        return Report(pipeline, lines, counts, details, step)
+
+    @property
+    def _next_step(self) -> str:
+        if not self.replayed and not self.erased:
+            return ""
+        options = "--apply --accept-late" if self.late else "--apply"
+        return f"To do it: the same with '{options}'."
+
+    def _lines(self, verb: str) -> Iterator[str]:
+        n_kept = len(self.kept)
+        if not self.replayed and not n_kept and not self.erased:
+            yield "no quarantined record fits."
+        else:
+            records = amount(self.replayed, "record")
+            yield f"{records} {verb}, {n_kept:,} left."
+        for record in self.kept[:SHOWN]:
+            yield printable(_kept_text(record))
+        if n_kept > SHOWN:
+            yield f"... and {n_kept - SHOWN} more (--json has them all)"
+        if self.not_found:
+            corrected = amount(self.not_found, "corrected record")
+            yield f"Left out, with an origin that no selected record has: {corrected}."
+        if self.erased:
+            yield f"Refused, and dropped from the quarantine, as their keys were erased: {amount(self.erased, 'record')}."
+        if self.late:
+            yield _late_text(self.late)
+
+
+def _late_text(n_late: int) -> str:
+    """Explain the effect of late records."""
+    return (
+        f"Late: {amount(n_late, 'record')}. By order of arrival such apply now, after all that came since, and the sink may not become "
+        "what it would be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+    )
+
+
+def _kept_text(record: dict[str, Any]) -> str:
+    step = record["step"]
+    place = place_text(record["origin"])
+    reason = record["reason"]
+    detail = record["detail"]
+    return f"stays: step {step}, {place}: {reason}: {detail}"
+
+
+def plan(
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    selection: Selection,
+    corrected: Corrected | None = None,
+) -> Report:
+    """Return what a replay would do. Changes nothing, and needs no Spark.
+
+    Args:
+        spec: The pipeline as it is now.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+        selection: Which records.
+        corrected: Only those records, in this form. Default: the records as they are.
+
+    Raises:
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    commit = tables.state.last() if has_state(tables) else None
+    if commit is None:
+        return Found().report(spec.name)
+    _, last = commit
+    refuse_misfit(tables, last)
+    attempt = _attempt(tables, last, clock_ms, selection, corrected)
+    return _found(attempt, last, clock_ms, corrected).report(spec.name)
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    selection: Selection,
+    corrected: Corrected | None = None,
+    *,
+    accept_late: bool = False,
+) -> Report:
+    """Replay records, in one step.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline as it is now.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+        selection: Which records.
+        corrected: Only those records, in this form. Default: the records as they are.
+        accept_late: By arrival, replay late ones too.
+
+    Raises:
+        ConfigError: records are late, and that was not accepted.
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    if not has_state(tables):
+        return Found().report(spec.name)
+    with stepping(spark, tables, clock_ms) as stepper:
+        last = stepper.last
+        if isinstance(last, NoStep):
+            return Found().report(spec.name)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        attempt = _attempt(tables, last, clock_ms, selection, corrected)
+        found = _found(attempt, last, clock_ms, corrected)
+        if found.late and not accept_late:
+            raise ConfigError.of(
+                _late_text(found.late),
+                allowed="--accept-late, in Dagster accept_late: true",
+                next_step="Or correct the source, and run 'ebbtide refresh' to rebuild the sink from it.",
+            )
+        if not decide(spark, stepper, attempt, clock_ms):
+            return found.report(spec.name)
+        counts = stepper.publish(spark)
+        stepper.fold(spark)
+        return found.report(spec.name, stepper.number, counts)
+
+
+def decide(
+    spark: SparkSession,
+    stepper: Stepper,
+    attempt: Redecoded,
+    clock_ms: int,
+) -> bool:
+    """Commit the decision on records that were decoded again; return whether there was anything to decide.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+        attempt: The records.
+        clock_ms: The time, epoch ms.
+    """
+    tables = stepper.plan
+    replayed = attempt.replayed
+    rewritten = attempt.rewritten
+    # Records that are still bad for another reason than before are replaced by themselves with that reason.
+    gone = pa.concat_tables([replayed, attempt.refused, rewritten])
+    if not len(gone):
+        return False
+    actions = tables.quarantine.replace(gone, rewritten)
+    removed = {"replayed": len(replayed)}
+    if len(attempt.refused):
+        removed["erased"] = len(attempt.refused)
+    moved = Append(tuple(actions), removed)
+    facts = stepper.facts(
+        Cause(what="quarantine_replay"),
+        stepper.next_clock(clock_ms),
+        attempt.summary,
+        decision=Decision(tables={"quarantine": moved}),
+    )
+    folder = join(tables.at("staged"), str(facts.step))
+    try:
+        staged = attempt.staged(folder)
+        if tables.spec.has_transform:
+            staged, facts = selected_replay(spark, tables, staged, folder, facts)
+        apply_staged(spark, stepper, staged, facts)
+    finally:
+        delete(tables.at("staged"))
+    return True
+
+
+def _attempt(
+    tables: Plan,
+    last: StepFacts,
+    clock_ms: int,
+    selection: Selection,
+    corrected: Corrected | None,
+) -> Redecoded:
+    if tables.spec.is_view:
+        raise ConfigError.of(
+            f"'{tables.spec.name}' is a materialized view: its bad rows are no records.",
+            next_step="Correct its query, or the rows of its tables; 'ebbtide quarantine drop' forgets them.",
+        )
+    clock = tables.clock_after(last.frontier, clock_ms)
+    records = tables.quarantine.records(selection)
+    if corrected is not None:
+        records = with_origins(records, corrected)
+    return redecoded(
+        tables,
+        records,
+        corrected or {},
+        step=last.step + 1,
+        wall_ms=clock.wall_ms,
+        erased=last.state.erased,
+        log_begins=last.frontier.log_begins,
+    )
+
+
+def _found(
+    attempt: Redecoded,
+    last: StepFacts,
+    clock_ms: int,
+    corrected: Corrected | None,
+) -> Found:
+    cut_off = []
+    for record in _rows(attempt.cut_off):
+        why = WHY_NOT[record["reason"]]
+        cut_off.append(record | {"detail": why})
+    still_bad = _rows(attempt.still_bad)
+    selected = [*_rows(attempt.tried), *cut_off]
+    origins = {origin_of(record["origin"]) for record in selected}
+    unmatched = set(corrected or {}) - origins
+    clock = attempt.plan.clock_after(last.frontier, clock_ms)
+    n_late = _n_late(attempt, clock.now_ms, last.frontier.floor)
+    return Found(
+        replayed=len(attempt.replayed),
+        kept=[*cut_off, *still_bad],
+        late=n_late,
+        not_found=len(unmatched),
+        erased=len(attempt.refused),
+    )
+
+
+def _rows(records: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = records.select(["step", "origin", "reason", "detail"]).to_pylist()
+    return rows
+
+
+def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> int:
+    """Count the replayed records that do not count as if they had come in time."""
+    spec = attempt.plan.spec
+    if spec.sequence:
+        return 0
+    replayed = attempt.replayed
+    met_us = replayed["at"].cast(pa.int64())
+    met_ms = np.asarray(met_us.to_numpy()) // 1000
+    # By arrival a record may come late by the grace of retractions, and no TRUNCATE may have come after it.
+    is_late = met_ms + _grace_ms(attempt.plan) <= now_ms
+    if floor is not None:
+        orders = order_struct(replayed, "order").tolist()
+        is_below = [tuple(order) < floor for order in orders]
+        is_late |= np.array(is_below, dtype=bool)
+    return int(is_late.sum())
+
+
+def _grace_ms(plan: Plan) -> int:
+    """Return the time within which a retraction that comes late still finds its row, ms."""
+    operator = plan.operator
+    waits = operator.expiry.ttls.get(WAITING)
+    if operator.has_named_states or waits is None:
+        return 0
+    return waits.ttl_ms

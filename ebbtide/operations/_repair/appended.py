@@ -1,0 +1,106 @@
+"""Damages of changelog and quarantine: their rows are appended again, as far as the state's commits still hold them.
+
+A table that cannot be read is moved aside and begins again; nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ebbtide.delta._log import LOG
+from ebbtide.ledger import TableFacts
+from ebbtide.operations._repair.report import Finding
+from ebbtide.runtime import OwnTables, Stepper
+from ebbtide.runtime._missing_rows import missing_rows
+from ebbtide.storage import join, walk
+from ebbtide.storage._folders import aside_of, move_aside
+from ebbtide.storage._paths import copy_file
+
+
+def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
+    """Name what became of a table that the last step knew; empty if it has all that it had then."""
+    if known is None:
+        return ""
+    if found is None:
+        return "gone"
+    if found.id != known.id:
+        return "another table is in its place"
+    if found.step < known.step:
+        return f"put back from step {known.step} to step {found.step}"
+    return ""
+
+
+def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
+    """Yield what became of changelog and quarantine, if something did."""
+    known = stepper.made.state.tables
+    found = stepper.tables.facts()
+    for name in ("changelog", "quarantine"):
+        is_unreadable = name in unreadable
+        there = found.get(name)
+        became = what_became(known.get(name), there)
+        if is_unreadable:
+            became = "its log cannot be read"
+        finding = _appended_finding(stepper, name, became, there, is_unreadable=is_unreadable)
+        if finding is not None:
+            yield finding
+
+
+def _appended_finding(
+    stepper: Stepper,
+    name: str,
+    became: str,
+    found: TableFacts | None,
+    *,
+    is_unreadable: bool,
+) -> Finding | None:
+    """Return what became of a changelog or a quarantine; None if nothing did.
+
+    Args:
+        stepper: Of the pipeline.
+        name: The table's.
+        became: What became of it, in words; empty: it has all steps that the last step knew of.
+        found: What is there; None if nothing is, or it cannot be read.
+        is_unreadable: It cannot.
+    """
+    is_own = found is not None and not became.startswith("another")
+    since = found.step if found is not None and is_own else 0
+    # The rows of the steps after the last one that the table has.
+    missing = missing_rows(stepper.plan, name, since)
+    if not became:
+        what = "gone" if found is None else "put back to before the last step"
+        is_unmade = name == "changelog" and stepper.spec.emits_every and found is None
+        if not missing.lost and not is_unmade:
+            return None
+        return Finding(name, what, rows=missing.text())
+    if is_own and not missing.unknown_until_step:
+        return Finding(name, became, rows=missing.text())
+    # Gone, another's, or without the steps before the first that can be appended: it begins again.
+    missing = missing_rows(stepper.plan, name, 0)
+    is_aside = is_unreadable or found is not None
+    return Finding(name, became, rows=missing.text(), is_aside=is_aside)
+
+
+def set_aside(stepper: Stepper, names: list[str]) -> None:
+    """Rename the folders of tables that cannot be gone on with; nothing is deleted."""
+    for name in names:
+        folder = stepper.plan.at(name)
+        if name == "quarantine":
+            _set_log_aside(folder)
+        else:
+            move_aside(folder)
+    stepper.tables = OwnTables(stepper.plan)
+
+
+def _set_log_aside(folder: str) -> None:
+    """Set a table aside whose files stay, too, as steps name them: they are appended again.
+
+    The log goes last: killed before, nothing has become of the table, and after it is gone, with its files.
+    """
+    aside = aside_of(folder)
+    for file in walk(folder):
+        location = join(folder, file.name)
+        copy_file(location, join(aside, file.name))
+    Path(aside).mkdir(exist_ok=True)
+    last = Path(folder, LOG)
+    last.rename(Path(aside, LOG))

@@ -1,0 +1,129 @@
+"""Repair by a snapshot: rows that the source's newest snapshot did not show are deleted.
+
+After a lost replication slot, or lost offsets, a connector takes a second snapshot into the same topic. The deletes between the two
+came through no log: their rows stay in the sink. They are those below the snapshot's position, as each row that the snapshot
+showed stands at that position or above it. So the repair is what a TRUNCATE at this position is: it raises the floor, in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Snapshot, read_file
+from ebbtide.errors import ConfigError, RepairError
+from ebbtide.ledger import Cause
+from ebbtide.model import BatchSummary, columns_named
+from ebbtide.model._sequences import rank_sequences, without_op
+from ebbtide.model._step import WholeSnapshot
+from ebbtide.operations._operation import Report
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan, Staged, Stepper, apply_staged, refuse_changed_spec
+from ebbtide.spec import DeltaSink, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan(spec: Pipeline, root: str) -> Report:
+    """Count the rows that a repair would delete. Changes nothing, and needs no Spark.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+
+    Raises:
+        ConfigError: the pipeline is not ordered by a log, or has no Delta sink.
+        RepairError: no snapshot is known, or the newest one has not ended.
+    """
+    tables = Plan.under(root, spec)
+    commit = tables.state.last()
+    snapshot = _ended(tables, None if commit is None else commit[1].frontier.snapshot)
+    n_rows = _rows_below(tables, snapshot)
+    lines = [f"{amount(n_rows, 'row')} that the newest snapshot of the source did not show."]
+    next_step = "To delete them: 'ebbtide repair --by-snapshot --apply'." if n_rows else ""
+    return Report(spec.name, lines, {"rows": n_rows}, next_step=next_step)
+
+
+def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
+    """Delete these rows, in one step; arguments and errors as `plan`.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables, clock_ms) as stepper:
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        last = stepper.last.frontier
+        snapshot = _ended(tables, None if last is None else last.snapshot)
+        n_rows = _rows_below(tables, snapshot)
+        if not n_rows:
+            return Report(
+                spec.name, ["The newest snapshot of the source showed all rows; nothing to delete."], {"rows": 0}
+            )
+        _raise_floor(spark, stepper, snapshot, clock_ms)
+        deleted = f"{amount(n_rows, 'row')} deleted that the newest snapshot of the source did not show, in step {stepper.number}."
+        return Report(spec.name, [deleted], {"rows": n_rows}, step=stepper.number)
+
+
+def _raise_floor(spark: SparkSession, stepper: Stepper, snapshot: WholeSnapshot, clock_ms: int) -> None:
+    batch = BatchSummary(truncate=snapshot.lowest)
+    cause = Cause(what="repair", why="rows that the newest snapshot of the source did not show")
+    facts = stepper.facts(cause, stepper.next_clock(clock_ms), batch)
+    apply_staged(spark, stepper, Staged((), batch), facts)
+    stepper.publish(spark)
+    stepper.fold(spark)
+
+
+def _ended(tables: Plan, snapshot: WholeSnapshot | None) -> WholeSnapshot:
+    """Return the newest snapshot; refuse a pipeline without one that has ended."""
+    spec = tables.spec
+    if not isinstance(spec.sink, DeltaSink):
+        raise ConfigError.of(
+            f"'{spec.name}' cannot be repaired by a snapshot.",
+            got=f"a sink of type '{spec.sink.type}'",
+            allowed="a Delta sink",
+            next_step="Take the snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
+        )
+    if snapshot is None or not snapshot.has_ended:
+        raise RepairError.of(
+            f"'{spec.name}' cannot be repaired by a snapshot.",
+            got="no snapshot of the whole table" if snapshot is None else "a snapshot whose last row has not come",
+            allowed="order.sequence by the database's log, and a snapshot whose rows source.snapshot marks, up to the last of the table",
+            next_step="Run 'ebbtide run' once the connector has ended its snapshot. Without these marks: 'ebbtide refresh'.",
+        )
+    return snapshot
+
+
+def _rows_below(tables: Plan, snapshot: WholeSnapshot) -> int:
+    """Count the sink's rows below a snapshot; a file of it at a time."""
+    return sum(_below(sequences, snapshot.lowest) for sequences in _sequences(tables))
+
+
+def _sequences(tables: Plan) -> Iterator[pa.Array]:
+    sink = Snapshot.read(tables.sink.path)
+    if sink is None:
+        return
+    columns = columns_named(tables.delta_sink.schema, ["_sequence"])
+    for file in sink.files.values():
+        rows = read_file(tables.sink.path, file, columns)
+        yield rows["_sequence"].combine_chunks()
+
+
+def _below(stored: pa.StructArray, position: tuple[int, ...]) -> int:
+    names = [field.name for field in stored.type if field.name != "op"]
+    type_ = pa.struct([stored.type.field(name) for name in names])
+    limit = pa.array([dict(zip(names, position, strict=True))], type_)
+    [ranks, [least]], _ = rank_sequences([without_op(stored, type_), limit])
+    return int((ranks < least).sum())

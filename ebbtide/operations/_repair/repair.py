@@ -1,0 +1,444 @@
+"""Repair: the tables beside the state are made what its steps decided, and the state what its last step decided. Acknowledge: the sink stays as it is.
+
+Both end what is red. Per table beside the state, what is wrong is found in the logs, and the first way that there is is taken:
+
+| table | way |
+|---|---|
+| sink | its newest whole version of its own, and the change sets of the later steps again (`ebbtide.runtime._way_back`) |
+| sink, of a state that keeps all rows | written from the state: the rows that differ, or all where some cannot be read |
+| changelog, quarantine | the rows that the state's commits still hold are appended again |
+
+A table without a way is refused by name. A repair is one step, whose facts name the way; a run finishes one that was killed. To acknowledge is
+for what was meant, such as rows deleted by hand: their keys are written down in the state, and checks leave them out until they change
+again. Checks then look no further back than either step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.amounts import named
+from ebbtide.delta import DataFile, Snapshot, WholeFiles
+from ebbtide.errors import (
+    ConfigError,
+    DamagedFileError,
+    DeltaLogError,
+    EbbtideError,
+    RepairError,
+    TableMismatchError,
+    UnsupportedFileError,
+)
+from ebbtide.ledger import Cause, DataCommit, Head
+from ebbtide.ledger._foreign_writes import MOST_NAMED
+from ebbtide.model import Action, Decision
+from ebbtide.model._decision import RestoreAndApply, Rewrite
+from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
+from ebbtide.operations._repair.report import Finding, RepairReport
+from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import OwnTables, Plan, Stepper, refuse_action, refuse_changed_spec
+from ebbtide.runtime._belonging import refuse_older_state
+from ebbtide.runtime._completeness import DECIDED, ROWS, SHOWN, differences
+from ebbtide.runtime._kinds import refuse_epochs
+from ebbtide.runtime._publish import publish
+from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, way_back
+from ebbtide.spec import Pipeline
+from ebbtide.tables import columns, foreign_change
+
+FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
+"""Note on a sink that is written from a state which forgets rows."""
+CANNOT_TAKE = (DamagedFileError, DeltaLogError, TableMismatchError, UnsupportedFileError)
+"""Errors of a sink that cannot take the open step as the sink is: a repair brings it there by another way."""
+ACKNOWLEDGE = "accept the sink as it is: 'ebbtide acknowledge --reason TEXT'"
+REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+    """Return the findings, and the ways that a repair would take. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+
+    Raises:
+        RepairError: a data file of the state is gone or damaged.
+        TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
+    """
+    tables = Plan.under(root, spec)
+    with _repairing(spark, tables) as (stepper, unreadable):
+        if not stepper.number:
+            return RepairReport(spec.name)
+        refuse_damaged_state(stepper)
+        appended = tuple(appended_findings(stepper, unreadable))
+        sink = _Sink.of(stepper, unreadable)
+        _, report = _sink(spark, stepper, sink)
+        found = stepper.found()
+        changed_by, versions = foreign_change(stepper.version, found)
+        state_version = versions[-1] if changed_by else None
+        findings = (*report.findings, *appended)
+        return replace(report, findings=findings, state_version=state_version)
+
+
+def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+    """Repair the tables, in one step; arguments and errors as `plan`.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        RepairError: there is no way for one of the tables.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    with _repairing(spark, tables) as (stepper, unreadable):
+        if not stepper.number:
+            return RepairReport(spec.name)
+        refuse_changed_spec(tables, stepper)
+        refuse_damaged_state(stepper)
+        appended = tuple(appended_findings(stepper, unreadable))
+        # The open step is published first, to the tables that can take it; a damaged one gets it by the repair.
+        leave = {finding.table for finding in appended}
+        sink = _Sink.of(stepper, unreadable)
+        if not sink.is_usable:
+            leave.add("sink")
+        refused = _published(spark, stepper, leave)
+        if refused is not None:
+            sink = replace(sink, refused=str(refused))
+        looked_at = tables.delta_sink.version() if sink.is_there else None
+        way, report = _sink(spark, stepper, sink)
+        findings = (*report.findings, *appended)
+        report = replace(report, findings=findings)
+        _refuse(report)
+        aside = [finding.table for finding in findings if finding.is_aside]
+        set_aside(stepper, aside)
+        # The state first: what the other tables are given again is read from its newest version.
+        state_version = restore_state(stepper)
+        tables.sink.create(spark)
+        if spec.emits_every:
+            tables.changelog.create()
+        had_quarantine = "quarantine" in stepper.last.state.tables
+        if had_quarantine or "quarantine" in leave:
+            tables.quarantine.create()
+        cause = Cause(what="repair", notes=report.losses)
+        facts = stepper.facts(cause, decision=_decision(spec, way, looked_at))
+        stepper.commit(facts, [])
+        stepper.publish(spark)
+        return replace(report, state_version=state_version, action="repair", step=facts.step)
+
+
+def acknowledge(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    reason: str,
+    new_log_ms: int | None = None,
+) -> RepairReport:
+    """Leave the sink as it is, and let checks look at later commits alone; arguments and errors as `repair`.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        reason: Kept with the step.
+        new_log_ms: Event time from which on the source's log began again, epoch ms; None: it did not.
+    """
+    if not reason.strip():
+        raise ConfigError.of(
+            "To acknowledge takes a reason.",
+            got="none",
+            allowed="a text, kept with the step",
+        )
+    if new_log_ms is not None:
+        refuse_epochs(spec)
+    tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "acknowledgement")
+    with stepping(spark, tables) as stepper:
+        if not stepper.number:
+            return RepairReport(spec.name)
+        refuse_changed_spec(tables, stepper)
+        _publish_to_be_accepted(spark, stepper)
+        version = tables.delta_sink.version()
+        decision = Decision(accepts_sink=version)
+        cause = Cause(what="acknowledge", why=reason)
+        facts = stepper.facts(cause, decision=decision)
+        if new_log_ms is not None:
+            facts = facts.model_copy(update={"frontier": facts.frontier.with_log_begun(new_log_ms)})
+        report = RepairReport(spec.name)
+        actions = []
+        if is_kept(tables):
+            differing = _differing(spark, stepper).cache()
+            report = _counted(spec.name, differing)
+            key = columns(tables.sink.key)
+            keys = differing.select(*key).toArrow()
+            differing.unpersist()
+            if len(keys):
+                stored_keys = _typed(keys, tables)
+                added = tables.state.add_acknowledged(stored_keys, facts.step)
+                actions.append(added)
+        stepper.commit(facts, actions)
+        return replace(report, action=f"acknowledged: {reason}", step=facts.step)
+
+
+def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) -> EbbtideError | None:
+    """Publish the open step to the tables that can take it, so that no repair needs the step to be finished before it.
+
+    Args:
+        spark: A session with Delta.
+        stepper: Of the pipeline.
+        leave: Names of tables that are known to be damaged.
+
+    Returns:
+        The error of a sink that cannot take it; None if it has.
+    """
+    try:
+        publish(spark, stepper.plan, stepper.head, leave=leave)
+    except CANNOT_TAKE as error:
+        if "sink" in leave:
+            raise
+        publish(spark, stepper.plan, stepper.head, leave={*leave, "sink"})
+        return error
+    return None
+
+
+def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
+    """Publish the open step.
+
+    Raises:
+        RepairError: the sink cannot take it, so it cannot be accepted as it is: the step would be lost to it.
+    """
+    try:
+        stepper.publish(spark)
+    except CANNOT_TAKE as error:
+        raise RepairError.of(
+            f"The sink of '{stepper.spec.name}' cannot be accepted as it is: step {stepper.number} is not in it yet, and cannot be applied to it.",
+            got=str(error),
+            next_step="Run 'ebbtide repair --apply', which takes back what other clients have written and applies the step.",
+        ) from error
+
+
+@contextmanager
+def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
+    """Hold a pipeline's lease, and yield what makes its steps and the names of tables whose log cannot be read.
+
+    Raises:
+        TableMismatchError: it is not the state that wrote the sink.
+    """
+    refuse_action(tables, Rewrite(), "repair")
+    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
+        unreadable = stepper.tables.leave_out_unreadable()
+        refuse_older_state(tables, stepper.tables, stepper.head)
+        yield stepper, unreadable
+
+
+def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
+    """Refuse nothing: a repair also takes tables that cannot be read, and has checks of its own."""
+
+
+@dataclass(frozen=True)
+class _Sink:
+    """A sink as it is found.
+
+    Args:
+        became: What became of the table; empty: it is the pipeline's, and has all steps that it is known to have had.
+        is_there: It can be read, and is the pipeline's, perhaps an older copy.
+        is_aside: Its log cannot be read.
+        damaged: Data files that cannot be read.
+        refused: Why it cannot take the open step; empty: it can, or was not asked.
+    """
+
+    became: str
+    is_there: bool
+    is_aside: bool
+    damaged: tuple[DataFile, ...]
+    refused: str = ""
+
+    @classmethod
+    def of(cls, stepper: Stepper, unreadable: Collection[str]) -> _Sink:
+        """Inspect the sink of a pipeline, by its log and the presence of its files."""
+        if "sink" in unreadable:
+            return cls("its log cannot be read", is_there=False, is_aside=True, damaged=())
+        found = stepper.tables.facts().get("sink")
+        if found is None:
+            return cls("gone", is_there=False, is_aside=False, damaged=())
+        last = stepper.made
+        known = last.state.tables.get("sink")
+        path = stepper.plan.sink.path
+        snapshot = Snapshot.read(path, any_features=True)
+        damaged: tuple[DataFile, ...] = ()
+        if snapshot is not None:
+            damaged = tuple(WholeFiles(path).damaged(snapshot))
+        is_own = known is None or known.id == found.id
+        became = what_became(known, found)
+        is_unfinished = last.decision.is_repair and found.step < last.step
+        if not became and is_unfinished:
+            became = f"the repair of step {last.step} is unfinished"
+        return cls(became, is_there=is_own, is_aside=False, damaged=damaged)
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether a step can be published to it."""
+        return not self.became and not self.damaged
+
+
+def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAndApply | Rewrite | None, RepairReport]:
+    """Return the way of a sink to what its steps decided, None if it is there already; and what is wrong with it."""
+    tables = stepper.plan
+    name = stepper.spec.name
+    last = stepper.made
+    own = None
+    if sink.is_there:
+        state_version = decided_version(stepper)
+        version = tables.delta_sink.version()
+        own = OwnVersions.of(tables, state_version, version)
+    found = _found(tables, sink, own)
+    if not found:
+        # Neither log nor files show a damage: only the rows themselves can.
+        compared = _compared(spark, stepper)
+        if compared.has_other_rows:
+            return Rewrite(), compared
+        return None, compared
+    is_readable = not sink.is_aside and sink.became != "gone"
+    if is_readable and not _lacks_columns(stepper):
+        tables.sink.refuse_altered(stepper.tables.sink())
+    # First choice: an own whole version, and the change sets since. It also brings back rows that the state has forgotten.
+    way = way_back(tables, last, own)
+    if way is not None:
+        finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
+        return way, RepairReport(name, (finding,))
+    # Second choice: the state. It does not show whether a row that it has forgotten was inserted by another client.
+    has_foreign = own is not None and bool(own.foreign)
+    forgets = may_forget(tables, last)
+    if not is_kept(tables) or (forgets and has_foreign):
+        can_be_accepted = has_foreign and not sink.damaged
+        way_out = _way_out(can_be_accepted=can_be_accepted)
+        finding = Finding("sink", found, way_out, is_refused=True)
+        return None, RepairReport(name, (finding,))
+    overwrites = bool(sink.damaged or sink.refused)
+    which = "all rows" if overwrites else "rows that differ"
+    written = f"{which} are written from the state"
+    loss = FORGOTTEN if forgets else ""
+    finding = Finding("sink", found, written, loss, is_aside=sink.is_aside)
+    return Rewrite(overwrites=overwrites), RepairReport(name, (finding,))
+
+
+def _way_out(*, can_be_accepted: bool) -> str:
+    """Return the next steps for a sink that has no way back and whose state does not hold all rows."""
+    instead = "Restore it from a copy"
+    if can_be_accepted:
+        instead = f"Put its rows right, or {ACKNOWLEDGE}"
+    return f"no version of its own, with the change sets since, is left. {instead}; or {REFRESH}"
+
+
+def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
+    """Name what is wrong with a sink, as far as its log and its files show; empty if nothing is."""
+    parts = []
+    if sink.became:
+        parts.append(sink.became)
+    if sink.damaged:
+        folder = tables.sink.path
+        locations = [file.location(folder) for file in sink.damaged]
+        damaged = named(locations, MOST_NAMED)
+        parts.append(f"data files are gone or damaged: {damaged}")
+    if sink.refused:
+        parts.append(f"the last step cannot be applied to it: {sink.refused}")
+    if own is not None and own.foreign:
+        writes = [_write_text(write) for write in own.foreign]
+        changed = named(writes, MOST_NAMED)
+        parts.append(f"other clients changed rows: {changed}")
+    return "; ".join(parts)
+
+
+def _write_text(write: DataCommit) -> str:
+    operation = write.operation or "unknown operation"
+    return f"version {write.version} ({operation})"
+
+
+def _text(way: RestoreAndApply) -> str:
+    begins = f"back to its version {way.version}"
+    if way.version is None:
+        begins = "begins empty"
+    if way.first_step > way.last_step:
+        return begins
+    if way.first_step == way.last_step:
+        return f"{begins}, step {way.first_step} is applied again"
+    return f"{begins}, steps {way.first_step} to {way.last_step} are applied again"
+
+
+def _decision(spec: Pipeline, way: RestoreAndApply | Rewrite | None, looked_at: int | None) -> Decision:
+    """Return what a repair decides: of a sink that was found right it accepts the version that was looked at."""
+    tables: dict[str, Action] = {"quarantine": Rewrite()}
+    if spec.emits_every:
+        tables["changelog"] = Rewrite()
+    if way is None:
+        return Decision(tables=tables, accepts_sink=looked_at)
+    # The sink comes first: most readers look at it alone.
+    return Decision(tables={"sink": way, **tables})
+
+
+def _refuse(report: RepairReport) -> None:
+    for finding in report.refused:
+        first, rest = finding.way[:1], finding.way[1:]
+        raise RepairError.of(
+            f"The {finding.table} of '{report.pipeline}' cannot be repaired.",
+            got=finding.found,
+            next_step=f"{first.upper()}{rest}.",
+        )
+
+
+def _lacks_columns(stepper: Stepper) -> bool:
+    """Return whether the sink has not taken the columns yet that the last step gives it."""
+    last = stepper.made
+    if not last.decision.changes_columns:
+        return False
+    sink_step = stepper.plan.sink.last_step()
+    return sink_step < last.step
+
+
+def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
+    return differences(
+        spark,
+        stepper.plan,
+        stepper.made,
+        state_version=decided_version(stepper),
+        sink_version=stepper.plan.delta_sink.version(),
+    )
+
+
+def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
+    """Compare sink and state by key, where the state keeps what the sink must show."""
+    if not is_kept(stepper.plan) or _lacks_columns(stepper):
+        return RepairReport(stepper.spec.name)
+    stepper.plan.sink.refuse_altered(stepper.tables.sink())
+    differing = _differing(spark, stepper)
+    return _counted(stepper.spec.name, differing)
+
+
+def _counted(pipeline: str, differing: DataFrame) -> RepairReport:
+    decided = F.col(DECIDED)
+    shown = F.col(SHOWN)
+    is_decided = decided.isNotNull()
+    is_shown = shown.isNotNull()
+    are_unlike = decided != shown
+    is_repeated = F.col(ROWS) > 1
+    counts = differing.agg(
+        F.count_if(is_decided & ~is_shown).alias("missing"),
+        F.count_if(is_decided & is_shown & are_unlike).alias("other"),
+        F.count_if(~is_decided).alias("extra"),
+        F.count_if(is_repeated).alias("repeated"),
+    )
+    [row] = counts.collect()
+    return RepairReport(pipeline, **row.asDict())
+
+
+def _typed(keys: pa.Table, tables: Plan) -> pa.Table:
+    own_names = tables.spec.state_key_of
+    stored = tables.operator.schema
+    names = [own_names[name] for name in keys.column_names]
+    fields = [stored.field(name).with_nullable(True) for name in names]
+    named_keys = keys.rename_columns(names)
+    return named_keys.cast(pa.schema(fields))

@@ -1,0 +1,71 @@
+"""The frame of an operation that makes steps: the pipeline's lease, and the checks that its tables are fit for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import _log as log
+from ebbtide.errors import ConfigError
+from ebbtide.ledger import Head, Lease, settle
+from ebbtide.model import to_ms
+from ebbtide.runtime import OwnTables, Plan, Stepper
+from ebbtide.runtime._belonging import refuse_lost_ledger, refuse_lost_state, refuse_misfits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def has_state(plan: Plan) -> bool:
+    """Return whether a pipeline has a state table; it has none before its first run.
+
+    Raises:
+        TableMismatchError: the state is gone, as its other tables have steps.
+    """
+    if log.versions(plan.state.path):
+        return True
+    refuse_lost_state(plan, OwnTables(plan))
+    return False
+
+
+@contextmanager
+def stepping(
+    spark: SparkSession,
+    plan: Plan,
+    started_ms: int = 0,
+    *,
+    refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
+) -> Iterator[Stepper]:
+    """Hold a pipeline's lease, and yield what makes its steps.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline's.
+        started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
+        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; a repair refuses less.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        TableMismatchError: see `ebbtide.runtime._belonging`.
+        ConfigError: it has no tables yet.
+    """
+    if not has_state(plan):
+        raise ConfigError.of(
+            f"'{plan.spec.name}' has made no step yet.",
+            got=f"no state at '{plan.state.path}'",
+            next_step="Run 'ebbtide run' first.",
+        )
+    refuse_lost_ledger(plan, plan.turn)
+    spec = plan.spec
+    ledger = plan.at("ledger")
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    # asks: a continuous run yields the lease between two steps.
+    with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
+        settle(plan.root)
+        stepper = Stepper(plan, lease, started_ms)
+        if refuse is None:
+            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
+        else:
+            refuse(plan, stepper.tables, stepper.head)
+        yield stepper

@@ -1,0 +1,79 @@
+"""Arrival mode: the upsert materializer in columns. Changes apply in the order in which they arrived.
+
+Without an upsert key the sink shows the newest live row of a key; with one, a row that was replaced in its place is shown, though
+newer ones follow. Of a key's changes in one step the sink takes the net effect; `every` emits record by record besides.
+`ebbtide.operators._arrival.rules` lists the columns of an entry.
+
+Source: FLIP-544, "SinkUpsertMaterializer", "TTL support".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.model import Step, ints
+from ebbtide.model._entries import Reconciled, in_arrival_order, live_entries, only, order_struct
+from ebbtide.operators._arrival.histories import Histories
+from ebbtide.operators._arrival.rows import Rows, above_floor
+from ebbtide.operators._arrival.rules import ArrivalRules
+
+
+class ArrivalOperator(ArrivalRules):
+    """Reconciles changes with their keys' histories in order of arrival; its settings are the rules."""
+
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Apply one step's changes to the histories of their keys.
+
+        Args:
+            changes: Changelog rows without TRUNCATE; all of a key's.
+            state: Every stored version of those keys' entries, in any order.
+            step: Number, clocks and floor of the step.
+
+        Returns:
+            Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
+        """
+        own_changes = in_arrival_order(changes.select(self.changes.names))
+        is_above = above_floor(order_struct(own_changes), step.floor)
+        above = only(own_changes, pa.array(is_above))
+        rows = Rows(
+            rules=self,
+            changes=above,
+            state=self._by_position(state),
+            step=step,
+        )
+        n_below = len(changes) - len(above)
+        metrics = Counter(changes=len(changes), below_floor=n_below)
+        return Histories(rows, metrics).run(tick=False)
+
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Drop what has expired.
+
+        Args:
+            state: Every stored version of some keys' entries.
+            step: Number and clocks of the tick.
+        """
+        rows = Rows(
+            rules=self,
+            changes=self.changes.empty_table(),
+            state=self._by_position(state),
+            step=step,
+        )
+        return Histories(rows, Counter()).run(tick=True)
+
+    def _by_position(self, state: pa.Table) -> pa.Table:
+        entries = live_entries(state, self.schema, self.entry_key)
+        positions = ints(entries, "_position")
+        by_position = np.argsort(positions, kind="stable")
+        return entries.take(by_position)

@@ -1,0 +1,129 @@
+"""Expiry of an operator's entries as data: SQL over a state table and Arrow evaluate the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model import LONG_MAX, LONG_MIN, Mask, StateTtlConfig, Step, equals, ints
+from ebbtide.model._state.timers import TIMERS
+from ebbtide.model._ttl import TimeCharacteristic
+
+
+@dataclass(frozen=True)
+class ExpiryRules:
+    """Rules by which the entries of an operator expire.
+
+    Args:
+        ttls: State name to the time to live of its entries; None stands for entries whose state has no own one. Empty: nothing
+            expires.
+        ttl_selector: Column with the name of an entry's state.
+        any_set: An entry may expire only if one of these columns is true or not null; empty: every entry may.
+        needs_tick: (column, value) pairs. A tick must act on the expiry of entries with such a value before they are deleted.
+    """
+
+    ttls: Mapping[str | None, StateTtlConfig] = field(default_factory=dict)
+    ttl_selector: str = "_state"
+    any_set: tuple[str, ...] = ()
+    needs_tick: tuple[tuple[str, str | bool], ...] = ()
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns that `expired` reads, as far as an operator's entries have them."""
+        return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
+
+    def expired(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
+        """Mark the entries that have expired.
+
+        Args:
+            entries: With those of `columns` that an entry has.
+            step: The clocks.
+        """
+        marked = np.zeros(len(entries), dtype=bool)
+        # None is the first of the states, if it is there: it holds for entries whose state has no time to live of its own.
+        for state, ttl in self.ttls.items():
+            is_own = np.ones(len(entries), dtype=bool)
+            if state is not None:
+                is_own = equals(entries, self.ttl_selector, state)
+            clock_ms = step.clock_ms(ttl)
+            if clock_ms == LONG_MIN:  # there is no watermark yet
+                marked[is_own] = False
+                continue
+            ttl_ms = np.full(len(entries), ttl.ttl_ms, np.int64)
+            if "_ttl_ms" in entries.column_names:
+                ttl_ms = ints(entries, "_ttl_ms", null=ttl.ttl_ms)
+            oldest_alive_ms = clock_ms - ttl_ms
+            is_old = ints(entries, "_stamp_ms", null=LONG_MAX) <= oldest_alive_ms
+            marked[is_own] = is_old[is_own]
+        if self.any_set:
+            is_set = [_is_set(entries[name]) for name in self.any_set]
+            marked &= np.logical_or.reduce(is_set)
+        return marked
+
+    def deletable(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
+        """Mark the entries that may be deleted: they have expired, and no tick has to act on that.
+
+        Args:
+            entries: With all columns of an entry.
+            step: The clocks.
+        """
+        marked = self.expired(entries, step)
+        for name, value in self.needs_tick:
+            marked &= ~_has_value(value, entries[name])
+        return marked
+
+    def is_of_state(
+        self,
+        entries: pa.Table,
+        state: str | None,
+    ) -> Mask:
+        """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
+        if state is not None:
+            return equals(entries, self.ttl_selector, state)
+        marked = np.ones(len(entries), dtype=bool)
+        for name in self.ttls:
+            if name is not None:
+                marked &= ~equals(entries, self.ttl_selector, name)
+        return marked
+
+
+def _has_value(value: str | bool, column: pa.ChunkedArray) -> Mask:  # noqa: FBT001
+    # A null flag counts as false; a null text equals no text.
+    has_value = pc.equal(column, value).fill_null(value is False)
+    return np.asarray(has_value.to_numpy(), dtype=bool)
+
+
+def _is_set(column: pa.ChunkedArray) -> Mask:
+    if pa.types.is_boolean(column.type):
+        column = column.fill_null(False)
+        return np.asarray(column.to_numpy(), dtype=bool)
+    return np.asarray(column.is_valid().to_numpy(), dtype=bool)
+
+
+def due_timers(entries: pa.Table, step: Step) -> Mask:
+    """Mark the timers that are due."""
+    is_timer = equals(entries, "_state", TIMERS)
+    at_ms = ints(entries, "_position")
+    is_due = np.zeros(len(entries), dtype=bool)
+    clocks = {
+        TimeCharacteristic.PROCESSING_TIME: step.now_ms,
+        TimeCharacteristic.EVENT_TIME: step.watermark_ms,
+    }
+    for clock, now_ms in clocks.items():
+        if now_ms is None:
+            continue
+        is_of_clock = pc.starts_with(entries["_sub"], f"{clock}/").fill_null(False).to_numpy()
+        is_due |= is_timer & is_of_clock & (at_ms <= now_ms)
+    return is_due

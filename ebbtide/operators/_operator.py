@@ -1,0 +1,61 @@
+"""The contract between a state table and the operator whose entries it holds."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from ebbtide.model import Step
+from ebbtide.model._entries import Reconciled
+from ebbtide.operators._expiry import ExpiryRules
+
+
+class Operator(Protocol):
+    """Decides over the entries of the keys that a step touches. It runs in Spark's workers: it must be picklable."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The source's columns."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key's columns."""
+
+    @property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of an entry."""
+
+    @property
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
+
+    @property
+    def expiry(self) -> ExpiryRules:
+        """Rules by which entries expire."""
+
+    @property
+    def has_named_states(self) -> bool:
+        """Return whether entries belong to named states, timers included.
+
+        Their column `_state` is null in rows that are for the sink alone.
+        """
+
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Decide a step."""
+
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Decide a tick."""

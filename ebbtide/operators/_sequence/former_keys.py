@@ -1,0 +1,232 @@
+"""Former keys that were erased: entries and changes of other keys name them no more, and keep all else.
+
+A row that came from an erased key `K` at the sequence `m` has in its entry `{sequence: m, key: K}` in `_moved_from`, and in `_columns`, for values that it
+had there already, a sequence before `m`. No record of `K` is accepted any more, so that no value can come from there: the entry then says
+that those values are known since `m`, as if the change of the key had carried them all. Later changes of the row still take precedence, and
+earlier ones still do not, so that the entry decides as before on every record of a key that is not erased. What goes too are the changes of
+the key before `m`: a record that comes late for a key before `K` could reach the row through `K` alone. Nor does a TRUNCATE that comes late reach
+these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model import Mask
+from ebbtide.operators._sequence.links import in_one_piece
+
+Erased = Callable[[pa.Table], Mask]
+"""Marks the keys that are erased."""
+_REWRITTEN = ("_moved_from", "_columns", "_kept", "_kept_before", "_moved_ms")
+"""Columns of an entry that change with its links."""
+_Item = Mapping[str, Any]
+"""A change of the key: `sequence`, `key`."""
+
+
+def names_erased(rows: pa.Table, key: Sequence[str], erased: Erased) -> Mask:
+    """Mark the rows that name an erased key in `_moved_from`.
+
+    Args:
+        rows: Entries or changes, with `_moved_from`.
+        key: Names of the key's columns there.
+        erased: See `Erased`.
+    """
+    lists = in_one_piece(rows["_moved_from"])
+    items = pc.list_flatten(lists)
+    is_erased = _marks(items, key, erased)
+    row_of_item = pc.list_parent_indices(lists).to_numpy()
+    marks = np.zeros(len(rows), bool)
+    marks[row_of_item[is_erased]] = True
+    return marks
+
+
+def cut_changes(
+    changes: pa.Table,
+    key: Sequence[str],
+    erased: Erased,
+) -> pa.Table:
+    """Return changes that name no erased key: an upsert from one starts a row, a delete to one ends it.
+
+    Args:
+        changes: With `_moved_from`.
+        key: Names of the key's columns there.
+        erased: See `Erased`.
+    """
+    lists = in_one_piece(changes["_moved_from"])
+    items = pc.list_flatten(lists)
+    is_erased = _marks(items, key, erased)
+    if not is_erased.any():
+        return changes
+    numbers = np.arange(len(items))
+    kept = pa.array(numbers, mask=is_erased)
+    keys = pc.struct_field(items, "key")
+    parts = [
+        pc.struct_field(items, "sequence"),
+        keys.take(kept),  # null where the index is null
+    ]
+    fields = list(items.type)
+    cut = pa.StructArray.from_arrays(parts, fields=fields)
+    # The lists have as many items as before.
+    lengths = pc.list_value_length(lists)
+    lengths = lengths.fill_null(0)
+    ends = np.cumsum(lengths.to_numpy())
+    offsets = pa.array([0, *ends], pa.int32())
+    moved = pa.ListArray.from_arrays(
+        offsets,
+        cut,
+        type=lists.type,
+        mask=lists.is_null(),
+    )
+    return _with_column(changes, "_moved_from", moved)
+
+
+def cut_entries(
+    entries: pa.Table,
+    key: Sequence[str],
+    erased: Erased,
+) -> pa.Table:
+    """Return entries that name no erased key.
+
+    Args:
+        entries: Rows of the state, with all columns.
+        key: Names of the key's columns.
+        erased: See `Erased`.
+    """
+    is_named = names_erased(entries, key, erased)
+    if not is_named.any():
+        return entries
+    named = np.flatnonzero(is_named)
+    columns = [*_REWRITTEN, "_tombstone"]
+    rows = entries.select(columns)
+    rows = rows.take(pa.array(named))
+    type_ = entries.schema.field("_moved_from").type
+    cut = _Cut(type_.value_type, key, erased)
+    # Row by row: few entries are linked, and each has at most a few links.
+    rewritten = [cut.entry(row) for row in rows.to_pylist()]
+    # The entries, followed by the rewritten ones: each named entry is taken from there.
+    place = np.arange(len(entries))
+    place[named] = len(entries) + np.arange(len(named))
+    for name in _REWRITTEN:
+        before = in_one_piece(entries[name])
+        values = [row[name] for row in rewritten]
+        new = pa.array(values, before.type)
+        both = pa.concat_arrays([before, new])
+        column = both.take(pa.array(place))
+        entries = _with_column(entries, name, column)
+    return entries
+
+
+def _with_column(
+    rows: pa.Table,
+    name: str,
+    column: pa.Array,
+) -> pa.Table:
+    index = rows.column_names.index(name)
+    field = rows.schema.field(name)
+    return rows.set_column(index, field, column)
+
+
+def _marks(
+    items: pa.StructArray,
+    key: Sequence[str],
+    erased: Erased,
+) -> Mask:
+    """Mark the changes of the key that name an erased key; one without a key is cut off already."""
+    keys = pc.struct_field(items, "key")
+    columns = {name: pc.struct_field(keys, name) for name in key}
+    marks = erased(pa.table(columns))
+    has_key = keys.is_valid()
+    marks &= has_key.to_numpy(zero_copy_only=False)
+    return marks
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cuts entries off from erased keys.
+
+    Args:
+        type: Type of a change of the key.
+        key: Names of the key's columns.
+        erased: See `Erased`.
+    """
+
+    type: pa.StructType
+    key: Sequence[str]
+    erased: Erased
+
+    def entry(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rewritten columns of an entry."""
+        earlier = row["_kept_before"] or []
+        newest = row["_kept"]
+        kept_rows = [*earlier, newest] if newest else earlier
+        left = row["_moved_from"]
+        times = row["_moved_ms"] or [None] * len(left)
+        left = [{**item, "event_ms": ms} for item, ms in zip(left, times, strict=True)]
+        rows: list[dict[str, Any]] = []
+        items: list[_Item] = []
+        # As `StoredLinks.read` has it: the changes of the key of the kept rows follow those of the entry's row.
+        for kept in reversed(kept_rows):
+            n_own = kept["n_moved"]
+            if n_own is None:
+                n_own = len(left) if row["_tombstone"] else 0
+            n_rest = len(left) - n_own
+            own, own_items = self._kept(kept, left[n_rest:])
+            rows.insert(0, own)
+            items = own_items + items
+            left = left[:n_rest]
+        columns = row["_columns"]
+        place = self._first_erased(left)
+        if place is not None:
+            since = left[place]["sequence"]
+            left = left[:place]
+            if columns:
+                columns = [(name, _later(at, since)) for name, at in columns]
+        moved = left + items
+        return {
+            "_moved_from": moved or None,
+            "_moved_ms": [item["event_ms"] for item in moved] or None,
+            "_columns": columns,
+            "_kept": rows[-1] if rows else None,
+            "_kept_before": rows[:-1] or None,
+        }
+
+    def _kept(
+        self,
+        kept: dict[str, Any],
+        items: list[_Item],
+    ) -> tuple[dict[str, Any], list[_Item]]:
+        """Return a kept row, and its changes of the key."""
+        place = self._first_erased(items)
+        if place is None:
+            return kept, items
+        at_least = items[place]["sequence"]
+        since = kept["since"]
+        if since:
+            since = [_later(at, at_least) for at in since]
+        cut = {**kept, "since": since, "n_moved": place}
+        return cut, items[:place]
+
+    def _first_erased(self, items: Sequence[_Item]) -> int | None:
+        """Return the place of the newest change of the key from an erased key; None if there is none."""
+        array = pa.array(items, self.type)
+        marks = _marks(array, self.key, self.erased)
+        places = np.flatnonzero(marks)
+        return int(places[0]) if len(places) else None
+
+
+def _later(at: _Item | None, since: _Item) -> _Item:
+    """Return the later one of two sequences; null is before all."""
+    if at is None:
+        return since
+    is_before = _order(at) < _order(since)
+    return since if is_before else at
+
+
+def _order(sequence: _Item) -> list[tuple[bool, Any]]:
+    return [(part is not None, part) for part in sequence.values()]

@@ -1,0 +1,384 @@
+"""Runs a user's stateful function over one step's changes, its states being rows of a state table.
+
+A key's timers that are due fire before its rows; those of other keys at the tick that ends the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.errors import EbbtideError, StatefulFunctionError
+from ebbtide.model import DELETE, LONG_MIN, ORDER, Codes, RowKind, StateTtlConfig, Step, row_codes
+from ebbtide.model._changelog import changelog_schema
+from ebbtide.model._entries import ENTRY_COLUMNS, UPDATE, Reconciled, last_of_group, live_entries, order_struct
+from ebbtide.model._state.function import Change, Deletion, FunctionRun, StatefulFunction
+from ebbtide.operators._expiry import ExpiryRules
+from ebbtide.operators._stateful.rows import Key, UnfitValueError, changed_rows, load, state_columns, to_table
+from ebbtide.operators._stateful.store import StateSpec, WorkingStore
+
+Row = Mapping[str, Any]
+Order = tuple[int, ...]
+ORDER_PARTS = [part.name for part in ORDER]
+
+
+@dataclass(frozen=True)
+class StatefulOperator:
+    """A stateful function as an operator of a pipeline.
+
+    Args:
+        columns: The source's columns.
+        key: Names of the key's columns.
+        output: The sink's columns, those of the key among them.
+        sink_key: Names of the sink's key.
+        function: Makes the function; called once for each group of keys.
+        states: Its states by name.
+        shows_values: Errors may show keys, rows and what the function says of them.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    output: pa.Schema
+    sink_key: tuple[str, ...]
+    function: Callable[[], StatefulFunction]
+    states: dict[str, StateSpec] = field(default_factory=dict)
+    shows_values: bool = True
+
+    @cached_property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+        return changelog_schema(self.columns)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of a state entry."""
+        fields = []
+        for name in self.key:
+            column = self.columns.field(name)
+            fields.append(column.with_nullable(True))
+        own_types = ENTRY_COLUMNS | state_columns(self.states, self.output)
+        fields.extend(pa.schema(own_types))
+        return pa.schema(fields)
+
+    @property
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
+        return (*self.key, "_state", "_sub")
+
+    @property
+    def expiry(self) -> ExpiryRules:
+        """Each state's own time to live."""
+        ttls: dict[str | None, StateTtlConfig] = {}
+        for name, spec in self.states.items():
+            if spec.ttl is not None:
+                ttls[name] = spec.ttl
+        return ExpiryRules(ttls)
+
+    @property
+    def has_named_states(self) -> bool:
+        """The function's states and timers."""
+        return True
+
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Run the function on one step's changes.
+
+        Args:
+            changes: Changelog rows without TRUNCATE; all of a key's.
+            state: Every stored version of those keys' entries, in any order.
+            step: Number and clocks of the step.
+
+        Returns:
+            Entries changed and removed, and the rows that the sink must take, one per key of the sink.
+
+        Raises:
+            StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
+        """
+        call = _Call(
+            operator=self,
+            changes=changes,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
+
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
+        """Drop what has expired, and fire the timers that are due.
+
+        Args:
+            state: Every stored version of some keys' entries.
+            step: Number and clocks of the tick.
+        """
+        call = _Call(
+            operator=self,
+            changes=None,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
+
+    def live_entries(self, state: pa.Table) -> pa.Table:
+        """Return the newest version of each entry, those removed left out."""
+        # Rows that are for the sink alone have no state.
+        is_of_state = state["_state"].is_valid()
+        of_states = state.filter(is_of_state)
+        return live_entries(of_states, self.schema, self.entry_key)
+
+
+class _Yielded(NamedTuple):
+    """A row for the sink.
+
+    Args:
+        row: Column to value; a `Deletion` if the sink must no longer have its key.
+        order: That of the change that caused it.
+        key: The function's key.
+    """
+
+    row: Row
+    order: Order
+    key: Key
+
+
+class _Call:
+    """One call of the operator: the entries in dicts, the function run key by key, the rows that follow."""
+
+    def __init__(
+        self,
+        operator: StatefulOperator,
+        changes: pa.Table | None,
+        state: pa.Table,
+        step: Step,
+    ) -> None:
+        self.op = operator
+        self.step = step
+        self.store = WorkingStore(operator.states)
+        self.metrics: Counter[str] = Counter()
+        self.out: dict[Key, _Yielded] = {}
+        self.changes = changes
+        self.function = operator.function()
+        self.function_name = type(self.function).__name__
+        ttls = {name: spec.ttl for name, spec in operator.states.items()}
+        self.running = FunctionRun(self.function, self.store, ttls)
+        codes = self._number_keys(state)
+        n = len(state)
+        entry_codes = codes[:n].tolist()
+        self.change_codes = codes[n:]
+        entry_keys = [self.keys[code] for code in entry_codes]
+        load(
+            entries=state,
+            keys=entry_keys,
+            states=operator.states,
+            store=self.store,
+        )
+
+    def _number_keys(self, state: pa.Table) -> Codes:
+        """List the keys of entries and changes; return the number of each one's key."""
+        names = self.op.key
+        keys = state.select(names)
+        if self.changes is not None:
+            change_keys = self.changes.select(names)
+            keys = pa.concat_tables([keys, change_keys])
+        codes: Codes = np.empty(0, np.int64)
+        if len(keys):
+            codes = row_codes(keys, names)
+        # Each key becomes Python values once, however many entries and changes it has.
+        _, first_of_key = np.unique(codes, return_index=True)
+        distinct = keys.take(pa.array(first_of_key))
+        columns = [column.to_pylist() for column in distinct.columns]
+        self.keys: list[Key] = list(zip(*columns, strict=True))
+        return codes
+
+    def run(self) -> Reconciled:
+        context = self.running.context
+        context.now_ms = self.step.now_ms
+        context.output_key = self.op.sink_key
+        context.watermark_ms = LONG_MIN
+        if self.step.watermark_ms is not None:
+            context.watermark_ms = self.step.watermark_ms
+        if self.changes is None:
+            self._tick()
+        else:
+            self._process(self.changes)
+        entries = self._entries()
+        return Reconciled(entries, self.metrics + context.counts)
+
+    def _tick(self) -> None:
+        """Remove what has expired, then fire the timers that are due."""
+        # Before the timers, so that a function does not meet in its timers what has expired.
+        for state in self.running.states.values():
+            if state.ttl is None:
+                continue
+            cleanup = state.ttl.cleanup
+            if cleanup.background or cleanup.timers:
+                for key in state.raw.all_keys():
+                    state.purge(key)
+        for key in self.keys:
+            self._fire(key)
+
+    def _process(self, changes: pa.Table) -> None:
+        """Run the function on each key's changes in order; O(n log n) in them, for the sort."""
+        self.metrics["changes"] += len(changes)
+        if not len(changes):
+            return
+        orders = order_struct(changes)
+        by_order = orders.T[::-1]
+        by_key = np.lexsort((*by_order, self.change_codes))
+        codes = self.change_codes[by_key]
+        change_of = _changes_of(changes, self.op.columns.names)
+        # Each run of one code is one key's changes, in order.
+        is_last = last_of_group(codes)
+        ends = np.flatnonzero(is_last) + 1
+        bounds = [0, *ends.tolist()]
+        for start, end in itertools.pairwise(bounds):
+            rows = by_key[start:end].tolist()
+            last_order = orders[rows[-1]]
+            order = tuple(last_order.tolist())
+            key = self.keys[codes[start]]
+            key_changes = [change_of(row) for row in rows]
+            self._fire(key)
+            yielded = self.running.process(key, key_changes)
+            self._collect(key, order, yielded)
+
+    def _fire(self, key: Key) -> None:
+        due = self.running.due(key)
+        self.metrics["timers"] += len(due)
+        if due:
+            before_changes = (self.step.number, 0, 0)
+            yielded = self.running.fire(key)
+            self._collect(key, before_changes, yielded)
+
+    def _collect(
+        self,
+        key: Key,
+        order: Order,
+        rows: Iterable[Row],
+    ) -> None:
+        """Keep the rows that the function yields, of each key of the sink the last."""
+        own_key = dict(zip(self.op.key, key, strict=True))
+        try:
+            for given in rows:
+                row = {**given, **own_key}
+                self._refuse_misfit(key, given, row)
+                sink_key = tuple(row[name] for name in self.op.sink_key)
+                if isinstance(given, Deletion):
+                    row = Deletion(row)
+                self.out[sink_key] = _Yielded(row, order, key)
+        except EbbtideError:
+            raise
+        except Exception as error:
+            if not self.op.shows_values:
+                raise self._failure(key, error) from None
+            raise self._failure(key, error) from error
+
+    def _failure(
+        self,
+        key: Key,
+        error: Exception,
+    ) -> StatefulFunctionError:
+        error_name = type(error).__name__
+        what_happened = f"{self.function_name} failed on key {key}: {error_name}: {error}."
+        if not self.op.shows_values:
+            what_happened = f"{self.function_name} failed: {error_name}. Its key and text may be personal."
+        return StatefulFunctionError.of(
+            what_happened.replace("\n", " "),
+            next_step="Nothing of the step was committed. Repair the function, then run again.",
+        )
+
+    def _refuse_misfit(
+        self,
+        key: Key,
+        given: Row,
+        row: Row,
+    ) -> None:
+        """Refuse a row with unknown columns, another key, or a null in the sink's key.
+
+        Args:
+            key: The key that the function ran on.
+            given: As the function yielded it.
+            row: With the key's columns.
+        """
+        output_names = self.op.output.names
+        sink_key = self.op.sink_key
+        own_key = zip(self.op.key, key, strict=True)
+        has_unknown = any(name not in output_names for name in row)
+        has_null_key = any(row.get(name) is None for name in sink_key)
+        has_other_key = any(given.get(name, value) != value for name, value in own_key)
+        if not (has_unknown or has_null_key or has_other_key):
+            return
+        columns = ", ".join(output_names)
+        not_null = ", ".join(sink_key)
+        raise StatefulFunctionError.of(
+            f"{self.function_name} yielded a row that does not fit its output.",
+            got=dict(given) if self.op.shows_values else f"columns {', '.join(given)}",
+            allowed=f"the columns {columns}; those of the key are added; none of {not_null} null",
+        )
+
+    def _entries(self) -> pa.Table:
+        """Build the entries that changed, then one for each row of the sink."""
+        keys, columns = changed_rows(self.store, self.op.states)
+        no_entry: list[Any] = [None] * len(keys)
+        changes: list[str] = []
+        rows: list[Row] = []
+        orders: list[dict[str, int]] = []
+        names = self.op.output.names
+        for yielded in self.out.values():
+            is_deletion = isinstance(yielded.row, Deletion)
+            row = {name: yielded.row.get(name) for name in names}
+            order = dict(zip(ORDER_PARTS, yielded.order, strict=True))
+            changes.append(DELETE if is_deletion else UPDATE)
+            rows.append(row)
+            orders.append(order)
+            keys.append(yielded.key)
+        self.metrics["deleted"] += changes.count(DELETE)
+        self.metrics["updated"] += changes.count(UPDATE)
+        columns["_removed"] += [False] * len(rows)
+        columns["_change"] = no_entry + changes
+        columns["_out"] = no_entry + rows
+        columns["_changed_by"] = no_entry + orders
+        try:
+            return to_table(
+                schema=self.op.schema,
+                key=self.op.key,
+                keys=keys,
+                columns=columns,
+                step=self.step.number,
+            )
+        except UnfitValueError as error:
+            what_happened = f"{self.function_name} gave a value that does not fit '{error.column}'"
+            if not self.op.shows_values:
+                raise StatefulFunctionError.of(f"{what_happened}.", allowed=error.allowed) from None
+            raise StatefulFunctionError.of(f"{what_happened}: {error}.", allowed=error.allowed) from error
+
+
+def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:
+    """Return what makes a row of a changelog the change that a function is given."""
+    kinds = changes["_kind"].to_pylist()
+    row_kinds = [RowKind(kind) for kind in kinds]
+    event_times = changes["_event_ms"].to_pylist()
+    columns = [changes[name].to_pylist(maps_as_pydicts="strict") for name in names]
+
+    def change(row: int) -> Change:
+        values = [column[row] for column in columns]
+        named_values = zip(names, values, strict=True)
+        return Change(
+            row_kinds[row],
+            dict(named_values),
+            event_times[row],
+        )
+
+    return change

@@ -1,0 +1,192 @@
+"""Records whose tool is known, or whose fields say what happened: how a spec's `format` reads them.
+
+A record is recognised by several of its fields and by their values over the whole sample, never by a single field's name: a table may well have
+a column `type`, `op` or `data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ebbtide.formats import TOOLS, BadRecordError, Json, PositionField, key_row
+from ebbtide.formats._record_map import Path, RecordMap, Word, found_at, path_of, position_in
+from ebbtide.formats._tools import Tool
+from ebbtide.proposal._sample import SampledRecord
+from ebbtide.spec._parts import MappedFormat
+
+_MEANINGS = {
+    "insert": ("insert", "inserted", "i", "create", "created", "c", "read", "r", "snapshot", "load"),
+    "update": ("update", "updated", "u", "upsert", "modify", "modified"),
+    "delete": ("delete", "deleted", "d", "remove", "removed"),
+}
+"""Meaning to the words for it, in lower case."""
+_MEANING_OF = {word: meaning for meaning, words in _MEANINGS.items() for word in words}
+_FIELDS = ("op", "operation", "change_type", "op_type", "cdc_operation", "dml_type")
+"""Names that such a field has, and seldom a column: one that has a single meaning in the sample must have one of them."""
+_ROWS = ("after", "row", "data", "record", "payload", "new", "value", "document")
+_BEFORE = ("before", "old", "changes", "previous", "before_image", "old_data")
+"""Names that the row's field usually has, and that of the values before an update."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """The form of records that were recognised.
+
+    Args:
+        settings: The spec's `format`.
+        map: Where records have what a change is made of.
+        own_columns: Beginnings of the names of the columns that the tool adds to those of the table.
+        sequence: Fields that order changes, as `order.sequence` has them; empty if the records have none.
+        note: What the sample leaves open, for people; empty if nothing.
+    """
+
+    settings: dict[str, Any]
+    map: RecordMap
+    own_columns: tuple[str, ...] = ()
+    sequence: tuple[Any, ...] = ()
+    note: str = ""
+
+
+def recognise(records: Sequence[SampledRecord]) -> Recognised | None:
+    """Return how the records of a sample are read; None if nothing shows it."""
+    return _of_tool(records) or _of_words(records) or _of_keys(records)
+
+
+def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
+    """Return the tool that wrote most of the records: a topic may hold a few of another kind."""
+    for name, tool in TOOLS.items():
+        n_of_tool = sum(tool.wrote(record.value) for record in records)
+        if 2 * n_of_tool > len(records):
+            sequence = _sequence_of(tool, [record.value for record in records])
+            return Recognised({"type": name}, tool.map, tool.own_columns, sequence)
+    return None
+
+
+def _sequence_of(tool: Tool, values: Sequence[Json]) -> tuple[Any, ...]:
+    """Return the fields that order the changes of a tool, if all changes of the sample have them; empty otherwise."""
+    words = dict(tool.map.words)
+    operation = tool.map.operation
+    changes = []
+    for value in values:
+        meaning = "update" if operation is None else words.get(found_at(value, operation))
+        if meaning in _MEANINGS:
+            changes.append(value)
+    for fields in tool.possible_orders:
+        if changes and all(_has_position(change, fields, tool.map) for change in changes):
+            known = dict(tool.map.positions)
+            return tuple(
+                field.path if known.get(field.path) == field.type else {"field": field.path, "type": field.type}
+                for field in fields
+            )
+    return ()
+
+
+def _has_position(value: Json, fields: Sequence[PositionField], record_map: RecordMap) -> bool:
+    """Return whether a change has its whole position."""
+    try:
+        position = position_in(lambda path: found_at(value, path_of(path)), fields, record_map, None)
+    except BadRecordError:
+        return False
+    return None not in position
+
+
+def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:
+    """Return how records are read whose operation is in words, in a field of any name."""
+    values = [record.value for record in records]
+    for path in _text_paths(values):
+        words = _words_at(path, values)
+        if words is None:
+            continue
+        operation: dict[str, Any] = {"field": ".".join(path), **words}
+        settings: dict[str, Any] = {"type": "mapped", "operation": operation}
+        row = _object_field(_ROWS, values)
+        if row is not None:
+            settings["row"] = row
+        before = _object_field(_BEFORE, values)
+        if before is not None:
+            settings["before"] = before
+        named = ", ".join(f"{meaning}: {own}" for meaning, own in words.items())
+        note = (
+            f"format: the field {operation['field']} is taken for the operation, by its values in the sample ({named})"
+        )
+        return _mapped(settings, note)
+    return None
+
+
+def _of_keys(records: Sequence[SampledRecord]) -> Recognised | None:
+    """Return how bare rows of a topic are read: records whose key is a part of their row."""
+    for record in records:
+        key = key_row(record.key) or {}
+        is_of_row = all(name in record.value and record.value[name] == cell for name, cell in key.items())
+        if not key or not is_of_row:
+            return None
+    note = "format: each record is taken for the row as it is now, by its key; a record without a value deletes"
+    return _mapped({"type": "mapped"}, note)
+
+
+def _mapped(settings: dict[str, Any], note: str) -> Recognised:
+    given = MappedFormat.model_validate(settings)
+    return Recognised(settings, given.map, note=note)
+
+
+def _text_paths(values: Sequence[Json]) -> Iterator[Path]:
+    """Yield the paths of texts in records, and in their objects: those with a usual name first."""
+    paths: dict[Path, None] = {}
+    for value in values:
+        for name, cell in value.items():
+            if isinstance(cell, str):
+                paths[name,] = None
+            elif isinstance(cell, dict) and name not in (*_ROWS, *_BEFORE):
+                for inner_name, text in cell.items():
+                    if isinstance(text, str):
+                        paths[name, inner_name] = None
+    yield from sorted(paths, key=lambda path: path[-1].lower().strip("_") not in _FIELDS)
+
+
+def _words_at(path: Path, values: Sequence[Json]) -> dict[str, list[Word]] | None:
+    """Return the values of a field by their meaning; None if it does not say what happened."""
+    if any("." in name for name in path):
+        return None
+    found: dict[str, list[Word]] = {}
+    has_none = False
+    for value in values:
+        word = found_at(value, path)
+        if word is None:
+            has_none = True
+            continue
+        meaning = _MEANING_OF.get(word.lower()) if isinstance(word, str) else None
+        if meaning is None:
+            return None
+        own = found.setdefault(meaning, [])
+        if word not in own:
+            own.append(word)
+    is_usual = path[-1].lower().strip("_") in _FIELDS
+    if not found or (len(found) < 2 and not is_usual):
+        return None
+    if has_none:
+        # As of AWS DMS' full loads, whose rows have no operation.
+        found.setdefault("insert", []).append(None)
+    return {meaning: found.get(meaning) or _usual(meaning, found) for meaning in _MEANINGS}
+
+
+def _usual(meaning: str, found: dict[str, list[Word]]) -> list[Word]:
+    """Return the words for a meaning that the sample does not have, as short and in the same case as those that it has."""
+    texts = [str(word) for words in found.values() for word in words if word is not None]
+    is_short = len(texts[0]) == 1
+    alike = [word for word in _MEANINGS[meaning] if (len(word) == 1) == is_short]
+    if texts[0].isupper():
+        return [word.upper() for word in alike]
+    return [word.title() if texts[0].istitle() else word for word in alike]
+
+
+def _object_field(names: Sequence[str], values: Sequence[Json]) -> str | None:
+    """Return the first of some names that is a field with an object, in a record, and an object or null in all of them."""
+    for name in names:
+        cells = [value.get(name) for value in values]
+        objects = [cell for cell in cells if isinstance(cell, dict)]
+        nulls = [cell for cell in cells if cell is None]
+        if objects and len(objects) + len(nulls) == len(cells):
+            return name
+    return None

@@ -1,0 +1,181 @@
+"""Raw lines to a sample: which records they are, and how they are coded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from ebbtide.amounts import amount
+from ebbtide.errors import ConfigError
+from ebbtide.formats import BadRecordError, Json, origin_of, parse_exactly
+from ebbtide.formats._debezium_events import is_beside_rows
+from ebbtide.formats._parsing import value_field
+from ebbtide.formats._tools import table_of
+from ebbtide.redaction import printable
+from ebbtide.spec import KafkaSource
+from ebbtide.spec._reading import explained
+
+_PLACE = {"topic", "partition", "offset"}
+"""Fields of a line that holds a Kafka record, beside its value."""
+_MOST_NAMES = 20
+"""Topics or tables that an error lists."""
+
+
+@dataclass(frozen=True)
+class SampledRecord:
+    """A record that could be parsed.
+
+    Args:
+        line: As it stands in its file.
+        value: Its value.
+        key: Its key as text; None if it has none.
+    """
+
+    line: bytes
+    value: Json
+    key: str | None
+
+
+@dataclass
+class Sample:
+    """Records of one table, and what lines hold: Kafka's records, or bare values."""
+
+    holds: Literal["kafka", "value"]
+    records: list[SampledRecord] = field(default_factory=list)
+    n_unreadable: int = 0
+    n_not_rows: int = 0
+    unread_because: str = ""
+
+    def count_unreadable(self, error: Exception) -> None:
+        """Count a line that cannot be read, and keep why if there is a way out."""
+        self.n_unreadable += 1
+        if isinstance(error, BadRecordError) and "Next: " in error.masked:
+            self.unread_because = error.masked
+
+
+def take_sample(
+    lines: Iterable[bytes],
+    n: int,
+    *,
+    topic: str | None,
+    table: str | None,
+) -> Sample:
+    """Take the first records of one topic and one table.
+
+    Args:
+        lines: Of files, in order; no more are read than needed.
+        n: Most records to take.
+        topic: Take only records of this topic.
+        table: Take only changes of this source table.
+
+    Raises:
+        ConfigError: There is no such record, or they are of several topics or tables.
+    """
+    sample = Sample("value")
+    topics: Counter[str] = Counter()
+    tables: Counter[str] = Counter()
+    # Topics and tables are counted before records are left out, so that an error can name those that there are.
+    for line in lines:
+        if len(sample.records) == n:
+            break
+        try:
+            outer = parse_exactly(line)
+            of_value = value_field(outer)
+            is_kafka = outer.keys() >= {*_PLACE, of_value}
+            if is_kafka:
+                sample.holds = "kafka"
+                topics[str(outer["topic"])] += 1
+                if topic not in (None, outer["topic"]) or outer[of_value] is None:
+                    continue
+            value = parse_exactly(outer[of_value]) if is_kafka else outer
+        except (BadRecordError, TypeError) as error:
+            sample.count_unreadable(error)
+            continue
+        if is_beside_rows(value):
+            sample.n_not_rows += 1
+            continue
+        origin = origin_of(value)
+        its_table = table_of(value) if origin is None else origin.table
+        if its_table is not None:
+            tables[its_table] += 1
+            if not _is_asked(its_table, table):
+                continue
+        key = outer.get("key") if is_kafka else None
+        record = SampledRecord(line, value, key if isinstance(key, str) else None)
+        sample.records.append(record)
+    _refuse_several("topic", topics, topic)
+    _refuse_several("table", tables, table)
+    if not sample.records:
+        found = _found(sample, topics, tables)
+        raise ConfigError.of(
+            "There is no record to go by.",
+            got="; ".join(found),
+            allowed="a folder or topic with JSON records, and a --topic or --table that they have",
+        )
+    return sample
+
+
+def _is_asked(table: str, asked: str | None) -> bool:
+    """Return whether an event of `schema.table` is taken, where `table` or `schema.table` is asked for."""
+    _, _, bare = table.rpartition(".")
+    return asked in (None, bare, table)
+
+
+def _refuse_several(
+    what: str,
+    found: Counter[str],
+    asked: str | None,
+) -> None:
+    if asked is not None or len(found) <= 1:
+        return
+    first = printable(min(found))
+    raise ConfigError.of(
+        f"The records are of several {what}s, which make a table each.",
+        got=_counted(found),
+        allowed=f"one of them: --{what} {first}",
+    )
+
+
+def _found(
+    sample: Sample,
+    topics: Counter[str],
+    tables: Counter[str],
+) -> Iterator[str]:
+    because = f" ({sample.unread_because})" if sample.unread_because else ""
+    yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object{because}"
+    if sample.n_not_rows:
+        yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
+    if topics:
+        yield f"topics {_counted(topics)}"
+    if tables:
+        yield f"tables {_counted(tables)}"
+
+
+def _counted(found: Counter[str]) -> str:
+    parts = []
+    for name, n in found.most_common(_MOST_NAMES):
+        shown = printable(name)
+        parts.append(f"{shown} ({n})")
+    n_left = len(found) - len(parts)
+    if n_left:
+        parts.append(f"and {n_left} more")
+    return ", ".join(parts)
+
+
+def usable_topic(source: Mapping[str, Any]) -> KafkaSource:
+    """Return the source as a spec would have it.
+
+    Args:
+        source: Its fields.
+
+    Raises:
+        ConfigError: one of them is not usable.
+    """
+    try:
+        return KafkaSource.model_validate(source)
+    except ValidationError as error:
+        raise ConfigError.of(f"The options do not make a source. {explained(error)}") from error

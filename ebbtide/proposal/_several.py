@@ -1,0 +1,86 @@
+"""Proposals for several topics as one file: what they have in common is said once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ebbtide.proposal._spec import Proposal
+
+_MAY_BE_SHARED = ("format", "order", "ttl")
+
+
+def several_attributes(
+    name: str,
+    source: Mapping[str, Any],
+    pattern: Mapping[str, str],
+    sources: Mapping[str, Mapping[str, Any]],
+    proposals: Mapping[str, Proposal],
+) -> dict[str, Any]:
+    """Return what a file of several pipelines says.
+
+    Args:
+        name: Of them all.
+        source: What their sources have in common.
+        pattern: The topics or folders that are to be read, as a field.
+        sources: Topic or folder to its own fields of the source.
+        proposals: Topic or folder to what its records propose.
+    """
+    common = _common(list(sources.values()))
+    whole = {**source, **common}
+    shared: dict[str, Any] = {"source": whole} if whole else {}
+    for field in _MAY_BE_SHARED:
+        values = [proposal.attributes[field] for proposal in proposals.values()]
+        if all(value == values[0] for value in values):
+            shared[field] = values[0]
+    return {"name": name, **pattern, "shared": shared, "pipelines": own_fields(shared, sources, proposals)}
+
+
+def own_fields(
+    shared: Mapping[str, Any],
+    sources: Mapping[str, Mapping[str, Any]],
+    proposals: Mapping[str, Proposal],
+) -> list[dict[str, Any]]:
+    """Return what each pipeline says itself: all that is not shared.
+
+    Args:
+        shared: What all of them have.
+        sources: Topic or folder to its own fields of the source.
+        proposals: Topic or folder to what its records propose.
+    """
+    of_source = shared.get("source", {})
+    pipelines = []
+    for (topic, proposal), table in zip(proposals.items(), table_names(list(proposals)), strict=True):
+        source = {field: value for field, value in sources[topic].items() if of_source.get(field) != value}
+        own = {field: value for field, value in proposal.attributes.items() if shared.get(field) != value}
+        pipelines.append({"name": table, "source": source, **own})
+    return pipelines
+
+
+def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields that all sources have alike; of one alone only its form, since its place is its own."""
+    first, *further = sources
+    common = {}
+    for field, value in first.items():
+        is_place = field in ("topic", "path")
+        is_alike = all(each.get(field) == value for each in further)
+        if is_alike and not is_place:
+            common[field] = value
+    return common
+
+
+def table_names(topics: list[str]) -> list[str]:
+    """Return a name for each topic's or folder's pipeline: its last part, where no other has the same.
+
+    Example:
+        >>> table_names(["shop.public.orders", "a.Users", "b.users"])
+        ['orders', 'a_users', 'b_users']
+    """
+    short = [_name(re.split(r"[./]", topic)[-1]) for topic in topics]
+    return [one if short.count(one) == 1 else _name(topic) for one, topic in zip(short, topics, strict=True)]
+
+
+def _name(text: str) -> str:
+    name = re.sub(r"[^a-z0-9_]", "_", text.lower())[:63]
+    return name if name[:1].isalpha() else f"t{name}"[:63]

@@ -1,0 +1,56 @@
+"""The common part of all kinds of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ebbtide.errors import ConfigError
+from ebbtide.model._state.raw import Store
+from ebbtide.stores import HeapStore
+
+Case = dict[str, Any]
+
+
+@contextmanager
+def playing(case: Any, needs: str) -> Iterator[None]:
+    """Turn what is wrong with a case into a ConfigError that names it.
+
+    Args:
+        case: The case.
+        needs: What a case must have.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        name = case.get("name") if isinstance(case, dict) else case
+        raise ConfigError.of(
+            f"The case {name!r} cannot be played: {type(error).__name__}: {error}.",
+            allowed=f"an object with {needs}, as in docs/reference/replay.md",
+        ) from error
+
+
+def open_store(name: str, path: Path) -> Store:
+    """Return an empty store, `heap` or `rocksdb`; one in files takes the folder `path`."""
+    if name == "heap":
+        return HeapStore()
+    from ebbtide.stores import RocksDbStore
+
+    return RocksDbStore(path)
+
+
+def differs(case: Case) -> bool:
+    """Return whether a played case has another output than expected; what an error says does not count."""
+    if "expected" not in case:
+        return False
+    output = list(map(_without_message, case["output"]))
+    expected = list(map(_without_message, case["expected"]))
+    return output != expected
+
+
+def _without_message(result: Case) -> Case:
+    if "error" not in result:
+        return result
+    return {"i": result["i"], "error": True}

@@ -1,0 +1,62 @@
+"""Pipelines of which every record was bad so far: the sink never had a row, and that is no success."""
+
+from __future__ import annotations
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import printable
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._progress import RunSummary
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Selection
+
+
+def refuse_all_bad(summary: RunSummary, spec: Pipeline, root: str) -> None:
+    """Refuse to call a run a success that has inserted no row, as all records of its pipeline were bad so far.
+
+    Args:
+        summary: What the run did.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if summary.totals["inserted"]:
+        return
+    fault = fault_of_all_bad(spec, root)
+    if fault is not None:
+        raise fault
+
+
+def fault_of_all_bad(spec: Pipeline, root: str) -> ConfigError | None:
+    """Return why a pipeline that has bad records alone has not done its work; None where its sink has had a row, or nothing is bad.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    plan = Plan.under(root, spec)
+    n_bad = plan.quarantine.size()
+    if not n_bad or plan.sink_log is None or _has_had_rows(plan.sink_log):
+        return None
+    [first] = plan.quarantine.records(Selection()).slice(0, 1).to_pylist()
+    return ConfigError.of(
+        f"All records that '{spec.name}' has read were bad: {amount(n_bad, 'record')} in quarantine, and no row in the sink.",
+        got=printable(f"{first['reason']}: {first['detail']}"),
+        allowed="records that fit the spec's format, schema and key",
+        next_step="'ebbtide quarantine show' has them. Correct the spec, and run 'ebbtide quarantine replay --apply'; or 'ebbtide refresh'.",
+    )
+
+
+def _has_had_rows(sink: str) -> bool:
+    """Return whether a version of a sink has had a data file, as far as its log goes back."""
+    snapshot = Snapshot.read(sink, any_features=True)
+    if snapshot is None:
+        return False
+    versions = log.versions(sink)
+    if snapshot.files or versions[0] > 0:
+        return True
+    return any("add" in action for version in versions for action in log.actions(sink, version))

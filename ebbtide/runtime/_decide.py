@@ -1,0 +1,308 @@
+"""Decide: a step's changes and the stored entries of their keys in, one commit to the state out.
+
+That commit is the decision: what the sink is to show follows from it alone (`ebbtide.runtime._publish`). Workers decide, each
+about a share of the keys, and write files; the driver commits these. A small step is decided in the driver, without a job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.ledger import Head, StepFacts
+from ebbtide.model import Action, Append, columns_named
+from ebbtide.model._decision import Apply
+from ebbtide.model._offsets import OffsetRanges
+from ebbtide.operators import linked_keys
+from ebbtide.runtime._abilities import refuse_unable
+from ebbtide.runtime._local_copies import generation_of
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._stage import Staged
+from ebbtide.sources import Part
+from ebbtide.storage import join
+from ebbtide.tables import Decided, Decider, Stored, packed
+from ebbtide.tables._state.deciding import DecideShare
+from ebbtide.tables._state.lookup import distinct_keys, due_keys
+from ebbtide.tables._state.notes import LINKS
+from ebbtide.tables._state.staging import SLICES, Share, balanced
+from ebbtide.tables._state.table import StateWork
+from ebbtide.tasks import is_without_spark, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Committed = tuple[Snapshot, StepFacts]
+"""A version of the state, and the facts committed with it."""
+OVERWRITING = frozenset({"updated", "deleted", "filled"})
+"""Counts of a step that changes rows which the sink has."""
+PENDING = "pending_key_changes"
+"""Count of the rows that wait for a value from under another key."""
+ROWS_PER_TASK = 50_000
+"""Changes that one task takes; more make more tasks, each with less memory."""
+GROUP_BYTES = 64 * 2**20
+"""The most bytes of changes and entries that a process decides on at once where it decides on all: a task of Spark's has fewer rows."""
+ROWS_IN_DRIVER = 20_000
+"""Changes up to which a step is decided in the driver: a Spark job costs more."""
+
+
+def decide(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    staged: Staged,
+    facts: StepFacts,
+    *,
+    snapshot: Snapshot,
+    parts: Sequence[Part],
+) -> Committed:
+    """Decide a batch.
+
+    Args:
+        spark: The batch's own session.
+        plan: The pipeline.
+        head: Its last step.
+        staged: The batch's records.
+        facts: Facts of the step.
+        snapshot: The state after the last step.
+        parts: Parts of the source that the batch read, to be remembered.
+
+    Returns:
+        The version of the state that holds the decision, and the facts as committed: with the counts.
+
+    Raises:
+        LeaseLostError: another run committed this step first.
+    """
+    work = _work(plan, head, facts, snapshot)
+    if is_without_spark(spark):
+        work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
+    if plan.spec.selects_rows:
+        work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
+    linked = _linked(plan, staged, snapshot)
+    shares = _shares(spark, staged, linked)
+    deciding = DecideShare(
+        work,
+        plan.operator.changes,
+        tuple(plan.operator.key),
+        _repeats_of(plan, head, staged),
+    )
+    in_driver = staged.summary.counts.changes <= ROWS_IN_DRIVER
+    parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
+    decided = Decided.total(parts_decided)
+    if decided.drafts:
+        from ebbtide.runtime._selection import select_decided
+
+        decided, facts = select_decided(
+            spark,
+            plan,
+            work,
+            decided,
+            staged,
+            facts,
+            in_driver=in_driver,
+        )
+    is_pending = decided.metrics.get(PENDING, 0) > 0
+    facts = facts.with_state({PENDING: is_pending})
+    return _commit(plan, decided, facts, snapshot, parts)
+
+
+def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: str) -> Staged:
+    """Return a step's changes as they are to be decided on: where a transform applies to changes, what it makes of them.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        staged: Records of the step.
+        folder: Where the staged files are.
+    """
+    if not plan.spec.selects_changes:
+        return staged
+    from ebbtide.runtime._selection import select_staged
+
+    return select_staged(spark, plan, staged, folder, _n_tasks(spark, staged))
+
+
+def expire(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    facts: StepFacts,
+    *,
+    snapshot: Snapshot,
+    must_commit: bool,
+) -> Committed | None:
+    """Decide a tick: drop what has expired, fire timers.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        head: Its last step.
+        facts: Facts of the step.
+        snapshot: The state after the last step.
+        must_commit: Commit though nothing is due: the facts have something new.
+
+    Returns:
+        As `decide`; None if nothing is due.
+
+    Raises:
+        LeaseLostError: another run committed this step first.
+    """
+    state = plan.state.stored(snapshot)
+    keys = due_keys(state, plan.operator, facts.operator_step)
+    work = _work(plan, head, facts, snapshot)
+    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(spark, len(keys))
+    rows_each = -(-len(keys) // n_tasks)  # rounded up
+    groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
+    parts_decided = run_tasks(spark, work.expire, groups, in_driver=n_tasks == 1)
+    decided = Decided.total(parts_decided)
+    if not (must_commit or decided.n_entries):
+        return None
+    return _commit(plan, decided, facts, snapshot, [])
+
+
+def partitions(spark: SparkSession, rows: int) -> int:
+    """Return how many tasks a step's rows go to."""
+    most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    return max(most, -(-rows // ROWS_PER_TASK))
+
+
+def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
+    return Decider(
+        operator=packed(plan.operator),
+        schema=plan.state.schema,
+        step=facts.operator_step,
+        state=replace(plan.state.stored(snapshot), generation=generation_of(plan, facts)),
+        sink=_sink_rows(plan, head),
+        group_bytes=plan.spec.max_group_bytes,
+        bounded=plan.state.bounded,
+    )
+
+
+def _sink_rows(plan: Plan, head: Head) -> Stored | None:
+    """Return the sink's rows, where they stand in for entries that have expired."""
+    if not plan.spec.expires_live or head.facts.decision.is_reset:
+        return None
+    sink = Snapshot.read(plan.sink.path)
+    if sink is None:
+        return None
+    return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema, table_id=sink.id)
+
+
+def _n_tasks(spark: SparkSession, staged: Staged) -> int:
+    """Return how many tasks a batch is dealt out to; one is the driver."""
+    n_changes = staged.summary.counts.changes
+    return 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
+
+
+def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
+    """Deal the batch out to tasks; linked keys are one share of their own."""
+    n_tasks = _n_tasks(spark, staged)
+    dealt = balanced(staged.files, n_tasks)
+    shares = [Share(staged.files, slices, linked) for slices in dealt]
+    if linked is not None:
+        all_slices = tuple(range(SLICES))
+        shares.append(Share(staged.files, all_slices, linked, has_linked=True))
+    return shares
+
+
+def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
+    """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
+    counts = {name: count for name, count in decided.metrics.items() if count}
+    if facts.read.erased:
+        counts["erased"] = facts.read.erased
+    if facts.read.not_rows:
+        counts["not_rows"] = facts.read.not_rows
+    own = _actions(plan, facts, counts)
+    tables = {**own, **facts.decision.tables}
+    decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
+    facts = facts.with_decision(decision)
+    refuse_unable(plan, facts)
+    adds = list(decided.adds)
+    if parts:
+        # In the same commit as the decision, so that no crash lets a file be read twice, or never.
+        noted = plan.state.note_file(parts, facts.step)
+        adds.append(noted)
+    made = plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot))
+    return made, facts
+
+
+def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
+    """Return what sink and changelog have to do about what was decided."""
+    actions: dict[str, Action] = {}
+    raises_floor = facts.read.floor_raised
+    overwrites = raises_floor or not OVERWRITING.isdisjoint(counts)
+    if overwrites or counts.get("inserted"):
+        # Rows that were in the sink before the first step are adopted as if they came.
+        is_adoption = facts.state.unadopted is not None
+        actions["sink"] = Apply(only_inserts=not (overwrites or is_adoption))
+    has_emitted = raises_floor or bool(counts.get("emitted"))
+    if plan.spec.emits_every and has_emitted:
+        actions["changelog"] = Append()
+    return actions
+
+
+def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
+    """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
+    known = plan.offsets_read(head)
+    if known is None or not staged.replayed:
+        return known
+    return known.without_ranges(staged.replayed)
+
+
+def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
+    """Return the keys of rows that changed them, as far as the step may be about them under an old key; None where there are none.
+
+    They are decided on together: a value may have to be looked for under another key.
+    """
+    if LINKS not in plan.operator.schema.names:
+        return None
+    key = tuple(plan.operator.key)
+    schema = plan.operator.schema
+    columns = columns_named(schema, (*key, LINKS))
+    # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
+    # one is kept for the process. The cost is that of the files with links.
+    moved = [columns.empty_table()]
+    for data_file in snapshot.files.values():
+        if not data_file.is_all_null(LINKS):
+            add = json.dumps(data_file.add)
+            moved.append(_links_in(plan.state.path, add, columns))
+    has_moved = any(map(len, moved))
+    if not (staged.summary.counts.key_changes or has_moved):
+        return None
+    names = [*key, "_sequence", LINKS]
+    changes = _staged_columns(staged, names)
+    keys = linked_keys(changes, moved, key)
+    if keys is None:
+        return None
+    distinct, *_ = distinct_keys(keys, key)
+    return distinct
+
+
+def _staged_columns(staged: Staged, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield some columns of all changes of a batch."""
+    all_slices = range(SLICES)
+    for file in staged.files:
+        for batch in file.read(all_slices):
+            changes = pa.table(batch)
+            yield changes.select(names)
+
+
+@lru_cache(maxsize=4096)
+def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
+    """Return the entries of a file of the state that went through a change of the key; a file does not change, and few entries do.
+
+    Args:
+        table: The state.
+        add: The log's `add` of the file, as JSON.
+        columns: What to read.
+    """
+    file = DataFile(json.loads(add))
+    rows = read_file(table, file, columns, live=False)
+    has_links = pc.is_valid(rows[LINKS])
+    return rows.filter(has_links)

@@ -1,0 +1,29 @@
+"""Columns that a step takes in, by the spec's `schema_evolution_mode`; see docs/how-to/drift.md."""
+
+from __future__ import annotations
+
+from ebbtide.formats import agreed
+from ebbtide.model import BatchSummary
+from ebbtide.spec import Pipeline, as_compared, is_column_name
+from ebbtide.spec._fitting import RESERVED_COLUMNS
+
+
+def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
+    """Return the columns of a batch that the pipeline takes in, to their types: those whose type and name are certain.
+
+    Args:
+        spec: The pipeline.
+        summary: Summary of the batch.
+    """
+    if spec.schema_evolution_mode != "evolve":
+        return {}
+    names = map(as_compared, spec.table.columns.names)
+    taken = RESERVED_COLUMNS.union(names)
+    types = {}
+    for name, stated in sorted(summary.types.items()):
+        type_ = agreed(stated)
+        compared = as_compared(name)
+        if type_ is not None and is_column_name(name) and compared not in taken:
+            taken = taken | {compared}
+            types[name] = type_
+    return types

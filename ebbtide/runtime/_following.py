@@ -1,0 +1,265 @@
+"""A run that does not end by itself: between batches it looks for new records, ticks when there are none, and waits faults out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
+from ebbtide.runtime._clock import Clock
+from ebbtide.sources import BatchPlanner, Discovery, Span
+from ebbtide.tables import FileSizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime._progress import StepProgress
+    from ebbtide.runtime._reading import SourceSteps
+
+FAULTS = (SourceUnavailableError, StoreUnavailableError)
+"""Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+WHOLE_LOOK_S = 30.0
+"""From one look at a source that shows another topic, new partitions and lost records to the next, while it is idle."""
+MOST_FILES_HELD = 10_000
+"""Source files whose names are held between two looks."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Following:
+    """The settings of a run that does not end by itself.
+
+    Args:
+        interval_ms: Least time from one batch to the next, and from one look at the source to the next.
+        tick_every_ms: Least time from one tick to the next, while there is nothing to read.
+        fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between: a step, a tick where
+            nothing is left to do, or, after a look at the source that failed, one that did not.
+        max_age_s: How old the run gets; None: it goes on until it is stopped.
+    """
+
+    interval_ms: int = 1_000
+    tick_every_ms: int = 30_000
+    fault_budget_s: float = 600.0
+    max_age_s: float | None = None
+
+
+class Age:
+    """Stops a run that is as old as it may get.
+
+    Args:
+        max_age_s: How old that is; None: as old as it likes.
+        stop: Set to end the run after the step under way.
+        now_s: A clock that only goes on.
+    """
+
+    def __init__(
+        self,
+        max_age_s: float | None,
+        stop: threading.Event,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_reached = False
+        self._stop = stop
+        self._now_s = now_s
+        self._end_s = math.inf if max_age_s is None else now_s() + max_age_s
+
+    def look(self) -> None:
+        """Stop the run if it is that old and was not stopped before."""
+        is_old = self._now_s() >= self._end_s
+        if is_old and not self._stop.is_set():
+            self.is_reached = True
+            self._stop.set()
+
+
+class Faults:
+    """Waits faults out: longer each time, up to a bound.
+
+    Args:
+        budget_s: How long, from the first on.
+        now_s: A clock that only goes on.
+    """
+
+    def __init__(self, budget_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = now_s
+        self._budget_s = budget_s
+        self._first_s: float | None = None
+        self._wait_s = FIRST_WAIT_S
+
+    @property
+    def are_over(self) -> bool:
+        """Return whether none is waited out."""
+        return self._first_s is None
+
+    def wait_after(self, error: Transient) -> float:
+        """Return how long to wait until the next attempt, seconds.
+
+        Raises:
+            Transient: `error`, if it is none to be waited out, or the budget is used up.
+        """
+        now_s = self.now_s()
+        if self._first_s is None:
+            self._first_s = now_s
+        is_over = now_s - self._first_s > self._budget_s
+        if is_over or not isinstance(error, FAULTS):
+            raise error
+        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, LONGEST_WAIT_S)
+        _log.warning("%s Again in %g s.", error, wait_s)
+        return wait_s
+
+    def passed(self) -> None:
+        """Note a success."""
+        self._first_s = None
+        self._wait_s = FIRST_WAIT_S
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """A run that goes on, over all its turns of the lease.
+
+    Args:
+        following: How it does.
+        age: Ends it once it is old.
+        faults: Waits out those that pass.
+    """
+
+    following: Following
+    age: Age
+    faults: Faults
+
+    @classmethod
+    def of(cls, following: Following, stop: threading.Event) -> Self:
+        """Begin one.
+
+        Args:
+            following: How it goes on.
+            stop: Ends it after the step under way.
+        """
+        age = Age(following.max_age_s, stop)
+        faults = Faults(following.fault_budget_s)
+        return cls(following, age, faults)
+
+
+class Watcher:
+    """Looks after a stream between its batches; the caller sees to it that no batch is under way.
+
+    Args:
+        spark: The session.
+        steps: Makes the pipeline's steps.
+        planner: Plans the batches.
+        following: How often.
+        faults: Waits out those of the brokers.
+        clock: Returns the time, epoch ms.
+        report: Takes the ticks' progress.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        steps: SourceSteps,
+        planner: BatchPlanner,
+        following: Following,
+        faults: Faults,
+        clock: Clock,
+        report: Callable[[StepProgress | None], None],
+    ) -> None:
+        self._spark = spark
+        self._steps = steps
+        self._planner = planner
+        self._following = following
+        self._faults = faults
+        self._clock = clock
+        self._report = report
+        self._looks_s = faults.now_s() + following.interval_ms / 1000
+        self._whole_look_s = 0.0
+        self._ticked_ms = clock()
+        # The source files that were read, by the version of the state that notes them.
+        self._known_files: tuple[int, FileSizes] = (-1, {})
+        self.found: Discovery | None = None
+        """The input as of the last look; None before it."""
+        # Of a source without positions nothing else is known; where reading begins does not change while the stream goes on.
+        self._begin = steps.plan.follows_on(None)
+        self._began_with_look = False
+        """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
+
+    def look(self) -> bool:
+        """Make way if another process asks; look what is new, and note it for the next batch; where nothing is, tick. Each in its time.
+
+        Returns:
+            Whether the source was looked at, and there is nothing to read.
+
+        Raises:
+            LeaseAskedError: another process needs the lease.
+            EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
+        """
+        now_s = self._faults.now_s()
+        if now_s < self._looks_s:
+            return False
+        self._looks_s = now_s + self._following.interval_ms / 1000
+        self._steps.stepper.lease.make_way()
+        try:
+            found = self._discover()
+        except Transient as error:
+            self._began_with_look |= self._faults.are_over
+            self._looks_s = now_s + self._faults.wait_after(error)
+            return False
+        # That brokers answer says nothing of a step that fails by a store, or as it reads: its faults end with a step.
+        if self._began_with_look:
+            self._end_faults()
+        is_idle = not found.streams
+        if is_idle:
+            self._tick()
+        self._steps.on_look(found)
+        return is_idle
+
+    def _discover(self) -> Discovery:
+        stepper = self._steps.stepper
+        plan = stepper.plan
+        read = stepper.last_read
+        since = self._begin if read is None else plan.follows_on(read)
+        now_s = self._faults.now_s()
+        if self.found is not None and now_s < self._whole_look_s and self._is_still_idle(self.found, since):
+            return self.found
+        self._whole_look_s = now_s + WHOLE_LOOK_S
+        found = plan.source.discover(self._files_read(), self._clock(), since)
+        if found != self.found:
+            self._planner.note(found)
+            self.found = found
+        return found
+
+    def _is_still_idle(self, found: Discovery, since: Span | None) -> bool:
+        """Return whether a source without news still ends where it was read up to."""
+        return not found.streams and since is not None and self._steps.stepper.plan.source.ends_at(since)
+
+    def _files_read(self) -> FileSizes:
+        """Return the source files that were read. Most looks find nothing, one a second: they read no data file for that."""
+        stepper = self._steps.stepper
+        state = stepper.newest(looks=False)
+        version, files = self._known_files
+        if version == state.version:
+            return files
+        files = stepper.files_read()
+        if len(files) <= MOST_FILES_HELD:
+            self._known_files = state.version, files
+        return files
+
+    def _tick(self) -> None:
+        now_ms = self._clock()
+        if now_ms - self._ticked_ms < self._following.tick_every_ms:
+            return
+        self._ticked_ms = now_ms
+        tick = self._steps.tick(self._spark, now_ms)
+        self._report(tick)
+        # Nothing is left to do, so that no step will come that could end them.
+        if not self._faults.are_over and not self._steps.plan.checkpoint.is_open:
+            self._end_faults()
+
+    def _end_faults(self) -> None:
+        self._faults.passed()
+        self._began_with_look = False

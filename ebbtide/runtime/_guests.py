@@ -1,0 +1,216 @@
+"""The contract between the runtime and its guests, materialized views and SQL.
+
+The runtime finds materialized views by the entry point `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`. The
+functions at the end are for guests: tables by version and step, sessions of Spark and their functions. Importing this loads no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from ebbtide.delta import _log as log
+from ebbtide.errors import ConfigError
+from ebbtide.ledger import Lease
+from ebbtide.model._step import ViewPosition
+from ebbtide.sources import Source
+from ebbtide.spec import MaterializedView
+from ebbtide.storage import delete, join
+from ebbtide.tables import Stager, newest_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from ebbtide.spec import RowFunction
+
+GROUP = "ebbtide.sources"
+NAME = "tables"
+
+
+@dataclass(frozen=True)
+class ViewStaging:
+    """A step of a materialized view.
+
+    Args:
+        last: What the view was computed from by the step before; None before the first.
+        to: What it is to be computed from.
+        folder: For the files.
+        step: The step's number.
+        wall_ms: Its wall time, epoch ms.
+    """
+
+    last: ViewPosition | None
+    to: ViewPosition
+    folder: str
+    step: int
+    wall_ms: int
+
+
+class ViewLineage(Protocol):
+    """An analysed query; see `ViewSource.analyse`."""
+
+    tables: frozenset[str]
+    """The tables that it reads."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns."""
+
+    @property
+    def key(self) -> list[str] | None:
+        """The columns by which it identifies its rows; None if that is not known."""
+
+    def common_columns(self, tables: Iterable[str]) -> list[str]:
+        """Return the columns whose values show which rows a change of some tables touches; none: all are computed."""
+
+    def origins(self, name: str) -> frozenset[tuple[str, str]]:
+        """Return what a column is made of: tables, each with a column of it."""
+
+
+@runtime_checkable
+class ViewSource(Source, Protocol):
+    """The tables that a materialized view reads, and what computes its steps."""
+
+    def __init__(self, view: MaterializedView, root: str) -> None:
+        """Name the view, and the folder of all pipelines' tables."""
+
+    @staticmethod
+    def analyse(
+        spark: SparkSession,
+        query: str,
+        tables: Mapping[str, StructType],
+        keys: Mapping[str, Sequence[str]],
+    ) -> ViewLineage:
+        """Return what a query is, without a row of its tables.
+
+        Args:
+            spark: The session.
+            query: The query.
+            tables: Name of each table that it may read to the table's columns.
+            keys: The tables' keys, where they are known.
+
+        Raises:
+            ViewQueryError: it is not usable as a view.
+        """
+
+    def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
+        """Compute what has changed, and stage it.
+
+        Args:
+            spark: The session.
+            sink: Where the view's rows are.
+            stager: Writes changes.
+            staging: What the view is computed from.
+
+        Returns:
+            What the tasks returned (`ebbtide.tables._state.staging.to_json`); why all of the view was computed, empty if it was not.
+        """
+
+
+@lru_cache(maxsize=1)
+def view_source() -> type[ViewSource]:
+    """Return what materialized views are made of.
+
+    Raises:
+        ConfigError: this installation has none.
+    """
+    for found in entry_points(group=GROUP, name=NAME):
+        source: type[ViewSource] = found.load()
+        return source
+    raise ConfigError.of(
+        "There are no materialized views in this installation.",
+        got=f"no entry point '{NAME}' of the group '{GROUP}'",
+        next_step="Install ebbtide again; in a checkout, run 'uv sync'.",
+    )
+
+
+def kept_versions(table: str) -> list[int]:
+    """Return the versions of a Delta table whose commits are kept, ascending; empty if there is no table."""
+    return log.versions(table)
+
+
+def version_at_step(table: str, step: int) -> int | None:
+    """Return the newest version of a table that a step, or one before it, has made; None if no kept commit is of these."""
+    for version, facts in log.own_commits(table):
+        if int(facts["step"]) <= step:
+            return version
+    return None
+
+
+def step_of_version(table: str, version: int) -> int | None:
+    """Return the step that made a version of a table; None if no step did."""
+    facts = log.facts(table, version)
+    return None if facts is None else int(facts["step"])
+
+
+def view_position(state: str) -> ViewPosition | None:
+    """Return the versions that the last step of a view has read; None before the first.
+
+    Args:
+        state: Location of the view's state.
+    """
+    newest = newest_step(state)
+    if newest is None:
+        return None
+    _, facts = newest
+    return facts.frontier.view
+
+
+def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
+    """Delete all tables of a pipeline that no run holds.
+
+    Args:
+        root: Folder of the pipeline's tables.
+        pipeline: Name of the pipeline.
+        lease_ttl_s: Seconds after the last heartbeat for which a run on another machine holds the pipeline.
+
+    Raises:
+        LeaseHeldError: a run holds the pipeline.
+    """
+    ledger = join(root, "ledger")
+    if log.versions(ledger):
+        with Lease(ledger, pipeline, lease_ttl_s):
+            pass  # raises if a run has the lease
+    delete(root)
+
+
+def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
+    """Return columns as Spark's; times without a zone stay so.
+
+    Args:
+        columns: Arrow's columns.
+        nullable: Every column may be null, whatever `columns` says.
+    """
+    from ebbtide.tables import spark_schema
+
+    columns_of_spark: StructType = spark_schema(columns, nullable=nullable)
+    return columns_of_spark
+
+
+def new_session(name: str, settings: Mapping[str, str], log_file: Path | None = None) -> SparkSession:
+    """Return a new session in this process's JVM, which is started if there is none; the handler of SIGINT is kept.
+
+    Args:
+        name: Name of the application, if the JVM is started here.
+        settings: Settings of Spark that override those of `build_session`.
+        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
+    """
+    from ebbtide.runtime._session import build_session, sigint_kept
+
+    with sigint_kept():
+        return build_session(name, settings, log_file).newSession()
+
+
+def register_function(spark: SparkSession, name: str, function: RowFunction) -> None:
+    """Make a function of a project callable in the queries of a session; an error of the function ends the query."""
+    from ebbtide.runtime._row_functions import session_function
+
+    spark.udf.register(name, session_function(name, function))

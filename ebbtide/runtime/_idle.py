@@ -1,0 +1,219 @@
+"""Judges from source, logs and checkpoint alone that a run would find nothing to do: no JVM, about a CPU second.
+
+Whatever is not certain counts as something to do: the run then starts as ever, and refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import Snapshot
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger import Head, LedgerFacts, StepFacts, refuse_paused, unfinished
+from ebbtide.ledger._facts import FREE
+from ebbtide.model import Step
+from ebbtide.model._entries import live_entries
+from ebbtide.model._step import next_frontier
+from ebbtide.operators import Operator, due_timers
+from ebbtide.runtime._belonging import OwnTables, refuse_misfits_at_rest
+from ebbtide.runtime._missing_files import refuse_missing_files
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._progress import RunSummary
+from ebbtide.runtime._unused import has_unused_of_spec
+from ebbtide.sources import Discovery, span_of
+from ebbtide.spec import Pipeline
+from ebbtide.tables import ROW, newest_step
+from ebbtide.tables._state.layout import files_noted, may_hold_expired, rows_of
+
+MOST_FILES = 1_000
+"""Data files that are opened; for more Spark is no dearer."""
+MOST_ROWS = 200_000
+"""Stored entries that are looked through for what is due."""
+
+
+def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
+    """Run a pipeline that has nothing to do: all files are read, or there never was one; the last step is finished, nothing is due.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+
+    Returns:
+        The summary, without a step; None if there may be something to do.
+
+    Raises:
+        PausedError: the pipeline is paused.
+        SourceReadError: the source folder is not there.
+        TableMismatchError: see `ebbtide.runtime._belonging`.
+        DamagedFileError: data files of the state or the sink are gone.
+        FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
+    """
+    plan = Plan.under(root, spec)
+    turn = plan.turn
+    refuse_paused(spec.name, turn)
+    spec = plan.spec
+    state = plan.at("state")
+    # The step before the snapshot: a run that commits between the two leaves a newer snapshot, which the refusals below let through.
+    last = newest_step(state)
+    snapshot = _snapshot(state)
+    if snapshot is None:
+        return None
+    if last is None:
+        return _idle_before_first_step(plan, turn, snapshot, clock_ms)
+    version, facts = last
+    tables = OwnTables(plan)
+    refuse_misfits_at_rest(plan, tables, Head(version, facts), snapshot)
+    is_idle = (
+        not spec.misfits(facts.state.spec)
+        and spec.source_path == facts.source.path
+        and _is_free(plan)
+        and _is_finished(plan, tables, facts)
+        and not _has_erased_rows(plan, facts)
+        and not _may_be_due(plan, snapshot, facts, clock_ms)
+    )
+    if not is_idle:
+        return None
+    refuse_missing_files(plan, snapshot, tables.sink())
+    files_read = files_noted(state, snapshot.files.values())
+    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(span_of(facts.source.position)))
+    if listed.nothing_matched:
+        return None
+    return _summary(plan, turn, listed)
+
+
+def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapshot, clock_ms: int) -> RunSummary | None:
+    """Return the summary of a run that finds no first record, where an earlier one has made the tables; else None.
+
+    Args:
+        plan: The pipeline; it has made no step.
+        turn: The newest one of its ledger.
+        state: The newest version of its state.
+        clock_ms: The time, epoch ms.
+    """
+    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version), state)
+    spec = plan.spec
+    asks_spark = spec.has_transform or spec.is_view
+    if asks_spark or not _is_free(plan):
+        return None
+    if plan.checkpoint.is_open or not has_unused_of_spec(plan):
+        return None
+    since = plan.follows_on(None)
+    listed = plan.source.discover({}, clock_ms, since)
+    begins = since is None and listed.span is not None  # a run notes where it will begin
+    return None if begins else _summary(plan, turn, listed)
+
+
+def _summary(plan: Plan, turn: LedgerFacts | None, listed: Discovery) -> RunSummary | None:
+    """Return the summary of a run that reads nothing; None if there is something to read."""
+    if listed.streams:
+        return None
+    return RunSummary(
+        plan.spec.name,
+        plan.root,
+        nothing_matched=listed.nothing_matched,
+        files_unmatched=listed.unmatched,
+        files_young=listed.young,
+        foreign_writes=plan.look_for_foreign_writes(turn).writes,
+    )
+
+
+def _snapshot(state: str) -> Snapshot | None:
+    """Return the newest version of the state; None if there is none, or it is nothing to look through without Spark."""
+    try:
+        snapshot = Snapshot.read(state)
+    except EbbtideError:
+        return None
+    if snapshot is None or len(snapshot.files) > MOST_FILES:
+        return None
+    return snapshot
+
+
+def _is_free(plan: Plan) -> bool:
+    """Return whether no run holds the pipeline, nor died with it."""
+    turn = plan.turn
+    return turn is not None and turn.holder == FREE
+
+
+def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
+    """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
+    decision = facts.decision
+    begins_again = decision.begins and decision.swapped is None  # after a swap the source is read on
+    if begins_again or not _has_batches_of(plan, facts):
+        return False
+    return not tables.lacking(decision, facts.step)
+
+
+def _has_erased_rows(plan: Plan, facts: StepFacts) -> bool:
+    """Return whether an erasure, here or in the inputs of a view, has left files with erased rows, which the run deletes."""
+    may_have = plan.spec.is_view or facts.state.erased is not None
+    return may_have and unfinished(plan.root) is not None
+
+
+def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:
+    """Return whether the checkpoint is the one that a step was made with, and has nothing open; after a swap there is none."""
+    checkpoint = plan.checkpoint
+    last_batch = checkpoint.last_committed()
+    if last_batch != facts.source.batch_id or checkpoint.is_open:
+        return False
+    return last_batch is None or checkpoint.query_id == facts.source.query_id
+
+
+def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:
+    """Return whether a tick might expire an entry or fire a timer."""
+    operator = plan.operator
+    rules = operator.expiry
+    has_timers = operator.has_named_states
+    if not rules.ttls and not has_timers:
+        return False
+    if plan.spec.downtime_over is not None:
+        return True  # the run writes down when it ended
+    files = list(state.files.values())
+    n_rows = 0
+    for file in files:
+        if file.rows is None:
+            return True
+        n_rows += file.rows
+    # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
+    at = _next_tick(plan, facts, clock_ms)
+    may_expire = any(may_hold_expired(file, rules, at) for file in files)
+    if not has_timers and not may_expire:
+        return False
+    if n_rows > MOST_ROWS:
+        return True
+    rows = rows_of(state.table, files, ROW, _columns_asked(operator))
+    return _any_due(operator, rows, at)
+
+
+def _columns_asked(operator: Operator) -> pa.Schema:
+    """Return the columns of entries that decide which version is the newest, and whether it is due."""
+    names = {
+        *operator.entry_key,
+        *operator.expiry.columns,
+        "_step",
+        "_removed",
+        "_position",
+    }
+    fields = [field for field in operator.schema if field.name in names]
+    return pa.schema(fields)
+
+
+def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
+    """Return the number and the clocks of the tick of a run that reads nothing."""
+    clock = plan.clock_after(facts.frontier, clock_ms)
+    frontier = next_frontier(facts.frontier, clock, plan.rules)
+    return frontier.operator_step(facts.step + 1)
+
+
+def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
+    """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
+    schema = _columns_asked(operator)
+    if operator.has_named_states:
+        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
+        rows = rows.filter(is_of_state)
+    entries = live_entries(rows, schema, operator.entry_key)
+    is_due = operator.expiry.expired(entries, at)
+    if operator.has_named_states:
+        is_due |= due_timers(entries, at)
+    return bool(is_due.any())

@@ -1,0 +1,45 @@
+"""Makes the batches of a run in this process, without a JVM. A run on Spark goes on where a local one has stopped, and the other way round.
+
+A local run is for what one process can hold: a step is decided in groups of keys, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, cast
+
+from ebbtide.storage import is_in_object_store
+from ebbtide.storage._together import together
+from ebbtide.tasks import LocalSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime._batches import Query
+
+
+def local_session(batch_time: Callable[[int], int] | None = None) -> SparkSession:
+    """Return what stands for a session where there is no JVM; see `ebbtide.tasks.LocalSession`.
+
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number: its step's clock. Default: the run's clock does; with
+            one of its own a run can be repeated to the millisecond, as a test may want.
+    """
+    return cast("SparkSession", LocalSession(batch_time))
+
+
+def drive(session: SparkSession | LocalSession, query: Query) -> None:
+    """Make batches until nothing is left to read, or the run is stopped.
+
+    Args:
+        session: The session that the steps are made with.
+        query: The batches.
+    """
+    if not isinstance(session, LocalSession):
+        for _ in query.made():
+            pass  # a batch is made as it is asked for
+        return
+    within = together if is_in_object_store(query.plan.root) else nullcontext
+    for _ in query.made(session.batch_time, within):
+        pass  # a batch is made as it is asked for

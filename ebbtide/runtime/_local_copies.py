@@ -1,0 +1,115 @@
+"""Drops the local copies of data files that hold erased rows; see `ebbtide.delta._key_index`.
+
+The name of a copy begins with its table's. One of an earlier release names no table: it is known by its columns and rows. One that cannot be read may
+hold any row, and goes too: a copy is made again where it is needed.
+
+An erasure reaches the folder of its own process, and the default one. On other hosts, and in other folders, copies go by generation: each erasure
+begins another one, and the next process there that runs, changes or checks the pipeline deletes all copies of an earlier one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebbtide.delta import Doomed, Found, default_folder
+from ebbtide.delta import _copy_files as copy_files
+from ebbtide.delta._copy_space import close_deleted_copies
+from ebbtide.delta._erasing import n_held
+from ebbtide.delta._file_rows import filled
+from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
+from ebbtide.model._erased import ErasedKeys
+from ebbtide.runtime._erasing import doomed_in
+from ebbtide.storage import is_ours
+
+if TYPE_CHECKING:
+    from ebbtide.runtime._plan import Plan
+
+
+def generation_of(plan: Plan, last: StepFacts | NoStep) -> str:
+    """Return the generation of a pipeline's local copies: another one after each erasure; empty before the first.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    if isinstance(last, NoStep):
+        return ""
+    if plan.spec.is_view:  # an erasure in its inputs has it computed from scratch, under another incarnation
+        return last.incarnation
+    return last.state.erased or ""
+
+
+def drop_older_copies(plan: Plan, last: StepFacts | NoStep) -> None:
+    """Delete the copies of a pipeline in this process's folders that are of an earlier generation, as an erasure on another host leaves them.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    generation = generation_of(plan, last)
+    if not generation:
+        return
+    for folder in _folders():
+        for table in _tables(plan):
+            copy_files.drop_older(folder, table, generation)
+    close_deleted_copies()
+
+
+def _folders() -> list[Path]:
+    return sorted({default_folder(), copy_files.own_folder()})
+
+
+def _tables(plan: Plan) -> list[str]:
+    return [plan.at(name) for name in ("state", *BESIDE_STATE)]
+
+
+def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
+    """Delete the copies in this process's folders that hold erased rows.
+
+    Args:
+        plan: The pipeline.
+        erased: The keys.
+        generation: That of the copies from then on.
+    """
+    ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
+    tables = _tables(plan)
+    total = Found()
+    for folder in _folders():
+        if not (folder.is_dir() and is_ours(folder)):
+            continue
+        for path in copy_files.possible_copies(folder, tables):
+            n_rows = _erased_rows(path, ways)
+            if n_rows is None or n_rows:
+                with contextlib.suppress(OSError):
+                    size = path.stat().st_size
+                    path.unlink()
+                    total += Found(n_rows or 0, 1, size)
+        for table in tables:
+            copy_files.mark(folder, table, generation)
+    close_deleted_copies()
+    return total
+
+
+def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
+    """Count the erased rows of a copy; None if it cannot be read."""
+    if path.suffix != ".arrow":
+        return None  # unfinished: its writer makes it again, or is dead
+    try:
+        copy = copy_files.Copy(path)
+        names = [name for name in copy.rows.column_names if name not in (copy_files.HASH, copy_files.POSITION)]
+        rows = copy.slice(0, len(copy.rows), names)
+    except (OSError, pa.ArrowException):
+        return None
+    if not copy.has_rows:
+        return None  # hashes alone do not say whose they are
+    n_rows = 0
+    for way in ways:
+        stored = [column for column in way.columns if column.name in rows.column_names]
+        # A copy leaves out columns that are null throughout; one of another table has other columns.
+        if stored and all(rows[column.name].type == column.type for column in stored):
+            n_rows = max(n_rows, n_held(filled(rows, way.columns), way))
+    return n_rows

@@ -1,0 +1,357 @@
+"""From a spec to what runs it: source, format, operator, tables. This module loads no Spark: tables are made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats import Decoding, of_bytes, read_bytes
+from ebbtide.formats._settings import UnknownColumns
+from ebbtide.ledger import Checkpoint, Head, LedgerFacts, OwnTable
+from ebbtide.ledger._foreign_writes import Look, look_for_foreign_writes
+from ebbtide.ledger._turns import newest_turn
+from ebbtide.model import TRUNCATE, to_ms
+from ebbtide.model._changelog import changelog_schema
+from ebbtide.model._clock import Reading
+from ebbtide.model._offsets import OffsetRanges
+from ebbtide.model._step import Frontier, StepRules, clock_after
+from ebbtide.operators import Operator
+from ebbtide.runtime._guests import view_source
+from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
+from ebbtide.sources import Source, Span
+from ebbtide.spec import MaterializedView, Pipeline
+from ebbtide.spec import _parts as parts
+from ebbtide.storage import join, refuse_unusable, resolve
+from ebbtide.storage._rights import refuse_links
+from ebbtide.tables import Stager, newest_step
+from ebbtide.tables._state.staging import BadLimit, Refused
+
+if TYPE_CHECKING:
+    from ebbtide.tables import Sink, SinkTable
+    from ebbtide.tables._changelog import ChangelogTable
+    from ebbtide.tables._quarantine import QuarantineTable
+    from ebbtide.tables._state.table import StateTable
+    from ebbtide.tables._table import Table
+
+
+_UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
+    "ignore": "ignore",
+    "evolve": "infer",
+    "quarantine": "refuse",
+    "fail": "refuse",
+}
+"""Each mode to the decoder's treatment of columns that the schema lacks."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline's parts, and where it lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`.
+
+    Args:
+        root: Folder of its tables.
+        spec: The pipeline, with the columns that it has taken in.
+        evolved: These columns, which its file lacks, to their types.
+    """
+
+    root: str
+    spec: Pipeline
+    evolved: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def under(cls, root: str, spec: Pipeline) -> Plan:
+        """Plan a pipeline under the root of all pipelines.
+
+        Raises:
+            ConfigError: the root is no location, or the pipeline's folder would lead out of it.
+        """
+        refuse_unusable("The root", root)
+        location = resolve(root)
+        refuse_links(location, spec.name)
+        home = join(location, spec.name)
+        if spec.schema_evolution_mode != "evolve":
+            return cls(home, spec)
+        newest = newest_step(join(home, "state"), older=True)
+        evolved = spec.lacking(newest[1].state.evolved if newest else {})
+        return cls(home, spec.with_columns(evolved), evolved)
+
+    def with_columns(self, types: Mapping[str, str]) -> Plan:
+        """Return the plan of the pipeline once it has taken in further columns.
+
+        Args:
+            types: Column to its type, as DDL.
+        """
+        evolved = {**self.evolved, **types}
+        return Plan(self.root, self.spec.with_columns(types), evolved)
+
+    @cached_property
+    def source(self) -> Source:
+        """The source of the records; of a view its inputs' tables."""
+        if isinstance(self.spec, MaterializedView):
+            return view_source()(self.spec, self.all_pipelines)
+        make = of_kind(SOURCES, self.spec.source, "source")
+        return make(self.spec)
+
+    @property
+    def all_pipelines(self) -> str:
+        """Folder of all pipelines' tables."""
+        return self.root.removesuffix(f"/{self.spec.name}")
+
+    @cached_property
+    def operator(self) -> Operator:
+        """The operator, which decides a step."""
+        return operator_of(self.spec)
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """The decoder of raw records into changes."""
+        return decoding_of(self.spec)
+
+    @property
+    def rules(self) -> StepRules:
+        """The rules of the pipeline's clock and watermark."""
+        return rules_of(self.spec)
+
+    @property
+    def state(self) -> StateTable:
+        """The state table."""
+        from ebbtide.tables._state.table import StateTable
+
+        return StateTable(self.at("state"), self.operator, self.spec.personal)
+
+    @cached_property
+    def sink(self) -> Sink:
+        """The sink."""
+        make = of_kind(SINKS, self.spec.sink, "sink")
+        return make(self.spec, self.at("sink"))
+
+    @property
+    def delta_sink(self) -> SinkTable:
+        """The sink, for what only a Delta table can do.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        from ebbtide.tables import SinkTable
+
+        if isinstance(self.sink, SinkTable):
+            return self.sink
+        raise ConfigError.of(
+            f"The sink of '{self.spec.name}' is no Delta table, which this asks for.",
+            got=f"sink.type: {self.spec.sink.type}",
+            allowed="delta",
+            next_step="Without one, 'ebbtide refresh' rebuilds the sink from the source, where the sink can be emptied.",
+        )
+
+    @property
+    def sink_log(self) -> str | None:
+        """Location of the sink's Delta log; None of a sink of another kind, of which no log is asked."""
+        return self.at("sink") if isinstance(self.spec.sink, parts.DeltaSink) else None
+
+    def known(self, name: str) -> OwnTable | Sink:
+        """Return a table beside the state as its facts are found: of a Delta table by its log alone, without Spark.
+
+        Args:
+            name: `sink`, `changelog` or `quarantine`.
+        """
+        if name == "sink" and self.sink_log is None:
+            return self.sink
+        return OwnTable(self.at(name), name)
+
+    @property
+    def changelog(self) -> ChangelogTable:
+        """The changelog table; only where the pipeline emits every record."""
+        from ebbtide.tables._changelog import ChangelogTable
+
+        return ChangelogTable(self.at("changelog"), self.operator.columns)
+
+    @property
+    def quarantine(self) -> QuarantineTable:
+        """The table of bad records."""
+        from ebbtide.tables._quarantine import QuarantineTable
+
+        return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
+
+    def beside(self, name: str) -> Table:
+        """Return a table beside the state by its name: `sink`, `changelog` or `quarantine`."""
+        if name == "sink":
+            return self.sink
+        return self.changelog if name == "changelog" else self.quarantine
+
+    def stager(self, folder: str, refused: Refused | None) -> Stager:
+        """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that.
+
+        Args:
+            folder: The folder.
+            refused: Leaves out the records of erased keys (`ebbtide.runtime._erasing.refused_rows`); None: no key was erased.
+        """
+        columns, key = self.operator.changes, tuple(self.operator.key)
+        if self.spec.selects_changes:
+            columns, key = changelog_schema(self.spec.table.columns), tuple(self.spec.key)
+        most_bad = self.spec.quarantine.max_rows_per_step
+        counts_placed = not self.quarantine.knows_offsets
+        limit = BadLimit(self.spec.name, most_bad, self.at("staged"), counts_placed=counts_placed)
+        return Stager(folder, columns, key, refused, limit=limit)
+
+    @property
+    def tracks_offsets(self) -> bool:
+        """Return whether a redelivered record is known by its offset: by the source's sequence the operator knows it by itself."""
+        return self.spec.applies_in_order and self.spec.may_repeat_offsets
+
+    def offsets_read(self, head: Head) -> OffsetRanges | None:
+        """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself.
+
+        Args:
+            head: The last step.
+        """
+        if not self.tracks_offsets:
+            return None
+        frontier = head.facts.frontier
+        return OffsetRanges(frontier.offsets if frontier else {})
+
+    def follows_on(self, read: Span | None) -> Span | None:
+        """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
+
+        A spec that has another start since is taken at its word: nothing has been read.
+
+        Args:
+            read: The span of the last step.
+        """
+        if read is not None:
+            return read
+        noted = self.checkpoint.start
+        if noted is None:
+            return None
+        is_as_asked = noted.asked in (None, self.start_asked)
+        return self.noted_start if is_as_asked else None
+
+    @property
+    def noted_start(self) -> Span | None:
+        """The planned beginning of the first batch, as the checkpoint has it; None if it is not noted there."""
+        noted = self.checkpoint.start
+        if noted is None:
+            return None
+        return Span.from_json(noted.position).beginning  # nothing of what the first run found has been read then
+
+    @property
+    def start_asked(self) -> Any:
+        """The beginning of the first batch by the spec, as JSON has it; None of a source that always begins at its beginning."""
+        return self.spec.source.model_dump(mode="json").get("start")
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint: the offsets of each batch."""
+        return Checkpoint(self.at("checkpoint"))
+
+    @property
+    def rehearsal(self) -> str:
+        """Root of the tables of a refresh's first step, while that is tried."""
+        return self.at("rehearsal")
+
+    @property
+    def backfills(self) -> str:
+        """Folder of the backfill that is being built beside it: a root of its own, with one pipeline of the same name."""
+        return self.at("backfill")
+
+    @property
+    def backfill(self) -> Plan:
+        """That backfill, of the same spec."""
+        return Plan.under(self.backfills, self.spec)
+
+    @property
+    def turn(self) -> LedgerFacts | None:
+        """The newest turn of the lease; None before the first one."""
+        _, newest = newest_turn(self.at("ledger"))
+        return newest
+
+    def look_for_foreign_writes(self, turn: LedgerFacts | None) -> Look:
+        """Look for commits of other clients to sink and state that are neither repaired nor acknowledged.
+
+        Args:
+            turn: The newest one of the ledger, or an earlier one: the look goes on from what it noted. None: there is none.
+        """
+        before = turn.looked if turn else {}
+        return look_for_foreign_writes(self.spec.name, self.at("state"), self.sink_log, before)
+
+    def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
+        """Read the clock of a step that a run beginning now would make after the last one; holds no lease.
+
+        Args:
+            last: Where the pipeline stands; None before the first step.
+            wall_ms: The wall clock, epoch ms.
+        """
+        turn = self.turn
+        paused_ms = turn.paused_until(wall_ms) if turn else 0
+        return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
+
+    @property
+    def batch_sizes(self) -> str:
+        """Location where a source notes how large the next batch may be."""
+        return self.at("plan.json.offsets")
+
+    def at(self, name: str) -> str:
+        """Return the location of one of its tables or folders."""
+        return join(self.root, name)
+
+
+def operator_of(spec: Pipeline) -> Operator:
+    """Make the operator of a spec."""
+    make = of_kind(OPERATORS, spec, "pipeline")
+    return make(spec)
+
+
+def decoding_of(spec: Pipeline) -> Decoding:
+    """Make the decoder of a spec's records."""
+    make_format = of_kind(FORMATS, spec.format, "format")
+    ahead = spec.max_event_time_ahead
+    return Decoding(
+        columns=spec.table.columns,
+        key=tuple(spec.key),
+        format=make_format(spec),
+        defaults=_defaults(spec),
+        in_envelopes=spec.source.records == "kafka",
+        topic=spec.source.topic,
+        sequence=spec.sequence,
+        kinds=frozenset({*spec.kinds_taken, TRUNCATE}),
+        truncates=spec.takes_truncate,
+        event_time=spec.event_time,
+        needs_event_time=spec.needs_event_time,
+        time_units=spec.format.time_units,
+        encodings=encodings_of(spec),
+        unavailable=unavailable_of(spec),
+        max_record_bytes=spec.quarantine.max_record_bytes,
+        max_ahead_ms=None if ahead is None else to_ms(ahead),
+        personal=spec.personal,
+        renamed=spec.renamed,
+        unknown_columns=_UNKNOWN_COLUMNS[spec.schema_evolution_mode],
+        ignored_columns=frozenset(spec.ignored_columns),
+        doubts_tombstones=spec.knows_keys,
+        tombstones_delete=spec.source.table is None,
+        needs_whole_rows=spec.retracts,
+    )
+
+
+def _defaults(spec: Pipeline) -> dict[str, Any]:
+    """Return the columns' defaults as JSON; those of bytes are read, since a record may code its bytes in another way."""
+    encodings = getattr(spec.format, "encodings", {})
+    defaults = {}
+    for name, value in spec.table.defaults.items():
+        type_ = spec.table.columns.field(name).type
+        is_coded = pa.types.is_binary(type_) and isinstance(value, str)
+        defaults[name] = read_bytes(value, of_bytes(encodings.get(name))) if is_coded else value
+    return defaults
+
+
+def rules_of(spec: Pipeline) -> StepRules:
+    """Return what a spec's clock and watermark go by."""
+    ignored = spec.downtime_over
+    return StepRules(
+        max_clock_jump_ms=to_ms(spec.max_clock_jump),
+        allowed_delay_ms=to_ms(spec.allowed_delay),
+        ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
+        leaves_orphans=spec.leaves_orphans,
+    )

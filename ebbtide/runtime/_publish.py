@@ -1,0 +1,183 @@
+"""Publish: bring sink, changelog and quarantine to what the last step decided. As often as needed: done already, it does nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebbtide.delta import Doomed, Snapshot
+from ebbtide.errors import LeaseLostError, SpecChangedError
+from ebbtide.ledger import Head, NoStep, StepFacts, erased_keys
+from ebbtide.model import Action, Append
+from ebbtide.model._decision import Alter, Erase, Replace, RestoreAndApply, Rewrite
+from ebbtide.runtime import _swap as swap
+from ebbtide.runtime._belonging import OwnTables
+from ebbtide.runtime._completeness import Difference, difference_of, rows_to_show
+from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._missing_rows import appendable
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._way_back import net_changes, way_of_forgotten
+from ebbtide.spec import parse_ddl
+from ebbtide.storage import delete
+from ebbtide.tables import StepChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def publish(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    known: OwnTables | None = None,
+    *,
+    leave: Collection[str] = (),
+) -> Counter[str]:
+    """Bring the tables beside the state to the last decision.
+
+    Args:
+        spark: The session to write in.
+        plan: The pipeline.
+        head: Its last step.
+        known: What this run knows of the tables, to be kept up. Default: their logs are read.
+        leave: Names of tables that cannot take it: a repair makes them what it decided.
+
+    Returns:
+        The step's counts; none of a step that decides nothing for the sink.
+    """
+    facts = head.facts
+    if isinstance(facts, NoStep):
+        return Counter()
+    decision = facts.decision
+    tables = known or OwnTables(plan)
+    for name, action in decision.tables.items():
+        if name in leave or not _is_kept(plan, name, action):
+            continue
+        last_step = tables.last_performed(name)
+        if _lacks(last_step, facts):
+            work = PlannedWork(spark, plan, name, head.version, facts)
+            plan.beside(name).perform(action, work)
+        if known is not None:
+            known.performed(name, facts)
+    if decision.begins:
+        _discard_read(plan, facts)
+    if decision.swapped is not None:
+        swap.drop_swapped(plan, decision.swapped)
+    return Counter(decision.counts)
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """Answers the questions of a table that performs its action; see `ebbtide.tables._table.Work`.
+
+    Args:
+        spark: The session to write in.
+        plan: The pipeline.
+        name: The table's: one of `BESIDE_STATE`.
+        version: Version of the state that holds the step.
+        facts: Facts of the step.
+    """
+
+    spark: SparkSession
+    plan: Plan
+    name: str
+    version: int
+    facts: StepFacts
+
+    @property
+    def changes(self) -> StepChanges:
+        """The change set of the step, and the changes that it emitted."""
+        return StepChanges(self.plan.state.path, self.version, self.plan.operator)
+
+    def columns_before(self, action: Alter) -> pa.Schema:
+        """Return the user's columns as they were before the step."""
+        self._refuse_other_spec()
+        return parse_ddl(action.columns_before).columns
+
+    def net_changes(self, action: RestoreAndApply) -> pa.Table:
+        """Return what the steps to apply again come to."""
+        return net_changes(self.plan, action)
+
+    def way_back(self) -> RestoreAndApply | None:
+        """Find the way back of a sink whose state may have forgotten rows: releases before it was decided leave it to be found here."""
+        return way_of_forgotten(self.plan, self.facts)
+
+    def decided_rows(self, action: Rewrite) -> DataFrame:
+        """Return all rows that the state shows; those that were acknowledged as they are left out where the sink cannot be read."""
+        self._refuse_other_spec()
+        return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
+
+    def difference(self, action: Rewrite | Replace) -> Difference:
+        """Compare the sink with what the state shows, or with the backfill's."""
+        if isinstance(action, Rewrite):
+            self._refuse_other_spec()
+            return difference_of(self.spark, self.plan, self.facts)
+        swap.refuse_gone(self.plan, action)
+        return swap.net_changes(self.spark, self.plan, action.version or 0)
+
+    def taken(self, action: Replace) -> Snapshot | None:
+        """Return the backfill's table."""
+        swap.refuse_gone(self.plan, action)
+        if action.version is None:
+            return None
+        table = self.plan.backfill.at(self.name)
+        return Snapshot.read(table, action.version)
+
+    def doomed(self, action: Erase) -> Doomed:
+        """Return what selects the rows of erased keys in the table."""
+        return doomed_in(self.plan, self.name, erased_keys(self.plan.root, action.erasures))
+
+    def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
+        """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""
+        table = self.plan.beside(self.name)
+        since = table.last_step()
+        for version, facts, action in appendable(self.plan, self.name, since):
+            work = replace(self, version=version, facts=facts)
+            yield action, work
+
+    def _refuse_other_spec(self) -> None:
+        """Refuse to finish a migration or a repair with another spec than its own."""
+        facts = self.facts
+        if self.plan.spec.misfits(facts.state.spec):
+            raise SpecChangedError.of(
+                f"The {facts.cause.what} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
+                got=self.plan.spec.identity,
+                allowed=facts.state.spec,
+                next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
+            )
+
+
+def _is_kept(plan: Plan, name: str, action: Action) -> bool:
+    """Return whether the pipeline still writes a table: one of an earlier spec is cleared, restored and altered, and else left alone."""
+    is_written = name != "changelog" or plan.spec.emits_every
+    return is_written or not isinstance(action, Append | Rewrite)
+
+
+def _lacks(last_step: int, facts: StepFacts) -> bool:
+    """Return whether a table lacks a step.
+
+    Args:
+        last_step: The last step that wrote the table.
+        facts: Facts of the step.
+
+    Raises:
+        LeaseLostError: a later step wrote it: another run has gone on.
+    """
+    if last_step > facts.step:
+        raise LeaseLostError.of(
+            f"Another run has gone on with '{facts.pipeline}'.",
+            got=f"step {facts.step}, after step {last_step}",
+            next_step="Nothing was written twice; start the run again.",
+        )
+    return last_step < facts.step
+
+
+def _discard_read(plan: Plan, facts: StepFacts) -> None:
+    """Discard what is staged and the checkpoint, unless a run has begun another: the source is read again."""
+    delete(plan.at("staged"))
+    if plan.checkpoint.id_to_discard == facts.source.query_id:
+        plan.checkpoint.discard()

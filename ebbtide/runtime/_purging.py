@@ -1,0 +1,199 @@
+"""The physical part of an erasure: files on disk that may hold erased rows are deleted, and the logs of the tables are cut.
+
+It follows the step that erases, under the lease, and can be done again at any place where it ended: while `erasures/unfinished` is there, the next run,
+or the next erasure, does it.
+
+A materialized view that reads the sink may show values of erased rows in any column. It gets that file too: its next run computes it from scratch, deletes
+all other files of its tables, and has the views that read it do the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.amounts import amount
+from ebbtide.delta import Found, Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.delta._erasing import cut_log, unnamed, unnamed_files
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger import BESIDE_STATE, NoStep, erased_keys, mark_unfinished, puts_of, unfinished
+from ebbtide.ledger._erasures import mark_finished
+from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._leftovers import delete_leftovers
+from ebbtide.runtime._local_copies import drop_copies, drop_older_copies
+from ebbtide.storage import delete, join
+from ebbtide.storage._folders import delete_unfinished
+from ebbtide.storage._usage import subfolders
+from ebbtide.tables import newest_step
+
+if TYPE_CHECKING:
+    from ebbtide.runtime._plan import Plan
+    from ebbtide.runtime._step import Stepper
+
+
+NOW = "gone now"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place that an erasure has looked at.
+
+    Args:
+        name: Name of the place.
+        found: Rows, files and bytes.
+        fate: `gone now`, `gone by DATE` or `not ours`, with a reason.
+    """
+
+    name: str
+    found: Found
+    fate: str = NOW
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {"place": self.name, **asdict(self.found), "fate": self.fate}
+
+    def text(self, *, is_planned: bool) -> str:
+        """Return it as text for a terminal."""
+        found = self.found
+        parts = []
+        if found.rows:
+            parts.append(amount(found.rows, "row"))
+        parts.append(amount(found.files, "file"))
+        if found.bytes:
+            parts.append(amount(found.bytes, "byte"))
+        fate = self.fate.replace(NOW, "will be gone") if is_planned else self.fate
+        if found.files == found.rows == 0:
+            return f"{self.name}: {fate}"
+        return f"{self.name}: {', '.join(parts)}: {fate}"
+
+
+def finish_purge(stepper: Stepper) -> None:
+    """Do the physical part of an erasure that was interrupted; nothing happens without one. Call it once the last step is published."""
+    last = stepper.last
+    if isinstance(last, NoStep) or last.state.erased is None or unfinished(stepper.plan.root) is None:
+        return
+    purge(stepper, last.state.erased)
+
+
+def purge(stepper: Stepper, name: str) -> list[Place]:
+    """Delete the files that may hold erased rows, and cut the logs.
+
+    Args:
+        stepper: Holds the lease; the last step is published.
+        name: Name of the file of the ledger.
+
+    Returns:
+        What was found, by place.
+    """
+    plan = stepper.plan
+    mark = unfinished(plan.root)
+    _mark_views(plan)
+    places = []
+    for table in ("state", *BESIDE_STATE):
+        places += _purge_table(plan, table, name)
+    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name), name)))
+    left = delete_leftovers(plan.all_pipelines)
+    if left.files:
+        places.append(Place("logs of commands, files of ended sessions of SQL", left))
+    _finish(stepper, mark)
+    return places
+
+
+def purge_view(stepper: Stepper, mark: bytes) -> None:
+    """Delete what the tables of a view had before it was computed from scratch, and cut their logs.
+
+    Args:
+        stepper: Holds the lease; the last step is published.
+        mark: That of the erasure, read before the view was computed.
+    """
+    plan = stepper.plan
+    _mark_views(plan)
+    for name in ("state", *BESIDE_STATE):
+        table = plan.at(name)
+        snapshot = Snapshot.read(table)
+        if snapshot is not None:
+            for file in unnamed_files(snapshot):
+                delete(join(table, file))
+            _cut(table)
+    drop_older_copies(plan, stepper.last)
+    delete_leftovers(plan.all_pipelines)
+    _finish(stepper, mark)
+
+
+def _finish(stepper: Stepper, mark: bytes | None) -> None:
+    """Delete what is staged, open the tables again, whose logs are cut, and note that the erasure is finished."""
+    plan = stepper.plan
+    delete(plan.at("staged"))
+    delete(plan.rehearsal)
+    stepper.plan = replace(plan)
+    stepper.open()
+    mark_finished(plan.root, mark)
+
+
+def _mark_views(plan: Plan) -> None:
+    """Have the views that read the sink be computed from scratch: their files may hold erased rows."""
+    # Before the log is cut: a view whose run has begun sees the mark at its next run, one that begins later reads a sink without the rows.
+    for name, inputs in views_under(plan.all_pipelines).items():
+        if inputs is not None and plan.spec.name in inputs:
+            mark_unfinished(join(plan.all_pipelines, name))
+
+
+def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
+    """Return the materialized views under a root, each with the pipelines that it reads; None: its state cannot be read, and may be a view's.
+
+    Args:
+        root: Folder of all pipelines' tables.
+    """
+    found: dict[str, frozenset[str] | None] = {}
+    for name in subfolders(root):
+        try:
+            newest = newest_step(join(root, name, "state"), older=True)
+        except EbbtideError:
+            found[name] = None
+            continue
+        view = None if newest is None else newest[1].frontier.view
+        if view is not None:
+            found[name] = frozenset(view.inputs)
+    return found
+
+
+def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
+    table = plan.at(name)
+    if name == "sink" and plan.sink_log is None:
+        return []
+    snapshot = Snapshot.read(table)
+    if snapshot is None:
+        return []
+    doomed = doomed_in(plan, name, erased_keys(plan.root, erasures))
+    old = unnamed(snapshot, doomed)
+    for location in old.holding:
+        delete(location)
+    # Files that the step has replaced are among them: this is all that the table had.
+    places = [Place(name, old.found), Place(f"{name}: log", Found(files=_cut(table)))]
+    if old.unreadable:
+        left = Found(files=len(old.unreadable))
+        places.append(
+            Place(f"{name}: unreadable files", left, "gone by the next vacuum after 7 days: they cannot be read")
+        )
+    return places
+
+
+def _cut(table: str) -> int:
+    """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
+    delete_unfinished(table, older_than_s=0)
+    n_log_files = cut_log(puts_of(table), table, _last_info)
+    delete_unfinished(f"{table}/{log.LOG}", older_than_s=0)
+    return n_log_files
+
+
+def _last_info(snapshot: Snapshot) -> dict[str, object]:
+    """Return the `commitInfo` of a commit that changes nothing: it repeats the facts of the newest own commit, which goes with the log."""
+    newest = next(log.own_commits(snapshot.table), None)
+    info: dict[str, object] = {"operation": "ERASE"}
+    if newest is not None:
+        _, facts = newest
+        info["userMetadata"] = json.dumps(facts, separators=(",", ":"))
+    return info

@@ -1,0 +1,431 @@
+"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted.
+
+A batch goes through these phases, one after the other:
+
+| phase | result | module |
+|---|---|---|
+| begin | whether the lease is held, the pipeline is not paused, and the batch is not decided already | `ledger` |
+| read | `SourceBatch`: the records, not read yet, and where they stand | `sources` |
+| stage | `Staged`: decoded records in files of the step's own | `runtime.stage`; in tasks `sources`, `formats` |
+| take in | columns that the records bring, as a step of its own before this one | `runtime.drift` |
+| judge | `BadRows`: new bad records, refused or laid ready | `runtime.bad_rows` |
+| decide | the state's next version, which holds the decision: from here on the step is made | `runtime.decide`; in tasks `operators` |
+| publish | sink, changelog and quarantine have performed their actions | `runtime.publish`, `tables` |
+| fold | small files are joined | `runtime.fold` |
+
+A run that died before the decision leaves nothing, and the batch is made again. One that died after it is finished by the next run,
+which reads no record for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.errors import CheckpointMismatchError
+from ebbtide.ledger import Cause, NoStep, SourceFacts, StepFacts, ledger_of, refuse_paused
+from ebbtide.ledger._checkpoint import BatchOffsets
+from ebbtide.model import Decision, SchemaChange
+from ebbtide.model._clock import Reading
+from ebbtide.model._decision import Alter, Source
+from ebbtide.model._step import ViewPosition
+from ebbtide.runtime._bad_rows import BadRows
+from ebbtide.runtime._belonging import without_its_checkpoint
+from ebbtide.runtime._decide import decide, expire, selected_changes
+from ebbtide.runtime._drift import columns_taken_in
+from ebbtide.runtime._erasing import refused_rows
+from ebbtide.runtime._finding import RecordsOfBatch
+from ebbtide.runtime._guests import ViewStaging
+from ebbtide.runtime._pace import Pace, no_pace
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, ignore
+from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
+from ebbtide.runtime._step import Stepper
+from ebbtide.sources import Discovery, Part, SourceBatch, Span, begun_at, stored_form_of
+from ebbtide.spec import ddl_of
+from ebbtide.storage import join
+from ebbtide.storage._together import before_commit
+from ebbtide.tables._state.staging import Staging
+from ebbtide.tasks import describe_work, is_without_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The input of a step, and the notes that the step keeps of it.
+
+    Args:
+        cause: Why it is made.
+        spark: The batch's own session.
+        offsets: Its offsets, and when it was planned.
+        clock: The clock of the step.
+        batch: Its records.
+        advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
+        noted: Fields of `SourceFacts` that differ from those after the last step.
+    """
+
+    cause: Cause
+    spark: SparkSession
+    offsets: BatchOffsets
+    clock: Reading
+    batch: SourceBatch
+    advances: bool
+    noted: Mapping[str, Any]
+
+
+@dataclass
+class SourceSteps:
+    """Makes the steps that read the source, and the tick that ends them.
+
+    Args:
+        stepper: Commits them.
+        on_phase: Called with what begins in which step.
+        pace: Holds batches back.
+        on_look: Called with what each look at the source has found.
+
+    Attributes:
+        parts_read: Parts of the source that were read so far.
+        places_read: Places of it, of a source that is read by position.
+    """
+
+    stepper: Stepper
+    on_phase: Callable[[str, int], None] = ignore
+    pace: Pace = field(default_factory=no_pace)
+    on_look: Callable[[Discovery], None] = ignore
+    parts_read: int = field(default=0, init=False)
+    places_read: int = field(default=0, init=False)
+    _has_deleted: bool = field(default=False, init=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline."""
+        return self.stepper.plan
+
+    def batch(self, spark: SparkSession, batch_id: int) -> StepProgress:
+        """Make the step of one batch, or finish it if its decision stands already."""
+        self._refuse_to_begin()
+        started = time.monotonic()
+        stepper = self.stepper
+        offsets = self.plan.checkpoint.offsets(batch_id)
+        decided = decided_batch(stepper, batch_id, offsets)
+        follows_on = None if decided else stepper.last_read
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, follows_on)
+        if decided is None:
+            facts, n_known_bad = self._decide_batch(spark, batch_id, offsets, batch)
+        else:
+            facts, n_known_bad = decided, 0
+        kind = "replay" if decided else "batch"
+        progress = self._finish(spark, facts, kind, started, n_known_bad)
+        self._count(batch)
+        return progress
+
+    def hold(self) -> None:
+        """Wait until the next batch may begin, by the pace."""
+        self.pace.wait(self._refuse_to_begin)
+
+    def _count(self, batch: SourceBatch) -> None:
+        self.parts_read += len(batch.parts)
+        self.places_read += batch.span.size if batch.span else 0
+
+    def _decide_batch(
+        self,
+        spark: SparkSession,
+        batch_id: int,
+        offsets: BatchOffsets,
+        batch: SourceBatch,
+    ) -> tuple[StepFacts, int]:
+        """Commit the decision on a batch; return its facts, and how many of its bad records were known already."""
+        noted = {
+            "batch_id": batch_id,
+            "offsets_hash": offsets.hash,
+            "position": stored_form_of(batch.span),
+            "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
+        }
+        clock = self.stepper.next_clock(offsets.timestamp_ms)
+        reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
+        with deleted_on_failure(self.plan.at("staged")):
+            staged = self._staged_by_its_columns(reading)
+            return self._decide(reading, staged)
+
+    def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
+        """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
+
+        Args:
+            spark: The session.
+            places: Where they begin and end.
+            reason: Why, kept with the step.
+            clock_ms: The time, epoch ms.
+        """
+        stepper = self.stepper
+        stepper.lease.check()
+        self.pace.wait(stepper.lease.check)
+        started = time.monotonic()
+        offsets = BatchOffsets("", clock_ms, places.to_json())
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, None)
+        cause = Cause(what="backfill", why=reason)
+        clock = stepper.next_clock(clock_ms)
+        reading = _Reading(cause, spark, offsets, clock, batch, advances=False, noted={"reread": offsets.source})
+        staged = self._staged_by_its_columns(reading)
+        facts, n_known_bad = self._decide(reading, staged)
+        progress = self._finish(spark, facts, "backfill", started, n_known_bad)
+        self._count(batch)
+        return progress
+
+    def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
+        """Expire what is due; None if nothing is and nothing else must be written down.
+
+        That is where the source is now, and, where downtime is left out, when the run ended.
+        """
+        last = self.stepper.last
+        if isinstance(last, NoStep):
+            return None
+        has_moved = self.stepper.source_path != last.source.path
+        operator = self.plan.operator
+        may_be_due = bool(operator.expiry.ttls) or operator.has_named_states
+        if not (has_moved or may_be_due):
+            return None
+        must_commit = has_moved or self.plan.spec.downtime_over is not None
+        return self._tick(spark, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
+
+    def accept_loss(self, spark: SparkSession, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
+        """Note as a step that records of the source are lost, and where it is read from now on; before the first step, for that one.
+
+        Args:
+            spark: The session.
+            place: Begins and ends where the next batch begins.
+            lost: What is lost.
+            clock_ms: The time, epoch ms.
+
+        Returns:
+            The step; None before the first one, when nothing was read.
+        """
+        stepper = self.stepper
+        position = place.to_json()
+        if isinstance(stepper.last, NoStep):
+            known = stepper.lost_before
+            all_lost = lost if known is None else f"{known} {lost}"
+            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
+            return None
+        start = begun_at(stepper.source_start, place)
+        noted = {
+            "position": position,
+            "start": stored_form_of(start),
+            "lost": lost,
+        }
+        source = stepper.source_kept().model_copy(update=noted)
+        return self._tick(spark, clock_ms, source, must_commit=True)
+
+    def _tick(
+        self,
+        spark: SparkSession,
+        clock_ms: int,
+        source: SourceFacts,
+        *,
+        must_commit: bool,
+    ) -> StepProgress | None:
+        stepper = self.stepper
+        started = time.monotonic()
+        stepper.lease.check()
+        self.on_phase("expiring", stepper.number + 1)
+        facts = stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms), source=source)
+        decided = expire(spark, self.plan, stepper.head, facts, snapshot=stepper.newest(), must_commit=must_commit)
+        if decided is None:
+            return None
+        made, facts = decided
+        stepper.advance_to(facts, made)
+        return self._finish(spark, facts, "tick", started)
+
+    def _refuse_to_begin(self) -> None:
+        """Refuse to begin a batch once another run has taken over, another process needs the lease, or the pipeline is paused."""
+        lease = self.stepper.lease
+        lease.check()
+        lease.make_way()
+        refuse_paused(self.plan.spec.name, lease.seen)
+
+    def _staged_by_its_columns(self, reading: _Reading) -> Staged:
+        """Stage records; if they bring columns, add these by a step of its own, and stage the records again by the plan that has them."""
+        staged = self._staged(reading)
+        new_columns = columns_taken_in(self.plan.spec, staged.summary)
+        if not new_columns:
+            return staged
+        _add_columns(reading.spark, self.stepper, new_columns, reading.clock)
+        return self._staged(reading)
+
+    def _staged(self, reading: _Reading) -> Staged:
+        self.on_phase("reading", self.stepper.number + 1)
+        return _stage(self.stepper, reading)
+
+    def _decide(self, reading: _Reading, staged: Staged) -> tuple[StepFacts, int]:
+        """Commit the decision on staged records; return its facts, and how many bad records were known already."""
+        stepper = self.stepper
+        bad = BadRows.of(self.plan, stepper.head, staged)
+        self.on_phase("deciding", stepper.number + 1)
+        summary = staged.summary.with_counts(bad=len(bad.new))
+        goes_on = Source.ADVANCE if reading.advances else Source.KEEP
+        source = stepper.source_kept().model_copy(update=dict(reading.noted))
+        facts = stepper.facts(
+            reading.cause,
+            reading.clock,
+            summary,
+            decision=Decision(source=goes_on),
+            source=source,
+        )
+        facts = bad.laid_ready(self.plan, facts)
+        facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
+        self.pace.passed(facts.read.records)
+        return facts, bad.n_known
+
+    def _finish(
+        self,
+        spark: SparkSession,
+        facts: StepFacts,
+        kind: str,
+        started: float,
+        n_known_bad: int = 0,
+    ) -> StepProgress:
+        """Publish a step, fold the tables, and report it.
+
+        Args:
+            spark: The session.
+            facts: The step's; where another step followed a replayed batch, the batch was published before that.
+            kind: See `StepProgress`.
+            started: When it began, by the monotonic clock.
+            n_known_bad: Bad records that were known already.
+        """
+        stepper = self.stepper
+        if kind != "tick":
+            self.on_phase("merging", facts.step)
+        metrics = stepper.publish(spark) if facts == stepper.last else {}
+        if n_known_bad:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
+        if kind != "tick":
+            delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
+            self._has_deleted = True
+        describe_work(f"{facts.pipeline}: step {facts.step}: folding")
+        stepper.fold(spark)
+        known = self.plan.spec.table.columns.names
+        ignored = [name for name in facts.read.ignored_columns if name not in known]
+        frontier = facts.frontier
+        return StepProgress(
+            pipeline=facts.pipeline,
+            step=facts.step,
+            kind=kind,
+            batch_id=facts.source.batch_id if kind in ("batch", "replay") else None,
+            records=facts.read.records,
+            quarantined=facts.read.quarantined,
+            other_tables=facts.read.other_tables,
+            metrics=metrics,
+            clock=StepClock(facts.now_ms, frontier.watermark_ms, frontier.clock.held_ms),
+            seconds=time.monotonic() - started,
+            columns=StepColumns(ignored, dict(self.plan.evolved)),
+            recomputed=facts.read.recomputed,
+        )
+
+
+def apply_staged(
+    spark: SparkSession,
+    stepper: Stepper,
+    staged: Staged,
+    facts: StepFacts,
+    parts: Sequence[Part] = (),
+) -> StepFacts:
+    """Commit the decision on staged records.
+
+    Args:
+        spark: The session.
+        stepper: Commits it.
+        staged: The records.
+        facts: Facts of the step.
+        parts: Parts of the source that are read with it.
+
+    Returns:
+        The facts as committed.
+
+    Raises:
+        LeaseLostError: another run committed this step first.
+    """
+    before_commit(stepper.lease.check)
+    known = stepper.newest(looks=False)
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
+    stepper.advance_to(facts, made)
+    return facts
+
+
+def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
+    """Give the tables columns that the source has, as a step of its own: no row of theirs is written again.
+
+    Args:
+        spark: The session.
+        stepper: Commits the step.
+        types: Column to its type, as DDL.
+        clock: Of the step.
+    """
+    before = stepper.spec
+    plan = stepper.plan.with_columns(types)
+    plan.sink.refuse_unalterable(before.sink_table.columns)
+    stepper.plan = plan
+    change = SchemaChange(added=dict.fromkeys(types))
+    alter = Alter(change, ddl_of(before.table.columns))
+    decision = Decision(tables={"sink": alter, "changelog": alter})
+    facts = stepper.facts(Cause(what="migration"), clock, decision=decision)
+    stepper.commit(facts, plan.state.redefined(stepper.newest()))
+    stepper.publish(spark)
+
+
+def _stage(stepper: Stepper, reading: _Reading) -> Staged:
+    """Stage the records of the next step."""
+    plan = stepper.plan
+    number = stepper.number + 1
+    spark = reading.spark
+    wall_ms = reading.clock.wall_ms
+    folder = join(plan.at("staged"), str(number))
+    if plan.spec.is_view:
+        frontier = stepper.last.frontier
+        last = frontier.view if frontier else None
+        to = ViewPosition.read(reading.offsets.source, plan.checkpoint.path)
+        return stage_view(plan, spark, ViewStaging(last, to, folder, number, wall_ms))
+    decoding = plan.decoding.after(stepper.log_begins)
+    if not reading.advances:
+        decoding = replace(decoding, doubts_tombstones=False)
+    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
+    staging = Staging(
+        decoding,
+        replace(plan.stager(folder, refused), in_one=is_without_spark(spark)),
+        number,
+        wall_ms,
+        tracks_offsets=plan.tracks_offsets,
+    )
+    staged = stage(reading.batch.records, staging)
+    if reading.advances:
+        plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
+    if not plan.spec.has_transform:
+        return staged
+    staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
+    return selected_changes(spark, plan, staged, folder)
+
+
+def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
+    """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
+    last = stepper.last
+    last_id = last.source.batch_id
+    next_id = 0 if last_id is None else last_id + 1
+    if batch_id == next_id:
+        return None
+    if batch_id != last_id:
+        stands_at = "none" if last_id is None else last_id
+        raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
+    if last.source.offsets_hash != offsets.hash:
+        raise _mismatch(stepper, f"Batch {batch_id} was decided from other records than the checkpoint now names.")
+    return stepper.plan.state.batch(batch_id)
+
+
+def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError.of(
+        what,
+        allowed="the checkpoint that wrote this state",
+        next_step=without_its_checkpoint(stepper.plan, stepper.number),
+    )

@@ -1,0 +1,205 @@
+"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import _log as log
+from ebbtide.errors import (
+    ConfigError,
+    DamagedFileError,
+    DeltaLogError,
+    SourceLostError,
+    SpecChangedError,
+)
+from ebbtide.ledger import NoStep, StepFacts, refuse_paused
+from ebbtide.model._decision import Clear
+from ebbtide.runtime._abilities import refuse_action, refuse_unfit_sink
+from ebbtide.runtime._belonging import refuse_lost_ledger
+from ebbtide.runtime._engines import spark_needed_for
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._step import Stepper
+from ebbtide.sources import FileSource
+from ebbtide.spec import Pipeline
+from ebbtide.tables import FileSizes
+from ebbtide.tasks import LocalSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
+"""Stands for the files that a refresh over a damaged state may lose."""
+
+
+def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+
+    That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    """
+    turn = plan.turn
+    refuse_lost_ledger(plan, turn)
+    refuse_paused(plan.spec.name, turn)
+    refuse_spark_only(spark, plan.spec)
+    refuse_unfit_sink(plan)
+    if fresh:
+        refuse_action(plan, Clear(), "refresh")
+        refuse_start_at_end(plan)
+    if fresh or not log.versions(plan.state.path):
+        plan.source.refuse_absent()
+    refuse_unfit_transform(spark, plan)
+
+
+def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> None:
+    """Refuse to run a pipeline in this process some of whose work only Spark can do.
+
+    Raises:
+        ConfigError: it is a materialized view, has a transform, or has a sink that Spark makes.
+    """
+    if not isinstance(spark, LocalSession):
+        return
+    found = spark_needed_for(spec)
+    if found:
+        raise ConfigError.of(
+            f"'{spec.name}' cannot run without Spark.",
+            got=", ".join(found),
+            allowed="pipelines without any of these",
+            next_step="Run it with --engine spark.",
+        )
+
+
+def refuse_rereading(plan: Plan) -> None:
+    """Refuse to read files again that have changed: only by the source's own sequence is a change that comes twice known.
+
+    Raises:
+        ConfigError: the pipeline reads no files, or orders changes by their arrival.
+    """
+    if isinstance(plan.source, FileSource) and not plan.spec.applies_in_order:
+        return
+    raise ConfigError.of(
+        f"'{plan.spec.name}' cannot read changed files again.",
+        got="--accept-changed-files",
+        allowed="a source of files, and order: sequence, by which a change that comes twice is known",
+        next_step="Put the files back as they were read, or run 'ebbtide refresh' to read everything again.",
+    )
+
+
+def refuse_start_at_end(plan: Plan) -> None:
+    """Refuse to read a source again from its end: all records that it has would be left out.
+
+    Raises:
+        ConfigError: the spec says to begin there.
+    """
+    if plan.start_asked != "latest":
+        return
+    raise ConfigError.of(
+        f"A refresh of '{plan.spec.name}' would empty its tables and read nothing that is there: its source starts at the end.",
+        got="source.start: latest",
+        allowed="earliest, a time or offsets",
+        next_step="Set source.start to where the refresh is to begin; later steps do not ask for it. "
+        "Or run 'ebbtide backfill start --from earliest' to build the tables beside those in use.",
+    )
+
+
+def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | None:
+    """Return what a refresh could not read again of all that was read; None if there is nothing.
+
+    Whatever refuses the first batch refuses here, too: nothing has been emptied yet. What was read of another source than the spec
+    now names is given up on purpose, and of a state of an older format it is not known.
+
+    Args:
+        plan: The pipeline.
+        stepper: Knows what was read.
+        accepts: That is to be lost.
+
+    Raises:
+        SourceLostError: something is, and it is not accepted.
+        EbbtideError: as `discover` of a first run.
+    """
+    last = stepper.last
+    source = plan.spec.identity.get("source")
+    is_same_source = last.state.spec.get("source") == source
+    span = stepper.all_read if is_same_source else None
+    has_parts = is_same_source and span is None and not plan.spec.is_view
+    read: FileSizes = {}
+    unknown = None
+    if has_parts:
+        try:
+            read = stepper.files_decided()
+        except (DamagedFileError, DeltaLogError):
+            unknown = UNKNOWN
+    lost = plan.source.gone(read, span) or unknown
+    if lost is None and last.decision.is_reset:
+        return last.source.lost  # of a refresh that is made once more
+    if lost is None or accepts:
+        return lost
+    raise SourceLostError.of(
+        f"A refresh of '{plan.spec.name}' would lose what its source does not have any more; nothing was changed.",
+        got=lost,
+        allowed="a source that has all that was read of it",
+        next_step="Put it back; or run 'ebbtide refresh --accept-loss' to rebuild the tables from what is left, and note the loss.",
+    )
+
+
+def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
+    """Refuse a transform that Spark cannot evaluate row by row; without one nothing is asked of Spark.
+
+    Raises:
+        ConfigError: see `ebbtide.runtime._expressions`.
+    """
+    if not plan.spec.has_transform:
+        return
+    from ebbtide.runtime._selection import expressions_of
+
+    expressions_of(spark, plan).refuse_unfit()
+
+
+def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
+    """Refuse a spec that does not fit the stored state.
+
+    Raises:
+        SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
+    """
+    if stepper.number:
+        refuse_misfit(plan, stepper.last)
+
+
+def refuse_misfit(plan: Plan, last: StepFacts | NoStep) -> None:
+    """Refuse a spec that does not fit a step; see `refuse_changed_spec`."""
+    given = plan.spec.identity
+    stored = last.state.spec
+    changed = plan.spec.misfits(stored)
+    if not changed:
+        return
+    may_migrate = set(plan.spec.migrates)
+    if "columns" in changed:
+        may_migrate.add("format")  # what it says of single columns may change with them
+    can_migrate = set(changed) <= may_migrate
+    is_other_source = "source" in changed or "format" in changed
+    if can_migrate:
+        next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
+    elif is_other_source:
+        next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
+    else:
+        next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
+    given_parts = [f"{name}: {given.get(name)}" for name in changed]
+    stored_parts = [f"{name}: {stored.get(name)}" for name in changed]
+    raise SpecChangedError.of(
+        f"The spec of '{plan.spec.name}' no longer fits its stored state.",
+        got="; ".join(given_parts),
+        allowed="; ".join(stored_parts),
+        next_step=next_step,
+    )
+
+
+def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
+    """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
+    stored = stepper.source_path
+    given = stepper.spec.source_path
+    has_moved = stored is not None and stored != given
+    if has_moved and not accepts:
+        raise SpecChangedError.of(
+            f"The source of '{stepper.spec.name}' is not where it was.",
+            got=given,
+            allowed=stored,
+            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
+        )

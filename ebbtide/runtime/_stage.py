@@ -1,0 +1,122 @@
+"""Stage: a batch is decoded once, by the workers, into files of its own, and summed up on the way.
+
+A small batch is decoded in the driver. A task that Spark ran twice leaves files that no returned summary names; they are never
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self, cast
+
+import pyarrow as pa
+
+from ebbtide.errors import EbbtideError, QuarantineThresholdError
+from ebbtide.model import BatchSummary
+from ebbtide.model._offsets import Intervals
+from ebbtide.runtime._finding import Found, Order, nothing_found
+from ebbtide.runtime._guests import ViewSource, ViewStaging
+from ebbtide.sources import Records
+from ebbtide.storage import delete, is_in_object_store, read_parquet
+from ebbtide.storage._together import current
+from ebbtide.tables import BAD_ROWS
+from ebbtide.tables._state.staging import StagedFile, Staging, from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime._plan import Plan
+
+Find = Callable[[Sequence[Order]], Found]
+"""Finds records by their orders."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A batch's decoded records.
+
+    Args:
+        files: Where they are.
+        summary: What they are, in sum.
+        replayed: Offsets of those that an earlier step read and set aside, as ranges by `source/partition`.
+        find: Finds the records themselves.
+    """
+
+    files: tuple[StagedFile, ...]
+    summary: BatchSummary
+    replayed: Mapping[str, Intervals] = field(default_factory=dict)
+    find: Find = nothing_found
+
+    @classmethod
+    def of(cls, results: Iterable[str]) -> Self:
+        """Put together what tasks returned; see `ebbtide.tables._state.staging.to_json`."""
+        files = []
+        summaries = []
+        for text in results:
+            file, summary = from_json(text)
+            files.append(file)
+            summaries.append(summary)
+        total = BatchSummary.total(summaries)
+        return cls(tuple(files), total)
+
+    def bad(self) -> pa.Table:
+        """Read the bad rows."""
+        tables = [read_parquet(file.bad, BAD_ROWS.names) for file in self.files if file.bad is not None]
+        return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
+
+
+def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
+    """Compute what has changed of a materialized view.
+
+    Args:
+        plan: The view.
+        spark: The session.
+        staging: What it is computed from, and into which files.
+    """
+    source = cast("ViewSource", plan.source)
+    stager = plan.stager(staging.folder, refused=None)
+    results, reason = source.stage(spark, plan.sink.path, stager, staging)
+    staged = Staged.of(results)
+    summary = replace(staged.summary, view=staging.to, recomputed=reason)
+    return replace(staged, summary=summary)
+
+
+def stage(records: Records, staging: Staging) -> Staged:
+    """Decode a batch into files.
+
+    Args:
+        records: Records of the batch.
+        staging: Decodes and writes them.
+    """
+    return Staged.of(records.run(staging))
+
+
+def delete_staged(folder: str, *, is_clean: bool) -> None:
+    """Delete what a step has staged, if it has put any of it in a store.
+
+    Args:
+        folder: Folder of the pipeline's staged files.
+        is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
+    """
+    step = current()
+    is_known = is_clean and is_in_object_store(folder)
+    if step is None or not is_known or any(location.startswith(folder) for location in step.written):
+        delete(folder)
+
+
+@contextmanager
+def deleted_on_failure(staged: str) -> Iterator[None]:
+    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+    try:
+        yield
+    except BaseException as error:
+        # Of a worker's error Spark has made its own.
+        raised = EbbtideError.within(error) or error
+        if isinstance(raised, QuarantineThresholdError):
+            raise
+        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+            delete(staged)
+        raise

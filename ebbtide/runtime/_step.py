@@ -1,0 +1,301 @@
+"""The steps of one run: what stands, the facts of the next step, its one commit to the state, and its way into the other tables.
+
+A crash before the state's commit leaves nothing; after it the step is finished from what the commit holds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import Action, Snapshot
+from ebbtide.delta import _log as log
+from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StepFacts, ledger_of
+from ebbtide.ledger._facts import StateFacts
+from ebbtide.ledger._transaction import settle_newest
+from ebbtide.model import Append, BatchSummary, Decision
+from ebbtide.model._clock import Reading
+from ebbtide.model._step import Frontier, StepRecords, clock_after, next_frontier, records_of
+from ebbtide.runtime._abilities import refuse_unable
+from ebbtide.runtime._belonging import OwnTables, refuse_changed
+from ebbtide.runtime._fold import fold_state
+from ebbtide.runtime._local_copies import drop_older_copies
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._publish import publish
+from ebbtide.runtime._session import code_version
+from ebbtide.sources import Span, span_of, stored_form_of
+from ebbtide.spec import Pipeline
+from ebbtide.tables import FileSizes, foreign_change
+from ebbtide.tables._state.table import StateWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Stepper:
+    """Makes the steps of one run, in order; holds the last step's facts between them.
+
+    Args:
+        plan: The pipeline.
+        lease: Held while the steps are made.
+        started_ms: When the run began, epoch ms.
+        fresh: A reset comes first: what is stored may be of an older format, or of another spec.
+        log_begins: What tables without a step know of the source's log, see `Frontier.log_begins`.
+
+    Attributes:
+        plan: The pipeline, with the columns that it has by now.
+        head: The last step, and the version of the state that holds it.
+        tables, snapshot: The tables beside the state; the newest version of the state that was seen.
+        source_path: Location of the source, for the next step's facts: that of the last step, until a run sets another.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        lease: Lease,
+        started_ms: int,
+        *,
+        fresh: bool = False,
+        log_begins: tuple[int, ...] = (),
+    ) -> None:
+        self.plan, self.lease, self.started_ms = plan, lease, started_ms
+        self._log_begins_at_first = log_begins
+        self.open(older=fresh)
+        self.source_path = self.last.source.path
+
+    def open(self, *, older: bool = False) -> None:
+        """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
+        plan = self.plan
+        last = plan.state.last(older=older)
+        if plan.spec.spark_makes_sink:
+            settle_newest(plan.at("sink"))
+        self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        drop_older_copies(plan, self.last)
+        self.tables = OwnTables(plan)
+        self.snapshot = plan.state.snapshot()
+        self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
+        self._query_id: str | None = None
+
+    @property
+    def spec(self) -> Pipeline:
+        """The pipeline's spec."""
+        return self.plan.spec
+
+    @property
+    def last(self) -> StepFacts | NoStep:
+        """Facts of the last step."""
+        return self.head.facts
+
+    @property
+    def made(self) -> StepFacts:
+        """Facts of the last step of a pipeline that has made one.
+
+        Raises:
+            LookupError: it has made none.
+        """
+        if isinstance(self.last, StepFacts):
+            return self.last
+        raise LookupError(f"'{self.spec.name}' has made no step")
+
+    @property
+    def log_begins(self) -> tuple[int, ...]:
+        """Event times from which on the source's log began again, epoch ms, ascending."""
+        return self.last.frontier.log_begins if self.last.frontier else self._log_begins_at_first
+
+    @property
+    def version(self) -> int:
+        """Version of the state after the last step."""
+        return self.head.version
+
+    @property
+    def number(self) -> int:
+        """Number of the last step, 0 before the first."""
+        return self.last.step
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last step that any table has: of a state that was put back, a later one than its own."""
+        return max(self.number, self.tables.last_step())
+
+    @property
+    def last_read(self) -> Span | None:
+        """The last batch of a source that is read by position: up to its end the source is read. None before the first step."""
+        return span_of(self.last.source.position)
+
+    @property
+    def source_start(self) -> Span | None:
+        """The beginning of the first batch, of a source that is read by position; None before it.
+
+        Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
+        """
+        last = self.last_read
+        if last is None:
+            return None
+        return span_of(self.last.source.start) or self.plan.noted_start or last.beginning
+
+    @property
+    def all_read(self) -> Span | None:
+        """From where to where a source that is read by position was read; None before the first step."""
+        last = self.last_read
+        start = self.source_start
+        return None if start is None or last is None else replace(start, end=last.end)
+
+    def next_clock(self, wall_ms: int) -> Reading:
+        """Read the clock for the next step.
+
+        Args:
+            wall_ms: The wall clock, epoch ms.
+        """
+        paused_ms = self.lease.seen.paused_until(wall_ms)
+        return clock_after(self.last.frontier, self.plan.rules, wall_ms, self.started_ms, paused_ms)
+
+    def facts(
+        self,
+        cause: Cause,
+        clock: Reading | None = None,
+        batch: BatchSummary | None = None,
+        *,
+        decision: Decision | None = None,
+        source: SourceFacts | None = None,
+        frontier: Frontier | None = None,
+    ) -> StepFacts:
+        """Make the facts of the next step.
+
+        Args:
+            cause: Why it is made.
+            clock: Of the step. Default: that of the last step, which then does not move on.
+            batch: The records that it applies. Default: none.
+            decision: What it does beside the state. Default: nothing.
+            source: Up to where the source is read then. Default: as after the last step.
+            frontier: Where the pipeline then stands. Default: what follows from the last step, the clock and the records.
+        """
+        last = self.last.frontier
+        if frontier is None:
+            now = clock or (last.clock if last else Reading(0, 0))
+            frontier = next_frontier(last, now, self.plan.rules, batch, self.log_begins)
+        return StepFacts(
+            pipeline=self.spec.name,
+            step=self.number + 1,
+            incarnation=self.lease.facts.incarnation,
+            epoch=self.lease.facts.epoch,
+            code=code_version(),
+            uid=uuid.uuid4().hex,
+            cause=cause,
+            frontier=frontier,
+            read=StepRecords() if batch is None else records_of(last, batch),
+            decision=decision or Decision(),
+            source=source or self.source_kept(),
+            state=self._state_facts(),
+        )
+
+    def source_kept(self) -> SourceFacts:
+        """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
+        last = self.last.source
+        if self._query_id is None:  # read once: only the holder of the lease makes one
+            self._query_id = self.plan.checkpoint.query_id
+        return SourceFacts(
+            path=self.source_path,
+            batch_id=last.batch_id,
+            offsets_hash=last.offsets_hash,
+            query_id=self._query_id,
+            position=last.position,
+            start=stored_form_of(self.source_start),
+            lost=None if self.number else self.lost_before,
+        )
+
+    def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
+        """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
+
+        Args:
+            read: Ends where it is read from then; None: at its beginning, or it is not read by position.
+            start: Where its first batch began.
+        """
+        return SourceFacts(
+            path=self.source_path,
+            query_id=self.plan.checkpoint.id_to_discard,
+            position=stored_form_of(read),
+            start=stored_form_of(start),
+        )
+
+    @property
+    def lost_before(self) -> str | None:
+        """Records, in words, that were lost before the first step, where that was accepted."""
+        noted = self.plan.checkpoint.start
+        return None if noted is None else noted.lost
+
+    def _state_facts(self) -> StateFacts:
+        return StateFacts(
+            version=self.version,
+            spec=self.spec.identity,
+            evolved=dict(self.plan.evolved),
+            tables=self.tables.noted(),
+            pending_key_changes=self.last.state.pending_key_changes,
+            erased=ledger_of(self.plan.root, self.last),
+        )
+
+    def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
+        """Commit a step: the decision.
+
+        Args:
+            facts: Facts of the step.
+            actions: What it changes in the newest version of the state.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+            ConfigError: the sink cannot perform its action.
+        """
+        refuse_unable(self.plan, facts)
+        self.lease.check()
+        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot)))
+
+    def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
+        """Go on from a step that was committed as a version of the state."""
+        self.snapshot = made
+        self.head = Head(made.version, facts)
+        self._unchanged = made.version
+
+    def publish(self, spark: SparkSession) -> dict[str, int]:
+        """Bring the other tables to the last decision; return the step's counts."""
+        if self.last.decision.begins:  # its checkpoint is discarded, and with it the query
+            self._query_id = None
+        return dict(publish(spark, self.plan, self.head, self.tables))
+
+    def fold(self, spark: SparkSession) -> None:
+        """Join small files of the tables, now that the last step is published."""
+        self.snapshot = fold_state(spark, self.plan, self.number, self.newest(looks=False), self.lease.check)
+        self.newest(looks=False)  # judges the fold's commit while the step holds it
+        self.plan.sink.fold()
+
+    def newest(self, *, looks: bool = True) -> Snapshot:
+        """Return the newest version of the state; without a look the newest known: enough before a commit, which fails behind another's.
+
+        Raises:
+            TableMismatchError: another client has changed its rows since the last step.
+        """
+        newest = self.found() if looks else self.snapshot
+        if newest.version > self._unchanged:
+            refuse_changed(self.plan, self.head, newest)
+            self._unchanged = newest.version
+        return newest
+
+    def found(self) -> Snapshot:
+        """Return the newest version of the state, also one of another client: for what starts over, or brings its rows back."""
+        self.snapshot = self.snapshot.advanced()
+        return self.snapshot
+
+    def files_read(self) -> FileSizes:
+        """Return the source files that were read, with their bytes."""
+        return self.plan.state.files(self.newest(looks=False).files.values())
+
+    def files_decided(self) -> FileSizes:
+        """Return them as the last step left them, whatever other clients have made of the state since.
+
+        Raises:
+            DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is gone or damaged.
+        """
+        state = self.found()
+        _, versions = foreign_change(self.version, state)
+        decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
+        return self.plan.state.files(decided.files.values())

@@ -1,0 +1,184 @@
+"""Reads what a run has found, in batches, each a step; and, if it is asked to, what comes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.errors import SourceLostError, Transient
+from ebbtide.runtime import _local as local
+from ebbtide.runtime import _spark_stream as spark_stream
+from ebbtide.runtime._batches import Query
+from ebbtide.runtime._clock import Clock
+from ebbtide.runtime._engines import Engine, OtherEngineError
+from ebbtide.runtime._following import GoingOn, Watcher
+from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._progress import StepProgress
+from ebbtide.runtime._reading import SourceSteps
+from ebbtide.runtime._slots import InTurn, at_once
+from ebbtide.runtime._step import Stepper
+from ebbtide.sources import BatchPlanner, Discovery, FileSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Stream:
+    """The stream of a run that has the lease.
+
+    Args:
+        engine: Where steps are made; chosen again once it is known what there is to read.
+        steps: Makes them.
+        report: Takes each step's progress; None where a tick found nothing to do.
+        begin: Called with the name of each phase as it begins.
+        stop: Ends it after the step under way.
+        clock: Returns the time, epoch ms.
+        in_turn: Makes a piece of its work when it is its turn.
+        rereads_changed: Read files again that have changed since they were read, once.
+    """
+
+    engine: Engine
+    steps: SourceSteps
+    report: Callable[[StepProgress | None], None]
+    begin: Callable[[str], None]
+    stop: threading.Event
+    clock: Clock
+    in_turn: InTurn = at_once
+    rereads_changed: bool = False
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the engine."""
+        return self.engine.spark
+
+    @property
+    def stepper(self) -> Stepper:
+        """The stepper, which commits the steps."""
+        return self.steps.stepper
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline, with the columns that it has by now."""
+        return self.stepper.plan
+
+    def discover(self) -> Discovery:
+        """Find what there is to read; where the first step begins is noted."""
+        plan = self.plan
+        stepper = self.stepper
+        files_read = stepper.files_read()
+        if self.rereads_changed and isinstance(plan.source, FileSource):
+            files_read = plan.source.unchanged(files_read)
+            self.rereads_changed = False
+        since = plan.follows_on(stepper.last_read)
+        found = plan.source.discover(files_read, self.clock(), since)
+        if since is None and found.span is not None:
+            plan.checkpoint.note_start(found.span.to_json(), plan.start_asked)
+        plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
+        self.steps.on_look(found)
+        return found
+
+    def accept_loss(self) -> None:
+        """Note which records of the source are lost, if any are, and go on behind them."""
+        source = self.plan.source
+        stepper = self.stepper
+        since = self.plan.follows_on(stepper.last_read)
+        if since is None:
+            return
+        now_ms = self.clock()
+        try:
+            source.discover(stepper.files_read(), now_ms, since)
+        except SourceLostError as error:
+            left = source.discover_left(since).span
+            if left is None:
+                raise
+            noted = self.steps.accept_loss(self.spark, left.beginning, str(error), now_ms)
+            self.report(noted)
+
+    def read(self, found: Discovery) -> None:
+        """Read what was found, and no more."""
+        has_something = found.streams or self.plan.checkpoint.is_open
+        if not has_something:
+            return
+        self.engine = self.engine.for_found(found)
+        self.begin("starting the stream")
+        self._drive(self._query(self._planner(found), self._step(self.report)))
+
+    def follow(self, found: Discovery, going_on: GoingOn) -> None:
+        """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
+        age = going_on.age
+        faults = going_on.faults
+        how = going_on.following
+
+        def report_success(progress: StepProgress | None) -> None:
+            faults.passed()
+            self.report(progress)
+            age.look()
+
+        def look_around() -> None:
+            # Not while a fault is waited out, with which a new run would fail; nor before what waits is read.
+            is_idle = watcher.look()
+            if is_idle:
+                age.look()
+            self.engine.refuse_other(watcher.found)
+
+        self.begin("starting the stream")
+        stop = self.stop
+        is_again = False
+        while not stop.is_set():
+            try:
+                if is_again:
+                    found = self.in_turn(self._found_again)
+                self.engine = self.engine.for_found(found)
+                planner = self._planner(found)
+                watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
+                step = self._step(report_success)
+                self._drive(self._query(planner, step, following=how, between=look_around))
+            except OtherEngineError:
+                is_again = True
+            except Transient as error:
+                stop.wait(faults.wait_after(error))
+                is_again = True
+
+    def _found_again(self) -> Discovery:
+        """Find what there is to read after a fault, which may have left a decided step unfinished."""
+        self.stepper.publish(self.spark)
+        return self.discover()
+
+    def _query(self, planner: BatchPlanner, step: Callable[[int], None], **how: Any) -> Query:
+        """Return the batches that a planner plans; `how` has those fields that differ where a run goes on."""
+        return Query(
+            self.plan,
+            planner,
+            step,
+            self.stop,
+            self.clock,
+            ahead=self.stepper.lease.turns.look_ahead,
+            hold=self.steps.hold,
+            in_turn=self.in_turn,
+            **how,
+        )
+
+    def _planner(self, found: Discovery) -> BatchPlanner:
+        """Return what plans the batches of what was found."""
+        return self.plan.source.planner(found, self.plan.batch_sizes)
+
+    def _step(self, report: Callable[[StepProgress], None]) -> Callable[[int], None]:
+        """Return what makes the step of a batch, and reports it."""
+
+        def step(batch_id: int) -> None:
+            report(self.steps.batch(self.spark, batch_id))
+
+        return step
+
+    def _drive(self, query: Query) -> None:
+        """Make the batches of a query where the engine is."""
+        # A view reads no records that come by a stream: its batches need no query of Spark's.
+        is_local = self.engine.is_local
+        in_process = is_local or self.plan.spec.is_view
+        if in_process:
+            local.drive(self.spark, query)
+        else:
+            spark_stream.drive(self.spark, query)

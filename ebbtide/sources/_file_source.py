@@ -1,0 +1,99 @@
+"""A folder of files as a source. Listing it takes no Spark; `ebbtide.sources._files` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.sources import _listing as listing
+from ebbtide.sources._records import ReadRecords
+from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
+from ebbtide.sources._span import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BYTES_IN_DRIVER = 4 * 2**20
+"""Bytes of files up to which a batch is read in the driver: a Spark job costs more."""
+
+
+@dataclass(frozen=True)
+class FileSource(Source):
+    """A folder of JSON-lines files; each is read once, in the order of their names.
+
+    Args:
+        path: The folder.
+        patterns: Files to read; see `ebbtide.sources._listing.matches`.
+        in_order: Refuse a new file below one that was read from its own folder (arrival mode).
+        counts_repeats: A record that is read twice counts twice (arrival mode, without positions); see `ebbtide.sources._listing.discover`.
+        min_age_ms: Least time since a file was written.
+        max_files_per_step: Files that one step reads.
+        max_bytes_per_step: Bytes of them, as they are stored; a larger file is a step of its own.
+    """
+
+    path: str
+    patterns: tuple[str, ...]
+    in_order: bool
+    counts_repeats: bool
+    min_age_ms: int
+    max_files_per_step: int
+    max_bytes_per_step: int
+
+    def refuse_absent(self) -> None:
+        """See `Source`."""
+        listing.refuse_absent(self.path)
+
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Span | None = None,
+    ) -> Discovery:
+        """See `Source` and `ebbtide.sources._listing.discover`."""
+        return listing.discover(
+            self.path,
+            self.patterns,
+            read,
+            in_order=self.in_order,
+            min_age_ms=self.min_age_ms,
+            now_ms=now_ms,
+            counts_repeats=self.counts_repeats,
+        )
+
+    def unchanged(self, read: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return the files that were read, without those that have changed since."""
+        changed = set(listing.changed_files(self.path, read))
+        return {name: size for name, size in read.items() if name not in changed}
+
+    def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
+        """See `Source`: files that were moved away since."""
+        return listing.missing(self.path, self.patterns, read)
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`."""
+        sizes = [size or 0 for _, size in found.parts]
+        return Backlog(files=len(sizes), bytes=sum(sizes))
+
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """See `Source`."""
+        from ebbtide.sources._files import FilePlanner
+
+        return FilePlanner(found.parts, self.max_files_per_step, self.max_bytes_per_step)
+
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+        """See `Source`: the offset names the files, which the tasks read by themselves."""
+        from ebbtide.sources._files import dealt_out, files_of, read_files
+
+        files = files_of(offset)
+        sizes = [size for _, size in files]
+        n_bytes = sum(filter(None, sizes))
+        in_driver = None not in sizes and n_bytes <= BYTES_IN_DRIVER
+        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
+        records = ReadRecords(
+            spark,
+            dealt_out(files, n_tasks),
+            read_files(self.path, max_record_bytes),
+            in_driver=in_driver,
+        )
+        return SourceBatch(records, parts=files)

@@ -1,0 +1,246 @@
+"""Files of JSON lines, plain or gzip, in the order of their names whatever their times.
+
+The offset of a batch names its files, `{"files": [[name, size], ...]}`: a batch that was decided is read again from exactly those after a crash.
+Before sizes were noted it was `{"last": name, "files": [name, ...]}`, which is read as well. Tasks read the files by themselves (`read_files`),
+so that no line crosses into the JVM and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.errors import SourceReadError
+from ebbtide.formats import MAX_RECORD_BYTES, RECORDS
+from ebbtide.model import _stored as stored
+from ebbtide.sources._lines import NoTextError, split_lines
+from ebbtide.sources._listing import changed_while_read, linked_error
+from ebbtide.sources._source import Discovery
+from ebbtide.storage import join, size_of
+from ebbtide.storage._paths import is_compressed, is_linked, open_stream
+
+BATCH_BYTES = 8 * 2**20
+"""Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+BATCH_ROWS = 2**16
+"""The most lines in one: a line of two bytes may be a bad record, which takes 4 kB while its reason is written."""
+Offset = dict[str, Any]
+SizedFile = tuple[str, int | None]
+"""A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
+NumberedFile = tuple[str, int | None, int]
+"""The same, and the file's number within the step."""
+ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
+
+
+def files_of(offset: Offset) -> list[SizedFile]:
+    """Return the files of an offset, in order.
+
+    Example:
+        >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
+        ([('a', 3)], [('a', None)])
+    """
+    stored.refuse_unknown(
+        offset,
+        ("files", "last"),
+        what="The files of a batch",
+        where="the checkpoint's offsets",
+    )
+    files: list[SizedFile] = []
+    for file in offset["files"]:
+        if isinstance(file, str):
+            files.append((file, None))
+        else:
+            name, size = file
+            files.append((name, size))
+    return files
+
+
+def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFile]]:
+    """Deal a batch's files out to tasks, round robin: no task has more than one file above another.
+
+    Example:
+        >>> dealt_out([("a", 1), ("b", 2), ("c", 3)], 2)
+        [[('a', 1, 0), ('c', 3, 2)], [('b', 2, 1)]]
+    """
+    numbered: list[NumberedFile] = []
+    for part, (name, size) in enumerate(files):
+        file = name, size, part
+        numbered.append(file)
+    n_used = min(n_tasks, len(files))
+    return [numbered[task::n_tasks] for task in range(n_used)]
+
+
+class FilePlanner:
+    """Plans the batches of a run over files.
+
+    Args:
+        files: The files that there are to read, in order.
+        max_files: Files in one batch.
+        max_bytes: Bytes of them; a larger file is a batch of its own.
+    """
+
+    def __init__(self, files: Iterable[SizedFile], max_files: int, max_bytes: int) -> None:
+        self.max_files = max_files
+        self.max_bytes = max_bytes
+        self._files = _stored_form(files)
+
+    def note(self, found: Discovery) -> None:
+        """See `BatchPlanner`."""
+        self._files = _stored_form(found.parts)
+
+    def after(self, last: Offset | None) -> Offset:
+        """See `BatchPlanner`; the last batch of an earlier run has none of these files."""
+        start = last or {"files": []}
+        first = _index_after(self._files, start["files"])
+        end = first + self.max_files
+        files = self._within_bytes(self._files[first:end])
+        if not files:
+            return start
+        return {"files": files}
+
+    def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
+        """Return the first of some files, at least one, that have no more than the bytes of a step together."""
+        sizes = [size or 0 for _, size in files]
+        n_within = 0
+        for total in accumulate(sizes):
+            is_within = total <= self.max_bytes
+            n_within += is_within
+        n_taken = max(n_within, 1)
+        return files[:n_taken]
+
+
+def _stored_form(files: Iterable[SizedFile]) -> list[list[Any]]:
+    """Return files as offsets have them."""
+    return [list(file) for file in files]
+
+
+def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
+    """Return the index in a plan of the file after some files."""
+    last = files[-1] if files else None
+    if last not in planned:
+        return 0
+    index = planned.index(last)
+    return index + 1
+
+
+def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:
+    """Return the function that reads a task's files as `RECORDS`; arguments as `read_lines`."""
+
+    def read(files: Sequence[NumberedFile]) -> Iterator[pa.RecordBatch]:
+        batches = (
+            batch for name, size, part in files for batch in read_lines(path, name, part, max_line_bytes, size=size)
+        )
+        yield from joined(batches)
+
+    return read
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches to ones of about `BATCH_BYTES`, and at most `BATCH_ROWS`, their rows in order; one of that size alone is not copied.
+
+    Each batch costs some 2 ms on its way through a decoder, however few records it has: as many small files as one
+    batch holds share that cost. No more than two batches are held.
+    """
+    held: list[pa.RecordBatch] = []
+    n_bytes = n_rows = 0
+    for batch in batches:
+        is_full = n_bytes + batch.nbytes > BATCH_BYTES or n_rows + len(batch) > BATCH_ROWS
+        if held and is_full:
+            yield _one_batch(held)
+            held = []
+            n_bytes = n_rows = 0
+        held.append(batch)
+        n_bytes += batch.nbytes
+        n_rows += len(batch)
+    if held:
+        yield _one_batch(held)
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def read_lines(
+    path: str,
+    name: str,
+    part: int,
+    max_line_bytes: int = MAX_RECORD_BYTES,
+    *,
+    size: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read one file as batches of `RECORDS`.
+
+    Args:
+        path: The source's folder.
+        name: The file's name below it.
+        part: Its number within the step.
+        max_line_bytes: Of a longer line one byte more than that is given, by which a decoder knows it.
+        size: Its bytes when it was listed; None if that is not known.
+
+    Raises:
+        FileChangedError: it has another size, before or after it was read.
+        SourceReadError: it is damaged, gone, a link, or not UTF-8 text by its first bytes.
+    """
+    if is_linked(path, name):
+        raise linked_error(path, [name])
+    location = join(path, name)
+    try:
+        yield from _read_batches(location, name, part, max_line_bytes)
+        size_after = size_of(location)
+        if size_after == 0 and is_compressed(name):
+            raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
+    except (OSError, NoTextError) as error:
+        # A file that is still being written may look damaged; its size shows which of the two it is.
+        size_after = size_of(location)
+        if size is not None and size_after not in (size, None):
+            raise changed_while_read(path, name, listed=size, found=size_after) from error
+        restore = "Restore the whole file under the same name and run again."
+        raise SourceReadError.of(
+            f"The source file '{location}' cannot be read: {error}.",
+            allowed="UTF-8 text" if isinstance(error, NoTextError) else None,
+            next_step=error.next_step if isinstance(error, NoTextError) else restore,
+        ) from error
+    if size is not None and size_after != size:
+        raise changed_while_read(path, name, listed=size, found=size_after)
+
+
+def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Read a file in batches of about `BATCH_BYTES`, and at most `BATCH_ROWS`; no more than one is held."""
+    held: list[pa.BinaryArray] = []
+    n_yielded = 0
+    with open_stream(location) as stream:
+        for lines in _in_parts(split_lines(stream, max_line_bytes)):
+            held.append(lines)
+            is_full = sum(each.nbytes for each in held) >= BATCH_BYTES or sum(map(len, held)) >= BATCH_ROWS
+            if is_full:
+                batch = _records(name, part, n_yielded, pa.concat_arrays(held))
+                n_yielded += len(batch)
+                held = []
+                yield batch
+    if held:
+        yield _records(name, part, n_yielded, pa.concat_arrays(held))
+
+
+def _in_parts(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """Yield lines in arrays of at most half of `BATCH_ROWS`: two of them are one batch."""
+    most = BATCH_ROWS // 2
+    for lines in arrays:
+        for first in range(0, len(lines), most):
+            yield lines.slice(first, most)
+
+
+def _records(name: str, part: int, first: int, lines: pa.BinaryArray) -> pa.RecordBatch:
+    """Return lines as records; `first` is the number of the first one in its file."""
+    n_lines = len(lines)
+    part_number = pa.scalar(part, pa.int64())
+    line_numbers = np.arange(first, first + n_lines)
+    columns = [
+        pa.repeat(name, n_lines),
+        pa.repeat(part_number, n_lines),
+        pa.array(line_numbers),
+        lines,
+    ]
+    return pa.record_batch(columns, schema=RECORDS)

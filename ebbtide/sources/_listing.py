@@ -1,0 +1,374 @@
+"""Lists the files of a folder that a run reads: those that match, were not read before, and are old enough.
+
+A file is known by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides
+nothing but its age: a clone or a copy has new ones. Files are read in the order of their whole names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import pyarrow.fs as pafs
+
+from ebbtide.amounts import amount, named
+from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
+from ebbtide.redaction import printable
+from ebbtide.sources._source import Discovery
+from ebbtide.storage import is_folder, join, walk
+from ebbtide.storage._paths import FoundFile, file_system, has_surrogate, is_linked, leads_within
+
+PATTERNS = (
+    "*.json",
+    "*.json.gz",
+    "*.jsonl",
+    "*.jsonl.gz",
+    "*.ndjson",
+    "*.ndjson.gz",
+)
+"""JSON lines, plain or gzip. What a writer has not finished (.tmp, .part, .crdownload) does not match."""
+NAMED = 5
+"""Files that a message names."""
+
+
+def refuse_absent(path: str) -> None:
+    """Refuse a source that is not a folder.
+
+    Raises:
+        SourceReadError: it is not there, or a file.
+    """
+    if not is_folder(path):
+        raise SourceReadError.of(
+            f"The source folder '{path}' does not exist.",
+            next_step="Create it, or correct source.path in the spec.",
+        )
+
+
+def folders_like(pattern: str) -> list[str]:
+    """Return the folders that a pattern with `*`, `?` and `[...]` in its last name matches; hidden ones (`.`, `_`) are left out.
+
+    Args:
+        pattern: Location of the folder above them, and the pattern of their names.
+    """
+    above, _, name = pattern.rpartition("/")
+    fs, path = file_system(above)
+    selector = pafs.FileSelector(path, allow_not_found=True)
+    found = []
+    for info in fs.get_file_info(selector):
+        folder = info.base_name
+        is_folder = info.type == pafs.FileType.Directory
+        is_hidden = folder.startswith((".", "_"))
+        if is_folder and not is_hidden and fnmatchcase(folder, name):
+            found.append(join(above, folder))
+    return sorted(found)
+
+
+def discover(
+    path: str,
+    patterns: Sequence[str],
+    read: Mapping[str, int | None],
+    *,
+    in_order: bool,
+    min_age_ms: int,
+    now_ms: int,
+    counts_repeats: bool = False,
+) -> Discovery:
+    """List a folder and judge what is in it.
+
+    Args:
+        path: The folder.
+        patterns: See `matches`.
+        read: Files read before, to their sizes in bytes; None where it was not noted.
+        in_order: Refuse a new file below one that was read from its own folder (arrival mode).
+        min_age_ms: Least time since a file was written.
+        now_ms: The time that ages count to, epoch ms.
+        counts_repeats: A record that is read twice counts twice: refuse a file that was read and is now in a folder below its own.
+
+    Raises:
+        SourceReadError: the folder cannot be listed, a new file, or a folder elsewhere, is reached by a symbolic link, or a name is not UTF-8.
+        FileChangedError: a file that was read has another size now, or is in another place.
+        LateFileError: `in_order`, and there is such a file.
+    """
+    matching: list[FoundFile] = []
+    unmatched: list[str] = []
+    files_there, elsewhere = _listed(path)
+    for file in files_there:
+        if _matches_any(file.name, patterns):
+            matching.append(file)
+        else:
+            unmatched.append(file.name)
+    names = [file.name for file in matching]
+    _refuse_undecodable(path, names)
+    _refuse_changed(path, matching, read)
+    new = [file for file in matching if file.name not in read]
+    linked_folders = [name for name in elsewhere if _may_hold_matching(name, patterns)]
+    _refuse_linked(path, [file.name for file in new], linked_folders)
+    if counts_repeats:
+        listed = {*unmatched, *names}
+        _refuse_moved(path, new, read, listed)
+    if in_order:
+        _refuse_late(path, new, read)
+    files = new
+    if min_age_ms:  # without one no time is asked for: that of a store may be ahead of ours
+        newest_ms = now_ms - min_age_ms
+        files = _old_enough(new, newest_ms, in_order=in_order)
+    parts = tuple((file.name, file.size) for file in files)
+    # An empty folder from which files were read has been archived: that is a good reason.
+    is_archived = bool(read) and not unmatched
+    is_expected = bool(matching) or is_archived
+    return Discovery(
+        parts,
+        streams=bool(parts),
+        young=len(new) - len(parts),
+        unmatched=len(unmatched),
+        nothing_matched=None if is_expected else _nothing_matched(path, patterns, unmatched),
+    )
+
+
+def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) -> str | None:
+    """Name files that were read and are not there any more; None if all are.
+
+    Args:
+        path: The folder.
+        patterns: See `matches`.
+        read: Files read before.
+
+    Raises:
+        SourceReadError: see `discover`.
+    """
+    found = discover(
+        path,
+        patterns,
+        {},
+        in_order=False,
+        min_age_ms=0,
+        now_ms=0,
+    )
+    there = {name for name, _ in found.parts}
+    names = sorted(read.keys() - there)
+    if not names:
+        return None
+    n_missing = len(names)
+    n_read = amount(len(read), "file")
+    first = named(names, NAMED)
+    return f"{n_missing} of {n_read} that were read are not in '{path}': {first}"
+
+
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(matches(name, pattern) for pattern in patterns)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a file matches a pattern: `*`, `?` and `[...]` as in a shell, none of them across folders.
+
+    A pattern without a slash is for the name in its own folder, at any depth; one with a slash is for the whole name.
+
+    Example:
+        >>> matches("a/b.json", "*.json"), matches("a/b.json", "a/*.json"), matches("a/b.json", "/*.json")
+        (True, True, False)
+    """
+    if "/" not in pattern:
+        return fnmatchcase(_own_name(name), pattern)
+    parts = name.split("/")
+    globs = pattern.lstrip("/").split("/")
+    if len(parts) != len(globs):
+        return False
+    return all(map(fnmatchcase, parts, globs))
+
+
+def _may_hold_matching(folder: str, patterns: Sequence[str]) -> bool:
+    """Return whether files in a folder, at any depth, may match one of the patterns."""
+    parts = folder.split("/")
+    for pattern in patterns:
+        globs = pattern.lstrip("/").split("/")
+        is_deeper = len(globs) > len(parts)
+        if "/" not in pattern or (is_deeper and all(map(fnmatchcase, parts, globs))):
+            return True
+    return False
+
+
+def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
+    """List a folder: its files, and the folders that symbolic links in it lead to elsewhere, which are not entered."""
+    links: list[str] = []
+    try:
+        files = walk(path, links.append)
+    except OSError as error:
+        refuse_absent(path)
+        raise SourceReadError.of(
+            f"The source folder '{path}' cannot be listed: {error}.",
+            next_step="Make it readable and run again.",
+        ) from error
+    # A link to a folder of the source has no file of its own: each is read where it is.
+    elsewhere = [name for name in links if not leads_within(path, name)]
+    return files, elsewhere
+
+
+def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
+    """Refuse names that no offset could hold and no reader open."""
+    undecodable = [_escaped(name) for name in names if has_surrogate(name)]
+    if undecodable:
+        raise SourceReadError.of(
+            f"In '{path}' files have names that are not UTF-8; nothing was read.",
+            got=named(undecodable, NAMED),
+            allowed="names in UTF-8",
+            next_step="Rename them, with bash for instance: mv $'a\\xff.jsonl' a.jsonl",
+        )
+
+
+def _escaped(name: str) -> str:
+    """Return a name with its bytes that are not UTF-8 as a shell's quotes have them."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def changed_files(path: str, read: Mapping[str, int | None]) -> list[str]:
+    """Return the names of the files in a folder that have another size than they were read with.
+
+    Args:
+        path: The folder.
+        read: Files read before, to their sizes in bytes; None where it was not noted.
+
+    Raises:
+        SourceReadError: the folder cannot be listed.
+    """
+    files, _ = _listed(path)
+    return [file.name for file in _changed(files, read)]
+
+
+def _changed(files: Sequence[FoundFile], read: Mapping[str, int | None]) -> list[FoundFile]:
+    return [file for file in files if read.get(file.name) not in (None, file.size)]
+
+
+def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    changed = [f"{file.name} with {file.size} bytes, read with {read[file.name]}" for file in _changed(files, read)]
+    if changed:
+        raise FileChangedError.of(
+            f"In '{path}' files have changed since they were read; what was added to them would be lost.",
+            got=named(changed, NAMED),
+            allowed="files that stay as they were read",
+            next_step="Restore them and put what was added into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; or run 'ebbtide refresh' to read everything again.",
+        )
+
+
+def _refuse_linked(path: str, names: Sequence[str], folders: Sequence[str]) -> None:
+    """Refuse links: a writer of the folder could have any file of the machine read, and bad records keep their bytes.
+
+    Args:
+        path: The folder.
+        names: New files, of which some may be links.
+        folders: Links to folders elsewhere, whose files may match.
+    """
+    linked = sorted([*folders, *(name for name in names if is_linked(path, name))])
+    if linked:
+        raise linked_error(path, linked)
+
+
+def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
+    """Return the error for files and folders that are reached by a symbolic link."""
+    return SourceReadError.of(
+        f"In '{path}' files or folders are reached by symbolic links; nothing of them was read.",
+        got=named(linked, NAMED),
+        allowed="files of the folder itself",
+        next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",
+    )
+
+
+def _refuse_moved(
+    path: str,
+    new: Sequence[FoundFile],
+    read: Mapping[str, int | None],
+    listed: Collection[str],
+) -> None:
+    """Refuse new files that have own name and size of one that was read from a folder above theirs and is gone from it."""
+    # Beside one another, folders may have files of one name and size that are not the same: those of partitions, or of days.
+    gone: dict[tuple[str, int], list[str]] = {}
+    for name, size in read.items():
+        if size and name not in listed:
+            file_read = _own_name(name), size
+            gone.setdefault(file_read, []).append(name)
+    moved = []
+    for file in new:
+        found = _own_name(file.name), file.size
+        for name in gone.get(found, ()):
+            folder = name.removesuffix(_own_name(name))
+            if file.name.startswith(folder):
+                moved.append(f"{file.name}, read as {name}")
+    if moved:
+        raise FileChangedError.of(
+            f"In '{path}' files that were read are gone, and files of their names and sizes are in folders below; what was read twice would count twice.",
+            got=named(moved, NAMED),
+            allowed="files that stay where they were read, or leave the folder with all below it",
+            next_step="Move them back, out of the folder, or to one below whose name begins with '_', which is not read; give a file that is new another name; or run 'ebbtide refresh' to read everything again.",
+        )
+
+
+def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    # One pass over all that was read: in ascending order, the last name of a folder is its greatest.
+    newest_read: dict[str, str] = {}
+    for name in sorted(read):
+        folder = _folder(name)
+        newest_read[folder] = name
+    late = []
+    for file in new:
+        folder = _folder(file.name)
+        newest = newest_read.get(folder, "")
+        if file.name < newest:
+            late.append(file.name)
+    if late:
+        folder = _folder(late[0])
+        newest = newest_read[folder]
+        raise LateFileError.of(
+            f"In '{path}' a file has appeared below '{newest}', which is read already.",
+            got=named(late, NAMED),
+            allowed="new files under greater names than those read from their folder, as order: arrival goes by them",
+            next_step=f"Rename it above '{newest}', or run 'ebbtide refresh' to read everything again.",
+        )
+
+
+def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> list[FoundFile]:
+    """Leave out young files; in order, those after one in its folder too, or it would come late."""
+    files = []
+    held_folders = set()
+    for file in new:
+        folder = _folder(file.name)
+        is_young = file.modified_ms is not None and file.modified_ms > newest_ms
+        if is_young:
+            held_folders.add(folder)
+        is_held = in_order and folder in held_folders
+        if not is_young and not is_held:
+            files.append(file)
+    return files
+
+
+def _nothing_matched(path: str, patterns: Sequence[str], unmatched: Sequence[str]) -> str:
+    content = (
+        f"what does not match: {printable(named(list(map(_escaped, unmatched)), NAMED))}"
+        if unmatched
+        else "it has no files"
+    )
+    allowed = ", ".join(patterns)
+    return (
+        f"No file in '{path}' or its folders matches source.pattern ({allowed}); {content}. "
+        "Names that begin with '_' or '.' are never read."
+    )
+
+
+def _folder(name: str) -> str:
+    folder, _, _ = name.rpartition("/")
+    return folder
+
+
+def _own_name(name: str) -> str:
+    _, _, own_name = name.rpartition("/")
+    return own_name
+
+
+def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:
+    """Return the error for a file whose size is not the one that it was listed with."""
+    location = join(path, name)
+    return FileChangedError.of(
+        f"The source file '{location}' has changed since it was listed; nothing of the step was committed.",
+        got="no file" if found is None else f"{found} bytes",
+        allowed=f"the {listed} bytes that were listed",
+        next_step="Run again once it is written whole. Put files in place by renaming them, or set source.min_age.",
+    )

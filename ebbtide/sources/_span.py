@@ -1,0 +1,262 @@
+"""A range of each partition of a source that is read by position, and which part of it the next batch takes. Pure.
+
+Stored, in the checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: what identifies the source,
+as text, and of each partition the offset of the first record and the one after the last. All partitions are named, those without records
+too. Offsets need not be dense: a range ends by its place, not by a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ebbtide.errors import CheckpointMismatchError
+from ebbtide.model import _stored as stored_fields
+
+Offsets = Mapping[int, int]
+"""Partition to an offset."""
+FROM = "from"
+TO = "to"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of each partition of a source.
+
+    Args:
+        identity: What identifies the source, by name: another source under the same address has another identity.
+        start: The offsets of the first records.
+        end: The offsets after the last ones.
+    """
+
+    identity: Mapping[str, str]
+    start: Offsets
+    end: Offsets
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], where: str | None = None) -> Self:
+        """Read the stored form.
+
+        Args:
+            stored: It, as it was parsed.
+            where: Its location, for messages. Default: the source's.
+
+        Raises:
+            StoredFormatError: it has a field that this release does not know.
+        """
+        identity = {name: value for name, value in stored.items() if isinstance(value, str)}
+        known = {*identity, FROM, TO}
+        place = where or "/".join(identity.values())
+        stored_fields.refuse_unknown(
+            stored,
+            known,
+            what="The position of a source",
+            where=place,
+        )
+        start = _offsets(stored[FROM])
+        end = _offsets(stored[TO])
+        return cls(identity, start, end)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stored form."""
+        return {
+            **self.identity,
+            FROM: _texts(self.start),
+            TO: _texts(self.end),
+        }
+
+    @property
+    def beginning(self) -> Self:
+        """The place where it begins, as a span without records."""
+        return replace(self, end=self.start)
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Partition to its number of offsets: as many records or, where some were compacted or aborted, fewer."""
+        sizes = {}
+        for partition, start in self.start.items():
+            sizes[partition] = self.end[partition] - start
+        return sizes
+
+    @property
+    def size(self) -> int:
+        """Offsets of all partitions."""
+        return sum(self.sizes.values())
+
+    @property
+    def parts(self) -> Iterator[Self]:
+        """The span of each partition that is not empty."""
+        for partition, size in self.sizes.items():
+            if size:
+                start = self.start[partition]
+                yield self.of(partition, start, start + size)
+
+    def of(self, partition: int, start: int, end: int) -> Self:
+        """Return a range of one partition of the source."""
+        return replace(self, start={partition: start}, end={partition: end})
+
+    def with_span(self, other: Self) -> Self:
+        """Return the span with that of other partitions."""
+        start = {**self.start, **other.start}
+        end = {**self.end, **other.end}
+        return replace(self, start=start, end=end)
+
+    def after(self, offsets: Offsets) -> Self:
+        """Return what is left behind some offsets; of a partition that they lack, all of it."""
+        start = {}
+        end = {}
+        for partition, own in self.start.items():
+            reached = offsets.get(partition, own)
+            first = max(own, reached)
+            start[partition] = first
+            end[partition] = max(first, self.end[partition])
+        return replace(self, start=start, end=end)
+
+    def behind(self, last: Self) -> Self:
+        """Return what is left behind a batch; all of it if that was of another source, whose loss was accepted."""
+        if self.identity != last.identity:
+            return self
+        return self.after(last.end)
+
+    def lacks(self, read: Self) -> str | None:
+        """Name records of another span that this one has not; None if it has all.
+
+        Args:
+            read: The other one; of another source nothing is here.
+
+        Example:
+            >>> Span({"topic": "t"}, {0: 4}, {0: 9}).lacks(Span({"topic": "t"}, {0: 2}, {0: 9}))
+            'partition 0: 2 to 9 was read, 4 to 9 is there'
+        """
+        if self.identity != read.identity:
+            return f"all that was read of {described(read.identity)}"
+        lacking = []
+        for partition, start in read.start.items():
+            end = read.end[partition]
+            own_start = self.start.get(partition, end)
+            own_end = self.end.get(partition, start)
+            has_all = own_start <= start and end <= own_end
+            if has_all:
+                continue
+            is_there = "nothing"
+            if partition in self.start:
+                is_there = f"{own_start} to {own_end}"
+            was_read = f"partition {partition}: {start} to {end} was read"
+            lacking.append(f"{was_read}, {is_there} is there")
+        return "; ".join(lacking) or None
+
+    def first(self, most: int) -> Self:
+        """Return the range up to so many offsets, of each partition by its share.
+
+        Args:
+            most: Offsets over all partitions, above 0.
+
+        Example:
+            >>> Span({"topic": "t"}, {0: 0, 1: 5}, {0: 30, 1: 15}).first(8).end
+            {0: 6, 1: 7}
+        """
+        sizes = self.sizes
+        if sum(sizes.values()) <= most:
+            return self
+        shares = _shares(sizes, most)
+        end = {}
+        for partition, start in self.start.items():
+            end[partition] = start + shares[partition]
+        return replace(self, end=end)
+
+    def refuse_gap(self, since: Self) -> None:
+        """Refuse a batch that does not follow on the last one.
+
+        Args:
+            since: The last one.
+
+        Raises:
+            CheckpointMismatchError: records between them would be lost, or be read twice.
+        """
+        ended_at = dict(since.end)
+        begins_at = {partition: self.start.get(partition) for partition in ended_at}
+        is_of_source = self.identity == since.identity
+        if not is_of_source or begins_at != ended_at:
+            own = described(self.identity)
+            needed = described(since.identity)
+            raise CheckpointMismatchError.of(
+                "The checkpoint's next batch does not begin where the last step ended.",
+                got=f"{own}, offsets {begins_at}",
+                allowed=f"{needed}, offsets {ended_at}",
+                next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            )
+
+
+def span_of(stored: Mapping[str, Any] | None) -> Span | None:
+    """Read a stored form that may be missing; see `Span.from_json`."""
+    if stored is None:
+        return None
+    return Span.from_json(stored)
+
+
+def stored_form_of(span: Span | None) -> dict[str, Any] | None:
+    """Return the stored form of a span that may be missing."""
+    if span is None:
+        return None
+    return span.to_json()
+
+
+def begun_at(start: Span | None, read: Span | None) -> Span | None:
+    """Return where reading began, once a batch is read: it may be the first one, or the first of some partitions.
+
+    Args:
+        start: Where it began before the batch; None before the first one.
+        read: The batch; None of a source with parts.
+
+    Example:
+        >>> begun_at(Span({}, {0: 5}, {0: 5}), Span({}, {0: 9, 1: 2}, {0: 9, 1: 7}))
+        Span(identity={}, start={0: 5, 1: 2}, end={0: 5, 1: 2})
+    """
+    if read is None:
+        return start
+    if start is None:
+        return read.beginning
+    # A partition that was read before keeps its beginning; one that came later begins with this batch.
+    beginnings = {**read.start, **start.start}
+    whole = replace(start, start=beginnings)
+    return whole.beginning
+
+
+def described(identity: Mapping[str, str]) -> str:
+    """Write what identifies a source for people.
+
+    Example:
+        >>> described({"topic": "orders", "topic_id": "x1"})
+        "topic 'orders', topic_id 'x1'"
+    """
+    parts = [f"{name} '{value}'" for name, value in sorted(identity.items())]
+    return ", ".join(parts)
+
+
+def _shares(sizes: Mapping[int, int], most: int) -> dict[int, int]:
+    """Deal some offsets out to partitions, to each by its size.
+
+    Args:
+        sizes: Partition to its number of offsets.
+        most: Offsets to deal out, fewer than there are.
+    """
+    total = sum(sizes.values())
+    # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
+    shares = {}
+    for partition, size in sizes.items():
+        shares[partition] = size * most // total
+    left = most - sum(shares.values())
+    for partition, size in sizes.items():
+        if left and shares[partition] < size:
+            shares[partition] += 1
+            left -= 1
+    return shares
+
+
+def _offsets(stored: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in stored.items()}
+
+
+def _texts(offsets: Offsets) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}

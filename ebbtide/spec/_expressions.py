@@ -1,0 +1,224 @@
+"""Spark SQL expressions, read without a JVM: which columns one reads, and what is seen to be wrong with it.
+
+What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.runtime._expressions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import sqlglot
+from sqlglot import TokenType, exp
+
+from ebbtide.spec._changing import CHANGING, what_changes
+from ebbtide.spec._ddl import as_compared
+from ebbtide.spec._dialect import SparkSql
+
+GENERATORS = frozenset(
+    {
+        "EXPLODE",
+        "EXPLODE_OUTER",
+        "POSEXPLODE",
+        "POSEXPLODE_OUTER",
+        "INLINE",
+        "INLINE_OUTER",
+        "JSON_TUPLE",
+        "STACK",
+        "VARIANT_EXPLODE",
+        "VARIANT_EXPLODE_OUTER",
+    }
+)
+"""Functions that make several rows of one."""
+FORBIDDEN: dict[str, tuple[Any, ...]] = {
+    "an aggregate": (exp.AggFunc,),
+    "a window": (exp.Window,),
+    "a subquery": (exp.Query,),
+    "a star": (exp.Star,),
+    "a parameter": (exp.Placeholder, exp.Parameter),
+}
+"""Kinds of SQL that are no expression over one row, in words."""
+
+
+CHANGES = "which does not follow from the row"
+
+
+class UnfitExpressionError(ValueError):
+    """Raised for an expression that cannot be evaluated row by row; the message says why."""
+
+
+def columns_read(text: str, names: Iterable[str]) -> list[str]:
+    """Return the columns that an expression reads, in the order of `names`.
+
+    Args:
+        text: The expression, Spark SQL.
+        names: The columns that there are.
+
+    Raises:
+        UnfitExpressionError: it does not parse, reads another column, or does not follow from one row alone.
+
+    Example:
+        >>> columns_read("upper(Status) || address.city", ["id", "status", "address"])
+        ['status', 'address']
+    """
+    tree = _parsed(text)
+    _refuse_forbidden(tree)
+    changing = what_changes(text)
+    if changing is not None:
+        raise UnfitExpressionError(f"it has {changing}, {CHANGES}")
+    name_of = {as_compared(name): name for name in names}
+    read = set()
+    unknown = []
+    for column in tree.find_all(exp.Column):
+        first = column.parts[0].name  # what follows a dot is a field of a struct
+        known = name_of.get(as_compared(first))
+        if known is None:
+            unknown.append(first)
+        read.add(known)
+    if unknown:
+        listed = ", ".join(dict.fromkeys(unknown))
+        raise UnfitExpressionError(f"there is no column {listed}")
+    return [name for name in name_of.values() if name in read]
+
+
+def single_column(text: str, names: Iterable[str]) -> str | None:
+    """Return the column that an expression is, as it stands; None if it is anything else.
+
+    Example:
+        >>> single_column("ID", ["id"]), single_column("id + 1", ["id"])
+        ('id', None)
+    """
+    tree = _parsed(text)
+    if not isinstance(tree, exp.Column):
+        return None
+    is_plain = len(tree.parts) == 1
+    if not is_plain:
+        return None
+    [column] = columns_read(text, names)
+    return column
+
+
+def _parsed(text: str) -> exp.Expression:
+    try:
+        statements = sqlglot.parse(f"SELECT {text}", read=SparkSql)
+    except (sqlglot.errors.SqlglotError, AttributeError, ValueError, RecursionError) as error:
+        why = str(error).partition(". Line")[0].partition("\n")[0]
+        raise UnfitExpressionError(f"it does not parse ({why})") from error
+    [select] = statements if len(statements) == 1 else [None]
+    if not isinstance(select, exp.Select):
+        raise UnfitExpressionError("it is not one expression")
+    clauses = [name for name, value in select.args.items() if value]
+    is_one = clauses == ["expressions"] and len(select.expressions) == 1
+    if not is_one:
+        raise UnfitExpressionError("it is not one expression")
+    tree: exp.Expression = select.expressions[0]
+    if isinstance(tree, exp.Alias):
+        raise UnfitExpressionError("it has an alias; its name stands before it")
+    return tree
+
+
+def _refuse_forbidden(tree: exp.Expression) -> None:
+    for what, types in FORBIDDEN.items():
+        if tree.find(*types):
+            raise UnfitExpressionError(f"it has {what}")
+    for function in tree.find_all(exp.Func):
+        names = _names_of(function)
+        if names & GENERATORS:
+            raise UnfitExpressionError(f"it has a generator, {min(names & GENERATORS)}")
+        if names & CHANGING:
+            raise UnfitExpressionError(f"it has {min(names & CHANGING)}, {CHANGES}")
+
+
+def _names_of(function: exp.Func) -> set[str]:
+    if isinstance(function, exp.Anonymous):
+        return {function.name.upper()}
+    return {name.upper() for name in function.sql_names()}
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a project's function in an expression.
+
+    Args:
+        function: Its name, in lower case.
+        arguments: As text; calls in them are replaced already.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+
+
+def _is_call(kinds: Sequence[TokenType], at: int) -> bool:
+    """Return whether a name is called: neither a text nor a field that stands before a parenthesis."""
+    before = kinds[at - 1] if at else None
+    following = kinds[at + 1]
+    if following is not TokenType.L_PAREN:
+        return False
+    is_text = kinds[at] is TokenType.STRING
+    is_field = before is TokenType.DOT
+    return not (is_text or is_field)
+
+
+def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
+    """Return the last call of one of some functions in an expression, and from where to where it stands; None: there is none.
+
+    No other call begins after it, so its arguments have none.
+
+    Args:
+        text: The expression; it parses.
+        functions: Their names, in lower case.
+
+    Example:
+        >>> innermost_call("tidy(a, tidy(b)) || c", ["tidy"])
+        (FunctionCall(function='tidy', arguments=('b',)), 8, 15)
+    """
+    tokens = sqlglot.tokenize(text, read=SparkSql)
+    kinds = [token.token_type for token in tokens]
+    # From the end: of the last call no argument is a call, so that replacing it by its value leaves the earlier ones in their places.
+    for at in reversed(range(len(tokens) - 1)):
+        name = tokens[at].text.lower()
+        if name not in functions or not _is_call(kinds, at):
+            continue
+        marks = _argument_marks(kinds, at + 1)
+        offsets = [tokens[mark].start for mark in marks]
+        arguments = []
+        for mark, next_mark in pairwise(offsets):
+            argument = text[mark + 1 : next_mark].strip()
+            if argument:
+                arguments.append(argument)
+        call = FunctionCall(name, tuple(arguments))
+        end = offsets[-1] + 1
+        return call, tokens[at].start, end
+    return None
+
+
+def functions_called(text: str, functions: Collection[str]) -> set[str]:
+    """Return which of some functions an expression calls.
+
+    Example:
+        >>> functions_called("tidy(a) || other(b)", ["tidy", "trim_all"])
+        {'tidy'}
+    """
+    names = {function.name.lower() for function in _parsed(text).find_all(exp.Anonymous)}
+    return names.intersection(functions)
+
+
+def _argument_marks(kinds: list[TokenType], opening: int) -> list[int]:
+    """Return the places of a parenthesis, of the one that closes it, and of the commas between that are of no inner one."""
+    depth = 0
+    marks = []
+    # Depth 1 is within the call's own parenthesis: a comma there ends one of its arguments. A mark is taken before a closing
+    # parenthesis lowers the depth, so that its own counts.
+    for at in range(opening, len(kinds)):
+        kind = kinds[at]
+        if kind in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        if depth == 1 and (at == opening or kind in (TokenType.COMMA, TokenType.R_PAREN)):
+            marks.append(at)
+        if kind in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        if depth == 0:
+            break
+    return marks

@@ -1,0 +1,218 @@
+"""Parts of a spec that other packages bring along, found by entry points: the name of one is the part's `type`.
+
+```toml
+[project.entry-points."ebbtide.sinks"]
+documents = "my_project.documents:Documents"
+```
+
+Groups: `ebbtide.sources`, `ebbtide.formats`, `ebbtide.sinks`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from ebbtide.formats import TOOLS, Format, TimeUnit
+from ebbtide.redaction import printable
+from ebbtide.sources import PositionedSource
+from ebbtide.spec._parts import FormatPart, SpecPart
+from ebbtide.spec._positioned import PositionedPart
+from ebbtide.tables import Sink
+
+SourceClass = type[PositionedSource]
+FormatClass = type[Format]
+SinkClass = type[Sink]
+"""Named here: in a model with a field `type` the word means that."""
+SOURCES = "ebbtide.sources"
+FORMATS = "ebbtide.formats"
+SINKS = "ebbtide.sinks"
+BUILT_IN: Mapping[str, Sequence[str]] = {
+    SOURCES: ("files", "kafka"),
+    FORMATS: ("debezium", "plain", "mapped", *TOOLS),
+    SINKS: ("delta",),
+}
+"""Group to the types of parts that are ours; a source is of files and a sink of Delta where nothing is said."""
+OTHER = "other"
+"""The tag of a part that another package brings along."""
+TOOL = "tool"
+"""The tag of the formats of tools, which are one model."""
+NEXT_STEP = "See docs/how-to/extending.md."
+
+
+def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
+    """Return what finds the tag of a part, of its fields or of the part itself: its type, or `OTHER` if none of ours has it.
+
+    Args:
+        group: The group of entry points.
+        default: The type of a part that names none.
+    """
+    built_in = BUILT_IN[group]
+
+    def kind_of(given: Any) -> str:
+        type_ = given.get("type", default) if isinstance(given, Mapping) else getattr(given, "type", default)
+        if group == FORMATS and type_ in TOOLS:
+            return TOOL
+        return str(type_) if not type_ or type_ in built_in else OTHER
+
+    return kind_of
+
+
+def _of_another_package(group: str) -> dict[str, JsonValue]:
+    """Keep the built-in types out of the JSON schema: a part fits one model of its union alone, which `dg check defs` asks for."""
+    built_in: list[JsonValue] = [*BUILT_IN[group]]
+    return {"not": {"enum": built_in}}
+
+
+class OtherPart(SpecPart):
+    """A part that another package brings along: what stands beside its own fields are options of the package's class.
+
+    Attributes:
+        PART: The field of the spec.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    PART: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> Self:
+        _ = self.options
+        return self
+
+    @property
+    @abstractmethod
+    def kind(self) -> Any:
+        """Its class."""
+
+    @cached_property
+    def options(self) -> BaseModel:
+        """The options, as the class models them."""
+        return options_of(self.kind.Options, self.model_extra or {}, self.PART)
+
+
+class OtherSource(PositionedPart, OtherPart):
+    """A source that another package brings along; it is read by position. The other fields are options of its own."""
+
+    PART: ClassVar[str] = "source"
+
+    type: str = Field(
+        json_schema_extra=_of_another_package(SOURCES),
+        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/how-to/extending.md). Required.",
+    )
+
+    @property
+    def topic(self) -> None:
+        """The only topic whose records are taken: there is none."""
+        return None
+
+    @cached_property
+    def kind(self) -> SourceClass:
+        """Its class."""
+        return extension(SOURCES, self.type, PositionedSource)
+
+
+class OtherFormat(FormatPart, OtherPart):
+    """A format that another package brings along; the other fields are options of its own."""
+
+    PART: ClassVar[str] = "format"
+
+    type: str = Field(
+        json_schema_extra=_of_another_package(FORMATS),
+        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/how-to/extending.md). Required.",
+    )
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+
+    @cached_property
+    def kind(self) -> FormatClass:
+        """Its class."""
+        return extension(FORMATS, self.type, Format)
+
+
+class OtherSink(OtherPart):
+    """A sink that another package brings along; the other fields are options of its own."""
+
+    PART: ClassVar[str] = "sink"
+
+    type: str = Field(
+        json_schema_extra=_of_another_package(SINKS),
+        description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/how-to/extending.md). Required.",
+    )
+
+    @cached_property
+    def kind(self) -> SinkClass:
+        """Its class."""
+        return extension(SINKS, self.type, Sink)
+
+
+def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> BaseModel:
+    """Return the options of a part.
+
+    Args:
+        model: The part's own model of them.
+        given: What stands beside the part's type.
+        part: The field of the spec.
+
+    Raises:
+        ValueError: they are not usable. The values are not shown: they may be credentials.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        wrong = [f"{part}.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise ValueError("; ".join(wrong)) from None
+
+
+def source_option_names(type_: str) -> frozenset[str]:
+    """Return the names of the options that a source's own class models; none of a built-in source.
+
+    Args:
+        type_: The type of a spec's `source`.
+
+    Raises:
+        ValueError: there is no source of this type.
+    """
+    if type_ in BUILT_IN[SOURCES]:
+        return frozenset()
+    kind: SourceClass = extension(SOURCES, type_, PositionedSource)
+    return frozenset(kind.Options.model_fields)
+
+
+@lru_cache(maxsize=64)
+def extension(group: str, name: str, base: type[Any]) -> type[Any]:
+    """Return the class that an installed package names.
+
+    Args:
+        group: The group of entry points.
+        name: The entry point's.
+        base: What the class must derive from.
+
+    Raises:
+        ValueError: no package names one, it cannot be loaded, or it is another class.
+    """
+    # Points of our own package name what specs do not, such as the source of materialized views.
+    points = {point.name: point for point in entry_points(group=group) if not point.value.startswith("ebbtide.")}
+    if name not in points:
+        built_in = ", ".join(f"'{each}'" for each in BUILT_IN[group])
+        known = ", ".join(sorted(points)) or "none is installed"
+        raise ValueError(
+            f"type: got {printable(name)}; allowed: {built_in}, or an entry point of the group '{group}' ({known})"
+        )
+    point = points[name]
+    try:
+        kind = point.load()
+    except Exception as error:
+        raise ValueError(
+            f"type: '{point.value}' cannot be loaded: {type(error).__name__}: {error}. {NEXT_STEP}"
+        ) from error
+    is_usable = isinstance(kind, type) and issubclass(kind, base)
+    if not is_usable:
+        raise ValueError(f"type: '{point.value}' is no subclass of {base.__module__}.{base.__name__}. {NEXT_STEP}")
+    found: type[Any] = kind
+    return found

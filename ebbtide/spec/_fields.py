@@ -1,0 +1,137 @@
+"""The fields that all pipelines have: what a user writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ebbtide.model._durations import NaturalDuration, PositiveDuration
+from ebbtide.spec._extensions import FORMATS, OTHER, SINKS, SOURCES, TOOL, OtherFormat, OtherSink, OtherSource, kind_in
+from ebbtide.spec._kafka import KafkaSource
+from ebbtide.spec._parts import (
+    ChecksConfig,
+    ColumnConfig,
+    DebeziumFormat,
+    DeltaSink,
+    FileSource,
+    MappedFormat,
+    Name,
+    PlainFormat,
+    QuarantineConfig,
+    SchemaEvolutionMode,
+    ToolFormat,
+)
+from ebbtide.spec._scheduling import FreshnessConfig, SchedulesConfig
+from ebbtide.spec._traits import Traits
+from ebbtide.tasks import EngineKind
+
+NAME = r"^[a-z][a-z0-9_]{0,62}$"
+"""Names of pipelines and their groups."""
+
+
+class PipelineFields(Traits):
+    """The fields of all pipelines: a source and how it is coded, a key, a sink, and how they are looked after."""
+
+    name: str = Field(
+        pattern=NAME, description="Name of the pipeline: lower-case letters, digits, underscores. Required."
+    )
+    description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
+    owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
+    group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
+    source: Annotated[
+        Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[OtherSource, Tag(OTHER)],
+        Discriminator(kind_in(SOURCES, default="files")),
+    ] = Field(
+        description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
+    )
+    format: Annotated[
+        Annotated[DebeziumFormat, Tag("debezium")]
+        | Annotated[PlainFormat, Tag("plain")]
+        | Annotated[MappedFormat, Tag("mapped")]
+        | Annotated[ToolFormat, Tag(TOOL)]
+        | Annotated[OtherFormat, Tag(OTHER)],
+        Discriminator(kind_in(FORMATS)),
+    ] = Field(description="How its records are coded. Another format under the same name is refused. Required.")
+    schema_: str = Field(
+        alias="schema",
+        description="The sink's columns as Spark DDL. NOT NULL refuses nulls; DEFAULT literal is the value in records from before the column was added; a column without one must be in every record. Required.",
+    )
+    key: list[str] = Field(
+        min_length=1, description="The sink's primary key: columns of the schema with an exact type. Required."
+    )
+    columns: dict[str, ColumnConfig] = Field(
+        default_factory=dict,
+        description="Column of the schema, or of the sink, to what is to be known of it beside its type: {email: {personal: true}}. Default: nothing.",
+    )
+    schema_evolution_mode: SchemaEvolutionMode = Field(
+        default="ignore",
+        description="What becomes of records with columns that the schema lacks. ignore: these columns are left out, and said by the run's summary and the check 'schema_drift'; evolve: they are taken in, nullable, where their type is certain; quarantine: such records are bad (unknown_column); fail: the run is refused before it commits anything of the step, for these and for values that do not fit their type (wrong_type, missing_column), which are bad records else. See [drift](drift.md). Default: ignore.",
+    )
+    ignored_columns: list[Name] = Field(
+        default_factory=list,
+        description="Columns of the source's records that are left out on purpose: no mode and no check minds them. Default: none.",
+    )
+    event_time: str | None = Field(
+        default=None,
+        description="DATE or TIMESTAMP column with the event time. Default: Debezium's source.ts_ms; none for plain changelogs.",
+    )
+    allowed_delay: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How far the watermark stays behind the greatest event time. Default: 0s.",
+    )
+    max_clock_jump: PositiveDuration = Field(
+        default="366d",
+        validate_default=True,
+        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported, and made up for by a day a step at most; `ebbtide clock` sets the clock by hand. Default: 366d.",
+    )
+    downtime_over: PositiveDuration | None = Field(
+        default=None,
+        description="A pause longer than this from the last step to the next run's first is downtime, in which processing time stands still and nothing ages (FLINK-9661). Where it is set, each run ends with a step that notes the time. Default: none; all time counts.",
+    )
+    max_group_bytes: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+    )
+    run: Literal["bounded", "continuous"] = Field(
+        default="bounded",
+        description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
+    )
+    engine: EngineKind = Field(
+        default="auto",
+        description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local, in steps of at most 64 MiB of files or 100,000 records, unless something of the pipeline needs Spark, a file is larger, or Spark has a cluster. A run on one goes on where the other stopped. Default: auto.",
+    )
+    trigger_interval: PositiveDuration = Field(
+        default="1s",
+        validate_default=True,
+        description="Of a continuous run the least time from one step to the next. More make fewer, larger steps. Default: 1s.",
+    )
+    max_run_age: PositiveDuration | None = Field(
+        default=None,
+        description="How old a continuous run gets until a new one goes on in its place, after a step: with memory, certificates and packages of its own. In Dagster its assets are then materialized and judged. Below freshness.fail_window. Default: none; it goes on until it is stopped.",
+    )
+    lease_ttl: PositiveDuration = Field(
+        default="60s",
+        validate_default=True,
+        description="How long a silent run on another machine keeps the pipeline to itself. Default: 60s.",
+    )
+    quarantine: QuarantineConfig = Field(
+        default_factory=QuarantineConfig, description="Limits for bad records. Default: those of QuarantineConfig."
+    )
+    sink: Annotated[
+        Annotated[DeltaSink, Tag("delta")] | Annotated[OtherSink, Tag(OTHER)],
+        Discriminator(kind_in(SINKS, default="delta")),
+    ] = Field(default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties.")
+    checks: ChecksConfig = Field(
+        default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
+    )
+    schedules: SchedulesConfig = Field(
+        default_factory=SchedulesConfig, description="When Dagster starts the jobs. Default: that of SchedulesConfig."
+    )
+    freshness: FreshnessConfig = Field(
+        default_factory=lambda: FreshnessConfig(fail_window=timedelta(days=1)),
+        description="How old the sink may get. Default: fail_window 1d.",
+    )

@@ -1,0 +1,220 @@
+"""Loads a spec of any kind; its `type` names the kind: the component that Dagster makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec._pipeline import Pipeline
+from ebbtide.spec._reading import project_of, read_document
+from ebbtide.spec._several import UpsertPipelines
+from ebbtide.spec._stateful import StatefulPipeline
+from ebbtide.spec._upsert import UpsertPipeline
+from ebbtide.spec._view import MaterializedView
+
+KINDS: dict[str, type[Pipeline]] = {
+    "ebbtide.dagster.UpsertPipeline": UpsertPipeline,
+    "ebbtide.dagster.StatefulPipeline": StatefulPipeline,
+    "ebbtide.dagster.MaterializedView": MaterializedView,
+    "ebbtide.UpsertPipeline": UpsertPipeline,
+    "ebbtide.StatefulPipeline": StatefulPipeline,
+    "ebbtide.MaterializedView": MaterializedView,
+    "pipelines.components.UpsertPipelineComponent": UpsertPipeline,
+    "pipelines.components.StatefulPipelineComponent": StatefulPipeline,
+}
+"""A spec's `type` to its model: the components' names, those of the specs where there is no Dagster, and the names of old."""
+
+SEVERAL: dict[str, type[UpsertPipelines]] = {
+    "ebbtide.dagster.UpsertPipelines": UpsertPipelines,
+    "ebbtide.UpsertPipelines": UpsertPipelines,
+}
+"""The same, of files that hold several pipelines."""
+
+
+def load(location: str | Path) -> Pipeline:
+    """Read a spec from a `defs.yaml`, or from the folder that holds one; `FOLDER/NAME` is one of several in a file.
+
+    Raises:
+        ConfigError: no such file, no kind of pipeline, or not a usable spec.
+    """
+    found = load_each(location)
+    if len(found) != 1:
+        raise ConfigError.of(
+            f"The spec '{location}' is several pipelines.",
+            got=len(found),
+            allowed=f"one of {', '.join(one for one, _ in found)}",
+        )
+    [(_, spec)] = found
+    return spec
+
+
+def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
+    """Read the specs of one file, each with its location.
+
+    Raises:
+        ConfigError: see `load`.
+    """
+    member = _member_at(location)
+    if member is not None:
+        return [(str(location), member)]
+    _refuse_absent(Path(location))
+    path, document = read_document(location)
+    if not is_several(document):
+        return [(str(location), _of_kind(path, document))]
+    several = SEVERAL[str(document["type"])].load(path)
+    return [(str(path.parent / spec.name), spec) for spec in several.pipelines]
+
+
+def several_at(location: str | Path) -> UpsertPipelines | None:
+    """Read a file that holds several pipelines; None if it is another one, or there is none."""
+    given = Path(location)
+    file = given if given.name == "defs.yaml" else given / "defs.yaml"
+    if not file.is_file():
+        return None
+    path, document = read_document(location)
+    return SEVERAL[str(document["type"])].load(path) if is_several(document) else None
+
+
+def is_several(document: Mapping[str, Any]) -> bool:
+    """Return whether what a file says is several pipelines."""
+    return str(document.get("type")) in SEVERAL
+
+
+def names_in(document: Mapping[str, Any]) -> list[str]:
+    """Return the names of a file's pipelines."""
+    attributes = document.get("attributes") or {}
+    members = [attributes]
+    if is_several(document):
+        members = attributes.get("pipelines") or []
+    names = []
+    for member in members:
+        has_name = isinstance(member, Mapping) and "name" in member
+        if has_name:
+            names.append(str(member["name"]))
+    return names
+
+
+def _member_at(location: str | Path) -> Pipeline | None:
+    """Return the pipeline that `FOLDER/NAME` means, where the folder's file holds several and has no such folder."""
+    path = Path(location)
+    several = None if path.exists() else several_at(path.parent)
+    if several is None:
+        return None
+    for spec in several.pipelines:
+        if spec.name == path.name:
+            return spec
+    raise ConfigError.of(
+        f"The spec '{path.parent}' has no such pipeline.",
+        got=path.name,
+        allowed=", ".join(spec.name for spec in several.pipelines),
+    )
+
+
+def _refuse_absent(path: Path) -> None:
+    """Refuse a location without a spec, and name the nearest spec of the project.
+
+    Raises:
+        ConfigError: there is no file, or none in the folder.
+    """
+    is_empty = path.is_dir() and not (path / "defs.yaml").is_file()
+    if path.exists() and not is_empty:
+        return
+    what = f"The folder '{path}' holds no spec." if is_empty else f"There is no spec at '{path}'."
+    near = {folder.name: str(folder) for folder in _spec_folders(path)}
+    close = get_close_matches(path.name, near, n=1)
+    hint = f"Did you mean '{near[close[0]]}'?" if close else "'ebbtide new' writes one from records."
+    raise ConfigError.of(
+        what, allowed="a defs.yaml, the folder that holds one, or a folder of such folders", next_step=hint
+    )
+
+
+def _spec_folders(path: Path) -> list[Path]:
+    """Return the folders of specs beside a location, and among the definitions of the project that one stands in."""
+    around = (path.parent, *(project_of(Path.cwd()) / name for name in ("pipelines/defs", "defs")))
+    here = Path.cwd()
+    found = []
+    for folder in around:
+        for pattern in ("*/defs.yaml", "*/*/defs.yaml"):
+            found += [file.parent for file in sorted(folder.glob(pattern))]
+    return [each.relative_to(here) if each.is_relative_to(here) else each for each in found]
+
+
+def _of_kind(path: Path, document: Mapping[str, Any]) -> Pipeline:
+    named = document.get("type")
+    kind = KINDS.get(str(named))
+    if kind is None:
+        allowed = "ebbtide.dagster.UpsertPipeline, UpsertPipelines, StatefulPipeline or MaterializedView"
+        close = get_close_matches(str(named), [*KINDS, *SEVERAL], n=1)
+        raise ConfigError.of(
+            f"The spec '{path}' has no known type.",
+            got="none" if named is None else named,
+            allowed=allowed,
+            next_step=f"Did you mean '{close[0]}'?" if close else "Write it as 'type:' at the top of the file.",
+        )
+    return kind.load(path)
+
+
+def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
+    """Read the specs at some locations; a folder without a defs.yaml of its own stands for those in its folders.
+
+    Returns:
+        Each spec with its location.
+
+    Raises:
+        ConfigError: one is not usable, or two have one name, and with it one sink.
+    """
+    loaded: list[tuple[str, Pipeline]] = []
+    for location in locations:
+        for spec_location in _spec_locations(location):
+            loaded += load_each(spec_location)
+    refuse_shared_names((spec.name, location) for location, spec in loaded)
+    return loaded
+
+
+def specs_beside(location: str) -> list[Pipeline]:
+    """Return the specs in the folders beside a spec's own, itself among them; errors as `load_all`."""
+    path = Path(location).resolve()
+    is_file = path.exists() and not path.is_dir()
+    own_folder = path.parent if is_file else path
+    specs_folder = own_folder.parent
+    loaded = load_all([str(specs_folder)])
+    return [spec for _, spec in loaded]
+
+
+def all_several(location: str) -> list[UpsertPipelines]:
+    """Read the files at a location that hold several pipelines; see `load_all`."""
+    found = map(several_at, _spec_locations(location))
+    return [several for several in found if several is not None]
+
+
+def _spec_locations(location: str) -> list[str]:
+    """Return the folders with specs in a folder that has none of its own; of any other location itself."""
+    path = Path(location)
+    has_own = (path / "defs.yaml").exists()
+    if has_own or not path.is_dir():
+        return [location]
+    files = sorted(path.glob("*/defs.yaml"))
+    return [str(file.parent) for file in files] or [location]
+
+
+def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
+    """Refuse two pipelines with one name, and with it one sink.
+
+    Args:
+        named: Name and location of each.
+
+    Raises:
+        ConfigError: there are two.
+    """
+    known: dict[str, str] = {}
+    for name, location in named:
+        if name in known:
+            raise ConfigError.of(
+                f"Two specs have one name: '{known[name]}' and '{location}'.",
+                got=name,
+                allowed="a name of its own for each: it names the sink, the state and the checkpoint",
+            )
+        known[name] = location

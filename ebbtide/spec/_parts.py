@@ -1,0 +1,638 @@
+"""The parts of a pipeline spec: source, formats, sink, and what Dagster does with them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats import MAX_RECORD_BYTES, TOOLS, Encoding, PositionField, TimeUnit
+from ebbtide.formats import _debezium_envelope as debezium_envelope
+from ebbtide.formats._format import shortened
+from ebbtide.formats._positions import PositionType
+from ebbtide.formats._record_map import EpochUnit, Meaning, RecordMap, Word, path_of
+from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
+from ebbtide.model._durations import NaturalDuration, PositiveDuration
+from ebbtide.model._sequences import LOG_SEQUENCES
+from ebbtide.redaction import has_unseen, is_credential, printable, redacted
+from ebbtide.sources import PATTERNS
+from ebbtide.storage import refuse_unusable
+
+EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
+"""Names of an expectation: a type of Great Expectations, or `module:Class`."""
+
+MOST_CHARACTERS = 255
+"""Of a name: what file systems and catalogs take."""
+PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
+"""Pattern of the name of a table property."""
+
+
+def _seen(text: str) -> str:
+    is_name = text.strip() and len(text) <= MOST_CHARACTERS and not has_unseen(text)
+    if not is_name:
+        raise ValueError(f"got {shortened(text)}; allowed: 1 to {MOST_CHARACTERS} characters, all of which can be seen")
+    return text
+
+
+@cache
+def _names_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return all names by which fields of a model may be given."""
+    names: dict[str, None] = {}
+    for name, info in model.model_fields.items():
+        alias = info.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        names |= {str(choice): None for choice in choices}
+    return tuple(names)
+
+
+def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails:
+    """Return the error of a field that there is not."""
+    meant = get_close_matches(name, known, n=1)
+    hint = f"did you mean '{meant[0]}'? " if meant else ""
+    allowed = ", ".join(known)
+    fault = PydanticCustomError("extra_forbidden", f"there is no such field; {hint}allowed: {allowed}")
+    return InitErrorDetails(type=fault, loc=(name,), input=value)
+
+
+Name = Annotated[str, AfterValidator(_seen)]
+"""A name from outside: of a topic, a table, a field. Any text of visible characters."""
+
+
+class SpecPart(BaseModel):
+    """Base class of parts: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, given: Any) -> Any:
+        """Refuse fields that there are not, with those that there are and the nearest; pydantic's own message has neither."""
+        if not isinstance(given, Mapping) or cls.model_config.get("extra") == "allow":
+            return given
+        known = _names_of(cls)
+        strangers = [name for name in given if name not in known]
+        if not strangers:
+            return given
+        faults = [_stranger(str(name), given[name], known) for name in strangers]
+        raise ValidationError.from_exception_data(cls.__name__, faults, hide_input=True)
+
+
+class SourcePart(SpecPart):
+    """Base class of sources: the form of their records, and the selection among them."""
+
+    by_position: ClassVar[bool] = False
+    """Records stand at offsets of partitions; else its parts, files, are read each as a whole."""
+    listed_as: ClassVar[str] = "folders"
+    """Field of `UpsertPipelines` with a pattern of such sources."""
+
+    type: str = Field(description="Which source.")
+    path: str = Field(description="Where it is; relative to the project. Required.")
+    records: Literal["kafka", "value"] = Field(
+        default="kafka",
+        description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
+    )
+    topic: Name | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    table: Name | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
+    )
+
+    @property
+    def place(self) -> str:
+        """Name of this source among those that a pattern lists."""
+        return self.path
+
+    @property
+    def server(self) -> str:
+        """The server that it is read from, HOST:PORT; empty if there is none."""
+        return ""
+
+    @property
+    def address(self) -> Hashable:
+        """Where sources are listed: nowhere but in the pattern itself."""
+        return None
+
+    @field_validator("path")
+    @classmethod
+    def _is_location(cls, value: str) -> str:
+        try:
+            refuse_unusable("source.path", value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that select the records; their place is compared on its own, and the size of a step does not matter."""
+        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
+
+
+class FileSource(SourcePart):
+    """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
+
+    type: Literal["files"] = Field(default="files", description="'files'. Default.")
+    path: str = Field(
+        description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). `~/` is the home folder, `${NAME}` a variable of the environment. Required."
+    )
+    pattern: list[Name] = Field(
+        default=list(PATTERNS),
+        min_length=1,
+        description="Files to read, one pattern or several, with `*`, `?` and `[...]`: `*.json` in any folder, `/*.json` in the folder itself, `2026/*.json` in one below. Names that begin with `_` or `.`, of files or folders, are never read. Default: *.json, *.jsonl, *.ndjson, each plain or .gz.",
+    )
+    min_age: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
+    )
+    max_bytes_per_step: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="Bytes of files, as they are stored, that one step reads, above 0; a larger file is a step of its own. More make fewer, longer steps. Default: 268435456.",
+    )
+    max_files_per_step: int = Field(
+        default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
+    )
+
+    @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("pattern")
+    @classmethod
+    def _refuse_empty(cls, value: list[str]) -> list[str]:
+        refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
+        leads_out = []
+        for each in value:
+            parts = each.split("/")
+            if "." in parts or ".." in parts:
+                leads_out.append(each)
+        refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
+        return value
+
+
+class FormatPart(SpecPart):
+    """Base class of formats."""
+
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """Return the field of records' envelopes that a spec names to order changes; None: they have none of this name.
+
+        Args:
+            name: As `order.sequence` has it.
+            type_: The type of its values that the spec states.
+        """
+        return None
+
+    @property
+    def positions_there_are(self) -> str:
+        """Text for messages: the fields that `order.sequence` may name beside columns; empty for none."""
+        return ""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that decide the meaning of records: each one that is not at its default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def _refuse_no_placeholder(text: str) -> str:
+    try:
+        is_usable = bool(placeholder_bytes(text))
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"got {shortened(text)}; allowed: a text, or hex: and bytes in hex")
+    return text
+
+
+_AS_UNSTATED = ("base64", "base64url")
+"""Encodings by which bytes are read where none is stated."""
+
+
+class ChangeFormat(FormatPart):
+    """Base class of the formats of change events: how values are coded, and what stands for one that was not sent."""
+
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict,
+        description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
+    )
+    encodings: dict[str, Encoding] = Field(
+        default_factory=dict,
+        description="Column to how its numbers or bytes are coded. Numbers: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). BINARY: base64, base64url, hex, as the connector's binary.handling.mode says. Default: as a record's own schema says; without one numbers are numbers, and bytes base64 that cannot be hex: a value that can be both makes the record bad.",
+    )
+    unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
+        default=UNAVAILABLE,
+        description="What the connector writes for a value that it did not send, as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value stays. Each form that it takes is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
+    )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `FormatPart`. Base64 may be stated later: without it nothing was read as anything else."""
+        fields = super().identity
+        encodings = fields.pop("encodings", {})
+        deciding = {column: encoding for column, encoding in encodings.items() if encoding not in _AS_UNSTATED}
+        return fields | ({"encodings": deciding} if deciding else {})
+
+
+class DebeziumFormat(ChangeFormat):
+    """Debezium change events: envelope, with schema, or flattened; recognized record by record."""
+
+    type: Literal["debezium"] = Field(description="'debezium'.")
+
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """See `FormatPart.position_field`."""
+        return debezium_envelope.position_field(name, type_)
+
+    @property
+    def positions_there_are(self) -> str:
+        """See `FormatPart.positions_there_are`."""
+        in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
+        orders = dict.fromkeys(debezium_envelope.ORDERS.values())
+        by_path = [f"[{', '.join(order)}]" for order in orders]
+        return f"one of {' '.join(in_log)}; or fields of the envelope, such as {' '.join(by_path)}, of any other with its type: {{field: source.version, type: number}}"
+
+
+class PlainFormat(ChangeFormat):
+    """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
+
+    type: Literal["plain"] = Field(description="'plain'.")
+    kind: Name = Field(default="kind", description="Field with the row kind. Default: kind.")
+    row: Name | None = Field(
+        default="row", description="Field with the row; null if the columns stand beside the kind. Default: row."
+    )
+    position: list[Name] = Field(
+        default_factory=list,
+        max_length=2,
+        description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
+    )
+
+
+_TIME_ZONE = "UTC: a time without a zone is in UTC where its column is a TIMESTAMP. Default: none; such a time is bad."
+
+
+class OperationWords(SpecPart):
+    """The field of a record that says what happened, and its values. A record with another value is bad (`unknown_operation`)."""
+
+    field: Name = Field(description="The field, as a dotted path: metadata.change_type. Required.")
+    insert: list[Word] = Field(
+        default_factory=list,
+        description="Its values for a new row; null: the field is null, or not there. Default: none.",
+    )
+    snapshot: list[Word] = Field(
+        default_factory=list,
+        description="Its values for a row that was read, not changed: as `insert`, and below all changes where it has no position. Default: none.",
+    )
+    update: list[Word] = Field(default_factory=list, description="Its values for a changed row. Default: none.")
+    delete: list[Word] = Field(default_factory=list, description="Its values for a deleted row. Default: none.")
+    truncate: list[Word] = Field(default_factory=list, description="Its values for an emptied table. Default: none.")
+    ignore: list[Word] = Field(
+        default_factory=list,
+        description="Its values in records that change no row, such as DDL. Default: none.",
+    )
+
+    @property
+    def words(self) -> tuple[tuple[Word, Meaning], ...]:
+        """The values, and what they mean."""
+        meanings: tuple[Meaning, ...] = ("insert", "snapshot", "update", "delete", "truncate", "ignore")
+        pairs: list[tuple[Word, Meaning]] = []
+        for meaning in meanings:
+            pairs += [(word, meaning) for word in getattr(self, meaning)]
+        return tuple(pairs)
+
+    @model_validator(mode="after")
+    def _says_each_once(self) -> Self:
+        words = [word for word, _ in self.words]
+        refuse("operation", [str(word) for word in words if words.count(word) > 1], "each value once")
+        refuse(
+            "operation", [] if words else ["no value"], "values of insert, snapshot, update, delete, truncate or ignore"
+        )
+        return self
+
+
+class EventTimeField(SpecPart):
+    """The field of a record with the time of its change."""
+
+    field: Name = Field(description="The field, as a dotted path. Required.")
+    unit: EpochUnit = Field(
+        default="ms",
+        description="What its integers count since 1970: s, ms, us, ns; tso: TiDB's timestamps. Text is read as ISO 8601, in UTC without a zone. Default: ms.",
+    )
+
+
+class PositionPart(SpecPart):
+    """A field of a record that orders changes, with the type of its values."""
+
+    field: Name = Field(description="The field, as a dotted path. Required.")
+    type: PositionType = Field(
+        default="number",
+        description="What its values mean, as of [SequenceField](spec.md#sequencefield). Default: number.",
+    )
+
+
+class ByMap(ChangeFormat):
+    """Base class of formats whose records a map describes."""
+
+    type: str
+
+    @property
+    @abstractmethod
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """See `FormatPart.position_field`: a field that the map knows, or that has a type."""
+        type_ = type_ or dict(self.map.positions).get(name)
+        return PositionField(name, type_) if type_ else None
+
+    @property
+    def positions_there_are(self) -> str:
+        """See `FormatPart.positions_there_are`."""
+        known = ", ".join(path for path, _ in self.map.positions)
+        typed = "any other field of the records with its type: {field: meta.version, type: number}"
+        return f"fields of the records: {known}; or {typed}" if known else typed
+
+
+class MappedFormat(ByMap):
+    """Records of any tool, by the fields that say what happened and hold the row; see [Formats](formats.md#any-other-records)."""
+
+    type: Literal["mapped"] = Field(description="'mapped'.")
+    operation: OperationWords | None = Field(
+        default=None,
+        description="What happened. Default: none; each record is the row as it is now.",
+    )
+    row: Name | None = Field(
+        default=None,
+        description="Field with the row, as a dotted path: an object, or an array of objects. Of a delete without it, `before` has the row. Default: none; the columns stand in the record itself.",
+    )
+    before: Name | None = Field(
+        default=None,
+        description="Field with the values before an update, as a dotted path; columns that it leaves out did not change. An update that changes the key deletes the row of the old key. Default: none; no update changes the key.",
+    )
+    deleted: Name | None = Field(
+        default=None,
+        description="Field that marks a deleted row, as a dotted path: true, 1, or the time of the deletion; false, 0 or null of any other row. Default: none.",
+    )
+    table: list[Name] = Field(
+        default_factory=list,
+        description="Fields that name the record's table, as dotted paths: [database, table]; `source.table` selects by them. Default: none.",
+    )
+    position: list[Name | PositionPart] = Field(
+        default_factory=list,
+        description="Fields that order changes, as dotted paths: [metadata.commit_lsn, metadata.commit_idx], with a type if they are no integers: [{field: lsn, type: lsn}]. `order.sequence` may name them. Default: none.",
+    )
+    event_time: EventTimeField | None = Field(
+        default=None, description="Time of the change, where no column of the schema is named. Default: none."
+    )
+    time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
+
+    @property
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+        operation = self.operation
+        event_time = self.event_time
+        return RecordMap(
+            operation=path_of(operation.field) if operation else None,
+            words=operation.words if operation else (),
+            row=path_of(self.row) if self.row else None,
+            before=path_of(self.before) if self.before else None,
+            deleted=path_of(self.deleted) if self.deleted else None,
+            table=tuple(path_of(name) for name in self.table),
+            event_time=path_of(event_time.field) if event_time else None,
+            event_unit=event_time.unit if event_time else "ms",
+            positions=tuple(_position(given) for given in self.position),
+        )
+
+
+def _position(given: str | PositionPart) -> tuple[str, PositionType]:
+    return (given, "number") if isinstance(given, str) else (given.field, given.type)
+
+
+class ToolFormat(ByMap):
+    """Records of a tool that is known by its name; see [Formats](formats.md)."""
+
+    type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "airbyte_flat", "fivetran"] = (
+        Field(
+            description="'maxwell'; 'canal': Canal, and TiCDC's canal-json; 'ticdc': TiCDC's simple protocol; 'dms': AWS DMS to Kafka and Kinesis; 'dms_s3': AWS DMS to S3, as JSON; 'sequin'; 'airbyte': Airbyte's raw records; 'airbyte_flat': those with the columns at the root; 'fivetran'.",
+        )
+    )
+    time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
+
+    @property
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+        return TOOLS[self.type].map
+
+
+SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]
+"""Treatment of records that do not fit the schema."""
+
+
+class ColumnConfig(SpecPart):
+    """Facts about a column beside its type."""
+
+    personal: bool = Field(
+        default=False,
+        description="Its values are of persons: checks, Data Docs, Dagster, errors and the quarantine's `detail` show *** instead. The tables hold them as they are. Default: false.",
+    )
+    renamed_from: Name | None = Field(
+        default=None,
+        description="What the column was called before: 'ebbtide migrate' gives what is stored the new name, and records that have the column under the old one are read. Not of columns of the key, the order or an upsert key. Default: none.",
+    )
+
+
+class QuarantineConfig(SpecPart):
+    """Limits of the quarantine: bad records beyond their form, their number in a step, and how long they are kept."""
+
+    max_rows_per_step: int = Field(
+        default=1000,
+        ge=0,
+        description="Bad records in one step above which the run fails before it commits anything. Default: 1000.",
+    )
+    max_record_bytes: int = Field(
+        default=MAX_RECORD_BYTES,
+        gt=0,
+        description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
+    )
+    max_event_time_ahead: NaturalDuration | None = Field(
+        default=None,
+        validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
+        description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
+    )
+
+    max_age: PositiveDuration | None = Field(
+        default=None,
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job ebbtide_cleanup drops and counts older ones. Default: no limit.",
+    )
+    max_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Bytes of records that the quarantine keeps, above 0; the job ebbtide_cleanup drops and counts the oldest beyond them. Default: any number.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `max_event_time_ahead` out where it was not given: null is another thing than the default."""
+        fields: dict[str, Any] = dump(self)
+        if "max_event_time_ahead" not in self.model_fields_set:
+            del fields["max_event_time_ahead"]
+        return fields
+
+
+NOT_WRITTEN = {"delta.appendonly": "false", "delta.enablechangedatafeed": "true"}
+"""Properties, in lower case, that have one value only in a sink: it is updated, and its change feed is on."""
+WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
+"""Features that Ebbtide's own writers do not support."""
+
+
+class DeltaSink(SpecPart):
+    """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
+
+    type: Literal["delta"] = Field(
+        default="delta", description="'delta', or that of a sink of another package (OtherSink). Default: delta."
+    )
+    write: Literal["vectors", "rewrite", "merge"] = Field(
+        default="vectors",
+        description="How old rows leave. vectors: by deletion vectors; rewrite: their files are written again, for readers "
+        "that know no vectors; merge: by Spark's MERGE, for tables with features that Ebbtide does not write. Default: vectors.",
+    )
+    change_feed: Literal["images", "net"] = Field(
+        default="images",
+        description="What the sink's change feed shows of an update. images: the row before and after it, from a file that each "
+        "commit writes beside; net: a delete and an insert, which readers derive from the data files: less is written. "
+        "With write: merge it is Spark that decides. Default: images.",
+    )
+    table_properties: dict[Annotated[str, Field(pattern=PROPERTY)], str] = Field(
+        default_factory=dict,
+        description="Delta table properties, set when the sink is created or refreshed. Readers of the table see them: no credentials. Default: none; the change feed is always on.",
+    )
+
+    @property
+    def is_spark_s(self) -> bool:
+        """Return whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
+        return self.write == "merge" or bool(self.table_properties)
+
+    @field_validator("table_properties")
+    @classmethod
+    def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        secret = []
+        unseen = []
+        for name, text in value.items():
+            if is_credential(name) or redacted(text) != text:
+                secret.append(name)
+            if has_unseen(text):
+                unseen.append(name)
+        refuse("sink.table_properties", secret, "no credentials: the table's log shows its properties to all readers")
+        refuse("sink.table_properties", unseen, "values all of whose characters can be seen")
+        return value
+
+    @model_validator(mode="after")
+    def _refuse_properties_that_stop_writes(self) -> Self:
+        given = {name.lower(): text.lower() for name, text in self.table_properties.items()}
+        stopping = [name for name, text in NOT_WRITTEN.items() if given.get(name, text) != text]
+        if self.write != "merge":
+            switched_on = [name for name, text in given.items() if text != "none"]
+            stopping += [name for name in switched_on if name.startswith(WRITTEN_BY_MERGE)]
+        refuse("sink.table_properties", stopping, "none that keep the pipeline from writing; some need write: merge")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_net_of_rewritten_files(self) -> Self:
+        # From files written again readers would derive a change of every row in them.
+        if self.change_feed == "net" and self.write == "rewrite":
+            refuse("sink.change_feed", ["'net'"], "images with write: rewrite")
+        return self
+
+
+class ExpectationConfig(SpecPart):
+    """A rule of a project's own that the sink's rows are held to, by Great Expectations."""
+
+    type: str = Field(
+        pattern=EXPECTATION,
+        description="Great Expectations' name (expect_column_values_to_be_between), or 'module:Class', a class of the project. Required.",
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="What it is made with: column, bounds. Default: none."
+    )
+    severity: Literal["critical", "warning"] = Field(
+        default="critical",
+        description="critical: where it is broken the check is an error, and what reads the sink waits; warning: it warns. Default: critical.",
+    )
+
+
+class ChecksConfig(SpecPart):
+    """Limits that the checks allow."""
+
+    expiry_grace: NaturalDuration = Field(
+        default="1h",
+        validate_default=True,
+        description="How late an entry may expire before the check 'expiry' is an error; before that it warns. Default: 1h.",
+    )
+    cleanup_within: NaturalDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
+    )
+    max_quarantine_rate: float = Field(
+        default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+    max_unapplied_rate: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Greatest share of changes, 0 to 1, that may contradict what is stored before 'ordering' is an error: retractions whose row is not there, changes that lose to a row with an older event time. Below it one is a warning. Default: 0.01.",
+    )
+    max_event_delay: PositiveDuration | None = Field(
+        default=None,
+        description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
+    )
+    max_state_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Most bytes of the state's data files, for the check 'state_size'. Default: any.",
+    )
+    max_state_rows: int | None = Field(
+        default=None,
+        gt=0,
+        description="Most rows of the state, likewise. Default: any.",
+    )
+    expectations: list[ExpectationConfig] = Field(
+        default_factory=list,
+        description="Rules of the project's own, each judged on all of the sink's rows after a run, by the check 'expectations'. Default: none, and no such check.",
+    )
+
+
+def refuse(field: str, got: list[Any], allowed: str) -> None:
+    """Refuse a field of a spec, if anything in it is wrong.
+
+    Args:
+        field: Its name.
+        got: What is wrong in it.
+        allowed: What would be right.
+
+    Raises:
+        ValueError: `got` is not empty.
+    """
+    if got:
+        text = printable(", ".join(map(str, got)))
+        raise ValueError(f"{field}: got {text}; allowed: {allowed}")

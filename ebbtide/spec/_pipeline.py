@@ -1,0 +1,254 @@
+"""The pipeline spec: one schema for YAML, the command line and Python.
+
+In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is here, each kind has a module beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import ValidationError, model_validator
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec import _fitting as fitting
+from ebbtide.spec._ddl import TableSchema, added_ddl, as_compared, parse_ddl
+from ebbtide.spec._fields import PipelineFields
+from ebbtide.spec._parts import DeltaSink, PlainFormat
+from ebbtide.spec._reading import explained, project_of, read_attributes
+from ebbtide.spec._row_functions import make_importable
+from ebbtide.storage import expanded, is_local, resolve
+
+MAX_EVENT_TIME_AHEAD = timedelta(days=1)
+"""Default where state expires by event time: clocks of sources are off by hours, not by days."""
+_WRITTEN = "_written_path"
+"""Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
+OPTIONAL_PARTS = ("transform",)
+"""Parts of a spec's identity that it may lack."""
+
+
+class Pipeline(PipelineFields):
+    """Base class of pipelines: their common fields, and properties that follow from these."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        columns = self.table.columns
+        fitting.refuse_unfit_settings(self)
+        has_personal = any(column.personal for column in self.columns.values())
+        fitting.refuse_shown_statistics(self, has_personal=has_personal)
+        fitting.refuse_unfit_schema(self, self.table)
+        if self.spark_makes_sink:
+            fitting.refuse_names_of_spark(self.sink_table.columns)
+        sink_names = self.sink_table.columns.names
+        fitting.refuse_unfit_columns(self, columns.names, sink_names, self.renamed, self.fixed_columns)
+        fitting.refuse_unfit_key(self.key, columns)
+        fitting.refuse_unfit_format(self, columns)
+        fitting.refuse_unfit_event_time(self, columns, is_needed=self.needs_event_time)
+        return self
+
+    @cached_property
+    def table(self) -> TableSchema:
+        """The parsed schema; key columns are not nullable."""
+        try:
+            table = parse_ddl(self.schema_)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return TableSchema(
+            pa.schema([f.with_nullable(f.nullable and f.name not in self.key) for f in table.columns]),
+            table.defaults,
+            table.comments,
+        )
+
+    @property
+    def spark_makes_sink(self) -> bool:
+        """Return whether Spark makes the sink; it makes none of a project's own."""
+        return isinstance(self.sink, DeltaSink) and self.sink.is_spark_s
+
+    @property
+    def needs_event_time(self) -> bool:
+        """Return whether state expires by event time."""
+        return any(ttl.by_event_time for ttl in self.ttls.values())
+
+    @property
+    def max_event_time_ahead(self) -> timedelta | None:
+        """The most that a record's event time may be ahead of the wall clock; None: no limit."""
+        if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
+            return self.quarantine.max_event_time_ahead
+        return MAX_EVENT_TIME_AHEAD
+
+    @property
+    def personal(self) -> frozenset[str]:
+        """Columns whose values are shown nowhere but in the tables."""
+        return frozenset(name for name, column in self.columns.items() if column.personal)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Columns to what they were called before, of those that were renamed."""
+        return {name: column.renamed_from for name, column in self.columns.items() if column.renamed_from}
+
+    @property
+    def fixed_columns(self) -> set[str]:
+        """Columns by which entries are distinguished or ordered: their names are part of what is stored."""
+        return {*self.key, *self.sequence}
+
+    @property
+    def sink_table(self) -> TableSchema:
+        """The sink's columns; those of its key are not nullable."""
+        return self.table
+
+    @property
+    def sink_key(self) -> list[str]:
+        """The sink's primary key."""
+        return self.key
+
+    @property
+    def state_key_of(self) -> dict[str, str]:
+        """The sink's key columns to those of the state."""
+        return {name: name for name in self.sink_key}
+
+    @property
+    def column_sources(self) -> dict[str, list[str]]:
+        """The sink's columns to those of the source that they come from; without those that do not."""
+        names = self.table.columns.names
+        return {name: [name] for name in self.sink_table.columns.names if name in names}
+
+    @property
+    def copied_columns(self) -> frozenset[str]:
+        """The sink's columns whose values are a column of the source, unchanged."""
+        return frozenset(self.column_sources)
+
+    @property
+    def has_transform(self) -> bool:
+        """Return whether the sink shows something else than the source's rows, or a function's."""
+        return self.selects_changes or self.selects_rows
+
+    @property
+    def stream_cron(self) -> str | None:
+        """Cron expression of Dagster's schedule; None: there is no schedule, as for a run that goes on by itself."""
+        return self.schedules.stream if self.run == "bounded" else None
+
+    @property
+    def has_positions(self) -> bool:
+        """Return whether records carry their place in the source, so that a redelivery can be known."""
+        return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
+
+    @property
+    def may_repeat_offsets(self) -> bool:
+        """Return whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
+        names_positions = isinstance(self.format, PlainFormat) and bool(self.format.position)
+        return self.has_positions and (names_positions or not self.source.by_position)
+
+    def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
+        """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
+        known = [
+            *self.table.columns.names,
+            *self.renamed.values(),
+            *self.ignored_columns,
+        ]
+        known_as_compared = {as_compared(name) for name in known}
+        lacking = [name for name in evolved if as_compared(name) not in known_as_compared]
+        return {name: evolved[name] for name in lacking}
+
+    def with_columns(self, evolved: Mapping[str, str]) -> Self:
+        """Return the spec with further columns, null in records that lack them; see `lacking`."""
+        if not evolved:
+            return self
+        schema = ", ".join([self.schema_, *added_ddl(evolved)])
+        return self.model_copy(update={"schema_": schema})
+
+    def with_source(self, **changes: Any) -> Self:
+        """Return the spec with other values in fields of its source."""
+        source = self.source.model_copy(update=changes)
+        return self.model_copy(update={"source": source})
+
+    def in_steps_of(self, n_records: int, n_bytes: int) -> Self:
+        """Return the spec with steps that read no more than so many records, of files so many bytes, where it allows more."""
+        limits = {"max_records_per_step": n_records, "max_bytes_per_step": n_bytes}
+        smaller = {}
+        for name, most in limits.items():
+            asked = getattr(self.source, name, None)
+            if asked is not None and asked > most:
+                smaller[name] = most
+        return self.with_source(**smaller) if smaller else self
+
+    def at_rate(self, max_records_per_second: int | None) -> Self:
+        """Return the spec with runs that read no more than so many records a second; None: as it says itself."""
+        if max_records_per_second is None:
+            return self
+        return self.with_source(max_records_per_second=max_records_per_second)
+
+    def on_engine(self, engine: str | None) -> Self:
+        """Return the spec with runs on an engine; None: as it says itself."""
+        return self if engine is None else self.model_copy(update={"engine": engine})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that stored state depends on: at least what is read."""
+        return {"source": self.source.identity, "format": self.format.identity}
+
+    @property
+    def source_path(self) -> str | None:
+        """Place of the source, as the spec's file has it: a relative path stays so, and moves with its project; None if it has none."""
+        resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
+        return written if self.source.path == resolved else self.source.path
+
+    def misfits(self, stored: Mapping[str, Any]) -> list[str]:
+        """Return the parts of `identity` that do not fit those that state was stored under; a transform may be gone."""
+        identity = self.identity
+        names = dict.fromkeys([*identity, *OPTIONAL_PARTS])
+        return [name for name in names if stored.get(name) != identity.get(name)]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the spec with other fields, which are not checked; what follows from the fields is computed again."""
+        copied = super().model_copy(update=update, deep=deep)
+        given = {*type(self).model_fields, _WRITTEN}
+        derived = copied.__dict__.keys() - given
+        for name in derived:
+            del copied.__dict__[name]
+        return copied
+
+    @classmethod
+    def load(cls, location: str | Path) -> Self:
+        """Read a spec from a `defs.yaml`, or from the folder that holds one.
+
+        Raises:
+            ConfigError: no such file, not YAML, or not a usable spec; the message names file and field.
+        """
+        path, attributes = read_attributes(location)
+        return cls.of_attributes(attributes, path)
+
+    @classmethod
+    def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
+        """Make the spec that stands, or is to stand, in a file.
+
+        Raises:
+            ConfigError: not a usable spec; the message names file and field.
+        """
+        if cls.imports(attributes):
+            make_importable(project_of(path))
+        try:
+            spec = cls.model_validate(dict(attributes))
+        except ValidationError as error:
+            raise ConfigError.of(f"The spec '{path}' is not usable. {explained(error, path=path)}") from error
+        return spec.located(path)
+
+    def located(self, path: Path) -> Self:
+        """Return the spec with its source's path made absolute.
+
+        Args:
+            path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
+        """
+        written = self.source.path
+        if written is None:
+            return self
+        resolved = resolve(expanded("source.path", written), project_of(path))
+        located = self.with_source(path=resolved)
+        if is_local(written):
+            written = os.path.normpath(written)
+        located.__dict__[_WRITTEN] = resolved, written
+        return located

@@ -1,0 +1,117 @@
+"""Fields of any source that is read by position: by offsets of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ebbtide.spec._parts import Name, SpecPart, refuse
+
+STEP_S = 10
+"""Seconds' worth of records that one step reads at most, at a bounded rate."""
+
+
+class SourceStart(SpecPart):
+    """The place at which the first step begins to read a source by position; exactly one of the two."""
+
+    timestamp: datetime | None = Field(
+        default=None,
+        description="At the first record with this time or a later one; without a zone it is UTC. Default: none.",
+    )
+    offsets: dict[int, int] | None = Field(
+        default=None,
+        description="Partition to the offset of its first record; one that is not named begins at its earliest. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        given = [name for name in ("timestamp", "offsets") if getattr(self, name) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "neither"
+            refuse("start", [got], "timestamp or offsets")
+        return self
+
+    @field_validator("timestamp")
+    @classmethod
+    def _has_zone(cls, value: datetime | None) -> datetime | None:
+        is_local = value is not None and value.tzinfo is None
+        return value.replace(tzinfo=UTC) if value is not None and is_local else value
+
+    @field_validator("offsets")
+    @classmethod
+    def _are_natural(cls, value: dict[int, int] | None) -> dict[int, int] | None:
+        negative = [
+            f"{partition}: {offset}" for partition, offset in (value or {}).items() if min(partition, offset) < 0
+        ]
+        refuse("start.offsets", negative, "partitions and offsets from 0")
+        return value
+
+
+class PositionedPart(SpecPart):
+    """A source that is read by position."""
+
+    by_position: ClassVar[bool] = True
+    listed_as: ClassVar[str] = ""
+    """Field of `UpsertPipelines` with a pattern of such sources; empty if there is none."""
+    path: ClassVar[None] = None
+    """A source with a path is named by it, relative to the project; one that is read by position names its place in fields of its own."""
+
+    type: str = Field(description="Which source.")
+    table: Name | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+    start: Literal["earliest", "latest"] | SourceStart = Field(
+        default="earliest",
+        description="Where the first step begins: earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {offsets: {0: 12, 1: 0}}, see [SourceStart](#sourcestart). Later steps go on where the last one ended. Default: earliest.",
+    )
+    max_records_per_step: int = Field(
+        default=500_000,
+        gt=0,
+        description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
+    )
+    max_bytes_per_step: int | None = Field(
+        default=None,
+        gt=0,
+        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, or 10000 if that is more; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
+    )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
+    )
+
+    @property
+    def place(self) -> str:
+        """Name of this source among those that a pattern lists."""
+        return self.type
+
+    @property
+    def server(self) -> str:
+        """The server that is asked first, HOST:PORT; empty if there is none."""
+        return ""
+
+    @property
+    def address(self) -> Hashable:
+        """Where sources are listed."""
+        return self.type
+
+    @property
+    def records_per_step(self) -> int:
+        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
+        if self.max_records_per_second is None:
+            return self.max_records_per_step
+        return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
+
+    @property
+    def records(self) -> Literal["kafka"]:
+        """The form in which the quarantine keeps a record: a line with its source's name, partition, offset, key and value."""
+        return "kafka"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that select the records; address and start are compared on their own."""
+        return {"type": self.type, "table": self.table}

@@ -1,0 +1,149 @@
+"""Reads the file of a spec, and says where in it an error is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import is_credential
+from ebbtide.spec._bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES, compose_yaml, read_yaml, text_of
+from ebbtide.spec._faults import fault, named_in, without_members
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+_ALLOWED = f"a defs.yaml, or a folder with one: YAML of {MOST_BYTES:,} bytes, {MOST_NODES:,} values and {MOST_DEPTH} levels at most"
+
+
+def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Read a `defs.yaml`, or that in a folder; return its path and what it says.
+
+    Raises:
+        ConfigError: no such file, or not YAML.
+    """
+    path = Path(location)
+    path = path / "defs.yaml" if path.is_dir() else path
+    try:
+        document = read_yaml(text_of(path))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigError.of(f"The spec '{path}' cannot be read: {why}.", allowed=_ALLOWED) from error
+    return path, document if isinstance(document, dict) else {}
+
+
+def read_attributes(location: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Read the attributes of a `defs.yaml`, or of that in a folder; return its path and them.
+
+    Raises:
+        ConfigError: no such file, not YAML, or no attributes.
+    """
+    path, document = read_document(location)
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict):
+        raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+    return path, attributes
+
+
+def project_of(path: Path) -> Path:
+    """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
+    spec = path.resolve()
+    for folder in (spec, *spec.parents):
+        project_file = folder / "pyproject.toml"
+        if project_file.exists():
+            return folder
+    return spec if spec.is_dir() else spec.parent
+
+
+def explained(
+    error: ValidationError,
+    place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
+    path: Path | None = None,
+) -> str:
+    """Return line, field and fault of each error, with the value that was got unless the message has it.
+
+    Args:
+        error: Of a spec.
+        place_of: Where the file has a field.
+        path: The file. Default: there is none.
+    """
+    lines: dict[str, None] = {}
+    tree = _tree(path)
+    for details in error.errors(include_url=False):
+        names = place_of(field_path(details["loc"]))
+        # A fault of the whole spec begins with the field that it is about; its input is all that there is.
+        is_secret = not names or any(map(is_credential, names))
+        message = fault(details, is_secret=is_secret)
+        for known in (".".join(names), *names[-1:]):
+            message = message.removeprefix(f"{known}: ")
+        field = ".".join(names)
+        about = names or named_in(message)
+        number = _line_of(tree, ("attributes", *about)) if about else None
+        line = f"line {number}: " if number else ""
+        place = f"{line}{field}: " if field else line
+        lines[f"{place}{message}"] = None
+    return "; ".join(lines) + "."
+
+
+def _tree(path: Path | None) -> yaml.Node | None:
+    """Return what a file says with the lines where it says it; None if there is no such file."""
+    if path is None or not path.is_file():
+        return None
+    return compose_yaml(text_of(path))
+
+
+def _line_of(tree: yaml.Node | None, names: tuple[str, ...]) -> int | None:
+    """Return the line of a field; None if the file does not have it."""
+    node, line = tree, None
+    for name in names:
+        found = _below(node, name)
+        if found is None:
+            return None
+        key, node = found
+        line = key.start_mark.line + 1
+    return line
+
+
+def _below(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return a field's name and value; in a list the item of that number, or with that name."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if str(key.value) == name), None)
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            named = _below(item, "name")
+            if str(number) == name or (named is not None and named[1].value == name):
+                return item, item
+    return None
+
+
+def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Return the names that lead to the field of an error, without the tag by which a part's model was chosen.
+
+    Example:
+        >>> field_path(("source", "kafka", "topic"))
+        ('source', 'topic')
+    """
+    names = without_members(tuple(map(str, location)))
+    has_tag = names[:2] in _chosen_parts()
+    if not has_tag:
+        return names
+    part, _, *fields = names
+    return (part, *fields)
+
+
+@cache
+def _chosen_parts() -> frozenset[tuple[str, ...]]:
+    """Return the first two names of an error's location in a part whose model was chosen by its tag."""
+    from ebbtide.spec._extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES  # loads the models, and Arrow
+
+    groups = {"source": SOURCES, "format": FORMATS, "sink": SINKS}
+    chosen: set[tuple[str, ...]] = set()
+    for part, group in groups.items():
+        tags = (*BUILT_IN[group], OTHER)
+        chosen.update((part, tag) for tag in tags)
+    return frozenset(chosen)

@@ -1,0 +1,195 @@
+"""Several pipelines in one file: what they share is said once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, WithJsonSchema, field_validator, model_validator
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec._fields import NAME
+from ebbtide.spec._parts import Name, SpecPart, refuse
+from ebbtide.spec._reading import explained, field_path, project_of, read_attributes
+from ebbtide.spec._row_functions import make_importable
+from ebbtide.spec._upsert import UpsertPipeline
+from ebbtide.storage import expanded, resolve
+
+Attributes = Mapping[str, Any]
+WILDCARD = re.compile(r"[*?\[]")
+
+
+class UpsertPipelines(SpecPart):
+    """Several pipelines, a table each, with what they share said once: one file for many topics.
+
+    A pipeline has all that `shared` says, and what it says itself goes before that; parts such as `source` and `checks` are put together field by field. On the
+    command line the file's folder stands for all of them, `FOLDER/NAME` for one.
+    """
+
+    name: str = Field(pattern=NAME, description="Name of them all: lower-case letters, digits, underscores. Required.")
+    shared: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What all of them have: any fields of [UpsertPipeline](#upsertpipeline) but the name. Default: nothing.",
+    )
+    pipelines: Annotated[
+        list[UpsertPipeline], WithJsonSchema({"type": "array", "items": {"type": "object"}, "minItems": 1})
+    ] = Field(
+        min_length=1,
+        description="Each of them: its name, `source: {topic: ...}`, schema, key, and what else is its own; fields of [UpsertPipeline](#upsertpipeline). Required.",
+    )
+    topics: Name | None = Field(
+        default=None,
+        description="Topics that are to be read, with `*`, `?` and `[...]`: 'shop.public.*'. One that none of the pipelines reads is named by 'ebbtide lag' and by Dagster's sensor NAME_topics. Default: none is looked for.",
+    )
+    ignored_topics: list[Name] = Field(
+        default_factory=list, description="Of these, topics that are not to be read, likewise. Default: none."
+    )
+    folders: Name | None = Field(
+        default=None,
+        description="Folders that are to be read, with `*`, `?` and `[...]` in the last name; relative to the project: 'data/shop.*'. As `topics`, of sources that are files. Default: none is looked for.",
+    )
+    ignored_folders: list[Name] = Field(
+        default_factory=list, description="Names of such folders that are not to be read, likewise. Default: none."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_what_is_shared(cls, given: Any) -> Any:
+        """Put what is shared into each pipeline."""
+        if not isinstance(given, Mapping):
+            return given
+        shared = given.get("shared")
+        pipelines = given.get("pipelines")
+        if not isinstance(shared, Mapping) or not isinstance(pipelines, list):
+            return given
+        whole = [put_together(shared, own) if isinstance(own, Mapping) else own for own in pipelines]
+        return {**given, "pipelines": whole}
+
+    @field_validator("shared")
+    @classmethod
+    def _has_no_name(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "name" in value:
+            refuse("shared", ["name"], "any other field: each pipeline has a name of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = [spec.name for spec in self.pipelines]
+        repeated = {name for name in names if names.count(name) > 1}
+        refuse("pipelines", sorted(repeated), "a name of its own for each")
+        pattern = self.pattern
+        if pattern is None:
+            return self
+        kinds = {spec.source.listed_as for spec in self.pipelines}
+        if kinds != {self.listed}:
+            fitting = "kafka" if self.listed == "topics" else "files"
+            refuse(self.listed, [pattern], f"none with other sources than {fitting}")
+        if self.topics and self.folders:
+            refuse("folders", [pattern], "none beside topics")
+        addresses = {spec.source.address for spec in self.pipelines}
+        if len(addresses) > 1:
+            refuse(self.listed, [pattern], "none where brokers differ")
+        above, _, _ = (self.folders or "").rpartition("/")
+        if WILDCARD.search(above):
+            refuse("folders", [pattern], "wildcards in the last name alone")
+        return self
+
+    @classmethod
+    def load(cls, location: str | Path) -> Self:
+        """Read the pipelines of a `defs.yaml`, or of the folder that holds one.
+
+        Raises:
+            ConfigError: no such file, not YAML, or not usable; the message names file and field.
+        """
+        path, attributes = read_attributes(location)
+        return cls.of_attributes(attributes, path)
+
+    @classmethod
+    def of_attributes(cls, attributes: Attributes, path: Path) -> Self:
+        """Make the pipelines that stand, or are to stand, in a file; see `load`."""
+        shared = attributes.get("shared") or {}
+        own = attributes.get("pipelines") or ()
+        if UpsertPipeline.imports(shared) or any(map(_imports, own)):
+            make_importable(project_of(path))
+        try:
+            several = cls.model_validate(dict(attributes))
+        except ValidationError as error:
+            problems = explained(error, lambda names: _place(attributes, names), path)
+            raise ConfigError.of(f"The spec '{path}' is not usable. {problems}") from error
+        return several.located(path)
+
+    def located(self, path: Path) -> Self:
+        """Return them with their sources' paths made absolute; see `Pipeline.located`."""
+        folders = self.folders
+        if folders is not None:
+            folders = resolve(expanded("folders", folders), project_of(path))
+        pipelines = [spec.located(path) for spec in self.pipelines]
+        located = {"pipelines": pipelines, "folders": folders}
+        return self.model_copy(update=located)
+
+    @property
+    def listed(self) -> str:
+        """Kind of what the pattern names: topics or folders."""
+        return "topics" if self.topics is not None else "folders"
+
+    @property
+    def pattern(self) -> str | None:
+        """Pattern of what is to be read; None if there is none."""
+        return self.topics if self.topics is not None else self.folders
+
+    @property
+    def ignored(self) -> list[str]:
+        """Patterns of what is not to be read."""
+        return self.ignored_topics if self.topics is not None else self.ignored_folders
+
+    @property
+    def places_read(self) -> frozenset[str]:
+        """The topics, or the folders, of all of them."""
+        return frozenset(spec.source.place for spec in self.pipelines)
+
+
+def put_together(shared: Attributes, own: Attributes) -> dict[str, Any]:
+    """Return attributes, what is a pipeline's own before what is shared.
+
+    Example:
+        >>> put_together({"source": {"type": "kafka"}, "ttl": "1d"}, {"source": {"topic": "t"}, "ttl": "2d"})
+        {'source': {'type': 'kafka', 'topic': 't'}, 'ttl': '2d'}
+    """
+    whole = dict(shared)
+    for name, value in own.items():
+        below = whole.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            whole[name] = put_together(below, value)
+        else:
+            whole[name] = value
+    return whole
+
+
+def _imports(own: Any) -> bool:
+    return isinstance(own, Mapping) and UpsertPipeline.imports(own)
+
+
+def _place(attributes: Attributes, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where the field of an error stands: among what is shared, or with the pipeline's name for its number."""
+    first, *rest = names or ("",)
+    if first != "pipelines" or not rest:
+        return names
+    number, *inner = rest
+    field = field_path(tuple(inner))
+    own = attributes["pipelines"][int(number)]
+    if not isinstance(own, Mapping):
+        return names
+    is_shared = _has(attributes.get("shared", {}), field) and not _has(own, field)
+    if is_shared:
+        return "shared", *field
+    return "pipelines", str(own.get("name", number)), *field
+
+
+def _has(attributes: Any, field: tuple[str, ...]) -> bool:
+    for name in field:
+        if not isinstance(attributes, Mapping) or name not in attributes:
+            return False
+        attributes = attributes[name]
+    return bool(field)

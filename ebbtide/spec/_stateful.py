@@ -1,0 +1,264 @@
+"""Stateful pipelines: a function of the user's runs per key, with state that expires, and keeps a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
+from inspect import signature
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from ebbtide.errors import ConfigError
+from ebbtide.model import RowKind, StateTtlConfig
+from ebbtide.model._state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
+from ebbtide.model._ttl import Ttl
+from ebbtide.operators import StateSpec
+from ebbtide.redaction import is_credential, printable
+from ebbtide.spec._ddl import TableSchema, as_compared, is_exact, parse_ddl
+from ebbtide.spec._fitting import RESERVED_COLUMNS
+from ebbtide.spec._parts import refuse
+from ebbtide.spec._pipeline import Pipeline
+
+FUNCTION_PARTS = ("function", "options", "kinds")
+"""Parts of the identity that say what is made of a row. Where they change, state and sink stay, and later rows are treated otherwise."""
+
+
+class StatefulPipeline(Pipeline):
+    """A changelog source, the function that takes its rows key by key, and the table that it keeps.
+
+    Example:
+        >>> spec = StatefulPipeline(
+        ...     name="last_seen", source={"path": "in"}, format={"type": "debezium"}, key=["customer_id"],
+        ...     schema="id BIGINT, customer_id BIGINT", function="ebbtide.functions:LastSeen", ttl={"seen": "30d"},
+        ... )
+        >>> spec.sink_table.columns.names
+        ['customer_id', 'last_seen', 'changes']
+    """
+
+    function: str = Field(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="The function: 'module:Class', a subclass of ebbtide.StatefulFunction. Required.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Arguments that the function is made with. Default: none."
+    )
+    ttl: dict[str, Ttl | None] = Field(
+        default_factory=dict,
+        description="State to its time to live, '30d' or the fields of StateTtlConfig, in place of the one that the function declares; null: entries never expire. Default: those declared.",
+    )
+    kinds: list[RowKind] = Field(
+        default_factory=lambda: list(RowKind),
+        min_length=1,
+        description="Kinds of changes that the function takes, of +I, -U, +U, -D; all other kinds are skipped. Default: all.",
+    )
+    output_key: list[str] | None = Field(
+        default=None,
+        description="The sink's primary key: columns of the function's output, those of the key among them. Default: the key.",
+    )
+
+    @field_validator("function")
+    @classmethod
+    def _is_there(cls, value: str) -> str:
+        _class_of(value)
+        return value
+
+    @model_validator(mode="after")
+    def _states_and_output_fit(self) -> Self:
+        if self.schema_evolution_mode == "evolve":
+            allowed = "ignore, quarantine, fail: a function names the columns that it reads"
+            refuse("schema_evolution_mode", ["evolve"], allowed)
+        declared = self.function_class.descriptors()
+        refuse(
+            "ttl",
+            [n for n in self.ttl if n not in declared],
+            f"states of {self.function}: {', '.join(declared) or 'none'}",
+        )
+        try:
+            signature(self.function_class).bind(**self.options)
+        except TypeError as error:
+            refuse("options", [f"{', '.join(self.options) or 'none'} ({error})"], f"arguments of {self.function}")
+        output = self.sink_table.columns
+        taken = [n for n in output.names if as_compared(n) in RESERVED_COLUMNS]
+        refuse("function", taken, f"an output of {self.function} without names that Ebbtide reserves")
+        compared = [as_compared(n) for n in output.names]
+        refuse(
+            "function",
+            [n for n in output.names if compared.count(as_compared(n)) > 1],
+            f"an output of {self.function} that names no column twice; Spark ignores case",
+        )
+        refuse(
+            "output_key",
+            [k for k in self.sink_key if k not in output.names],
+            f"columns of the function's output: {', '.join(output.names)}",
+        )
+        refuse(
+            "output_key", [k for k in self.key if k not in self.sink_key], f"the key ({', '.join(self.key)}) and more"
+        )
+        taken = [n for n in self.table.columns.names if re.match(r"_(key|value)_|_(state|sub|ttl_ms|out)$", n)]
+        refuse("schema", taken, "names that Ebbtide does not reserve")
+        for name, spec in self.states.items():
+            self._refuse_unfit(name, spec)
+        return self
+
+    def _refuse_unfit(self, name: str, spec: StateSpec) -> None:
+        if spec.ttl is None:
+            return
+        if spec.ttl.expire_live:
+            refuse(f"ttl.{name}.expire_live", [True], "false: it belongs to upsert pipelines")
+        cleanup = spec.ttl.cleanup
+        compaction = cleanup.compaction_filter
+        queries = "query_time_after_num_entries"
+        if compaction is not None and queries in compaction.model_fields_set:
+            refuse(
+                f"ttl.{name}.cleanup.compaction_filter.{queries}",
+                [compaction],
+                "nothing: on Delta one compaction goes by one clock, that of its step",
+            )
+        if cleanup.incremental:
+            refuse(
+                f"ttl.{name}.cleanup.incremental",
+                [cleanup.incremental],
+                "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
+            )
+
+    @property
+    def function_class(self) -> type[StatefulFunction]:
+        """The function."""
+        return _class_of(self.function)
+
+    @cached_property
+    def sink_table(self) -> TableSchema:
+        """The key and the function's output, or with `*` the source's columns; columns of the key are not nullable."""
+        key = set(self.sink_key)
+        ddl = getattr(self.function_class, "output", None)
+        if isinstance(ddl, str) and (more := re.fullmatch(r"\*((?:\s*,\s*\w+\s+\*)*)", ddl)):
+            structs = [pa.field(name, self._row_type) for name in re.findall(r"\w+", more[1])]
+            table = replace(self.table, columns=pa.schema([*self.table.columns, *structs]))
+        else:
+            if not isinstance(ddl, str):
+                raise ValueError(
+                    f"function: got {self.function} without output; allowed: its columns as Spark DDL, or '*', '*, NAME *'"
+                )
+            try:
+                table = parse_ddl(ddl)
+            except ConfigError as error:
+                raise ValueError(f"function: the output of {self.function} is not usable: {error}") from error
+            refuse(
+                "function",
+                [n for n in table.columns.names if n in self.key],
+                "output without columns of the key, which are added",
+            )
+            keys = [self.table.columns.field(k) for k in self.key]
+            table = replace(table, columns=pa.schema([*keys, *table.columns]))
+        return replace(
+            table, columns=pa.schema([f.with_nullable(f.nullable and f.name not in key) for f in table.columns])
+        )
+
+    @property
+    def _row_type(self) -> pa.StructType:
+        return pa.struct([f.with_nullable(True) for f in self.table.columns])
+
+    @property
+    def sink_key(self) -> list[str]:
+        """The sink's primary key."""
+        return self.output_key or self.key
+
+    @property
+    def copied_columns(self) -> frozenset[str]:
+        """The sink's columns whose values are a column of the source, unchanged: what else the function makes is not known."""
+        return frozenset(self.key)
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl", "states", *FUNCTION_PARTS})
+
+    @property
+    def kinds_taken(self) -> frozenset[RowKind]:
+        """Kinds of changes that are not skipped."""
+        return frozenset(self.kinds)
+
+    @property
+    def takes_truncate(self) -> bool:
+        """Return whether a TRUNCATE can be applied: its meaning to a function is unknown."""
+        return False
+
+    @cached_property
+    def states(self) -> dict[str, StateSpec]:
+        """The function's states by name, their types resolved."""
+        return {name: self._state(name, each) for name, each in self.function_class.descriptors().items()}
+
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """State to its time to live, of those that expire."""
+        return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
+
+    def _state(self, name: str, descriptor: StateDescriptor) -> StateSpec:
+        key = None
+        if isinstance(descriptor, MapStateDescriptor):
+            key = _type(f"{name}.key_type", descriptor.key_type)
+            if not is_exact(key):
+                refuse(f"{name}.key_type", [descriptor.key_type], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        value = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
+        ttl = self.ttl.get(name, descriptor.ttl)
+        if ttl is not None and not ttl.enabled:
+            ttl = None
+        return StateSpec(descriptor.kind, value, key, ttl)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
+        states = self.states
+        options = _without_credentials(self.options)
+        return {
+            **super().identity,
+            "function": self.function,
+            "options": json.loads(json.dumps(options, default=str)),
+            "kinds": sorted(kind.value for kind in self.kinds_taken),
+            "key": self.key,
+            "output": [f"{f.name} {f.type}" for f in self.sink_table.columns],
+            "output_key": self.sink_key,
+            "states": {
+                n: [s.kind.__name__, str(s.value), None if s.key is None else str(s.key)] for n, s in states.items()
+            },
+            "ttl": {name: spec.ttl.state_contract for name, spec in states.items() if spec.ttl is not None},
+        }
+
+    def misfits(self, stored: Mapping[str, Any]) -> list[str]:
+        """Return the parts that do not fit; an earlier release may have stored an option that counts as a credential now."""
+        options = _without_credentials(stored.get("options") or {})
+        return super().misfits({**stored, "options": options})
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Its function may be of the spec's project."""
+        return True
+
+
+def _without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if not is_credential(name)}
+
+
+def _class_of(function: str) -> type[StatefulFunction]:
+    module, _, name = function.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # a module may raise anything
+        why = printable(str(error))
+        raise ValueError(f"function: got {function}, {why}; allowed: 'module:Class' that can be imported") from error
+    if not (isinstance(found, type) and issubclass(found, StatefulFunction)):
+        raise ValueError(f"function: got {function}; allowed: a subclass of ebbtide.StatefulFunction")  # noqa: TRY004 - as above
+    return found
+
+
+def _type(field: str, ddl: str) -> pa.DataType:
+    try:
+        return parse_ddl(f"v {ddl}").columns.field(0).type
+    except ConfigError as error:
+        raise ValueError(f"{field}: {error}") from error

@@ -1,0 +1,401 @@
+"""Parquet and Arrow files at any location: written with checksums, and verified when they are read."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ebbtide.errors import DamagedFileError, TableMismatchError, UnsupportedFileError
+from ebbtide.storage._disk import failures_named
+from ebbtide.storage._paths import file_system, is_local
+from ebbtide.storage._plain_types import with_plain_types
+
+FOOTER_END = 8
+"""Bytes after a Parquet file's footer: its length and the format's name."""
+
+NULLS = "ebbtide.nulls"
+"""The note, in the footer, of the columns that are null throughout: readers that know it decode none of them."""
+ATTACHED = "ebbtide.attached"
+"""The note of what is attached: its bytes, which end where the footer begins, their CRC-32, and what they are."""
+DICTIONARY_BYTES = 128 * 2**10
+"""Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
+column whose values differ, and then write most of them plainly all the same."""
+
+LACKED = "not supported"
+"""Arrow's words for a compression or an encryption that it lacks: the same type of error as of damage."""
+
+
+def read_parquet(
+    location: str,
+    columns: list[str] | None = None,
+    *,
+    footer: str | None = None,
+    positions: NDArray[np.int64] | None = None,
+    without_nulls: bool = False,
+) -> pa.Table:
+    """Read a Parquet file, and verify its pages.
+
+    Args:
+        location: Location of the file.
+        columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
+        footer: Its `footer_checksum`; None if it was not noted.
+        positions: Numbers of the rows to read, of whose row groups alone pages are read. Default: all.
+        without_nulls: Leave out columns, too, that the file notes to be null throughout.
+
+    Returns:
+        The rows, in plain types (`ebbtide.storage._plain_types`), whatever layout the file's writer had them in.
+
+    Raises:
+        DamagedFileError: it is damaged or gone.
+        UnsupportedFileError: Arrow cannot read what is in it.
+        TableMismatchError: two of its columns have one of the names.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        is_other = footer is not None and _footer_checksum(file) != footer
+        if is_other:
+            raise _damaged(location, "damaged", "another footer")
+        # From a store, read a few long ranges and not one for each column and row group.
+        stored = open_parquet(
+            file,
+            page_checksum_verification=True,
+            pre_buffer=not is_local(location),
+        )
+        if columns is None:
+            return _in_plain_types(location, stored.read())
+        names = _stored_names(location, columns, stored.schema_arrow.names)
+        if without_nulls:
+            for name in _noted(stored, NULLS) or ():
+                names.pop(name, None)
+        stored_names = list(names)
+        rows = _rows_at(location, stored, stored_names, positions)
+        if not names:
+            return rows
+        in_order = rows.select(stored_names)
+        return in_order.rename_columns(names)
+
+
+def _rows_at(
+    location: str,
+    stored: pq.ParquetFile,
+    names: list[str],
+    positions: NDArray[np.int64] | None,
+) -> pa.Table:
+    """Read some rows, in the given order; all without positions."""
+    if positions is None:
+        return _in_plain_types(location, stored.read(columns=names))
+    metadata = stored.metadata
+    groups = range(metadata.num_row_groups)
+    rows_of_group = [metadata.row_group(number).num_rows for number in groups]
+    ends = np.cumsum(rows_of_group)
+    group_of = np.searchsorted(ends, positions, side="right")
+    touched, place_of = np.unique(group_of, return_inverse=True)
+    rows = _in_plain_types(location, stored.read_row_groups(touched.tolist(), columns=names))
+    # The groups that were read follow each other: each row moves by the rows of the groups before it that were not.
+    n_rows = np.array(rows_of_group, np.int64)[touched]
+    first_in_file = ends[touched] - n_rows
+    first_read = np.cumsum(n_rows) - n_rows
+    moved = (first_read - first_in_file)[place_of]
+    numbers = positions + moved
+    steps = np.diff(numbers)
+    n_wanted = len(numbers)
+    follow_each_other = n_wanted > 0 and bool((steps == 1).all())
+    if follow_each_other:  # as of a file in the order of its index: nothing has to be copied
+        first = int(numbers[0])
+        return rows.slice(first, n_wanted)
+    return rows.take(pa.array(numbers))
+
+
+def _in_plain_types(location: str, rows: pa.Table) -> pa.Table:
+    """Return rows as they were read, in plain types.
+
+    Raises:
+        UnsupportedFileError: Arrow cannot convert them.
+    """
+    try:
+        return with_plain_types(rows)
+    except pa.ArrowException as error:
+        raise _unsupported(location, error) from error
+
+
+def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | None:
+    """Read what `write_parquet` attached to a file: the note, and the content.
+
+    Args:
+        location: Location of the file.
+        footer: Its `footer_checksum`.
+
+    Returns:
+        None if there is nothing, or its content is damaged: it is then made from the rows.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        if _footer_checksum(file) != footer:
+            return None
+        noted = _noted(open_parquet(file), ATTACHED)
+        if noted is None:
+            return None
+        n_bytes = int(noted["bytes"])
+        end_at, _ = _footer_place(file)
+        content = file.read_at(n_bytes, end_at - n_bytes)
+    crc = zlib.crc32(content)
+    if crc != noted["crc"]:
+        return None
+    return noted["note"], content
+
+
+def _noted(stored: pq.ParquetFile, name: str) -> Any:
+    """Return a note in a file's footer; None without it."""
+    notes = stored.metadata.metadata or {}
+    text = notes.get(name.encode())
+    return None if text is None else json.loads(text)
+
+
+def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
+    """Open a Parquet file; its times are microseconds.
+
+    Args:
+        file: The file, or a local path.
+        options: Options of Arrow.
+    """
+    # Spark writes times as INT96, which Arrow by default reads as nanoseconds: these end in the year 2262.
+    # Not `read_table`: it loads pandas, a CPU second.
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
+
+
+def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[str, str]:
+    """Return the requested columns: the name in the file to the requested one. Names in Delta are case-insensitive."""
+    requested = {name.lower(): name for name in columns}
+    names = {}
+    for name in stored:
+        folded = name.lower()
+        if folded in requested:
+            names[name] = requested[folded]
+    n_different = len(set(names.values()))
+    if n_different < len(names):
+        raise TableMismatchError.of(
+            f"Columns of the file '{location}' have names that differ by case alone.",
+            got=", ".join(names),
+            allowed="one column of each name, whatever its case",
+            next_step="Rewrite the file with one of them.",
+        )
+    return names
+
+
+def footer_checksum(location: str) -> str:
+    """Return the CRC-32 of a Parquet file's footer, which defines the columns and, unlike the pages, has no checksum of its own.
+
+    Raises:
+        DamagedFileError: the file is gone.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        return _footer_checksum(file)
+
+
+def _footer_checksum(file: pa.NativeFile) -> str:
+    begin_at, n_bytes = _footer_place(file)
+    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
+    return f"{zlib.crc32(footer):08x}"
+
+
+def _footer_place(file: pa.NativeFile) -> tuple[int, int]:
+    """Return where the footer of a Parquet file begins, and its bytes."""
+    # The last 8 bytes of the file are the length of the footer, 4 bytes little-endian, and `PAR1`.
+    size = file.size()
+    end_at = max(size - FOOTER_END, 0)
+    length = file.read_at(4, end_at)
+    n_bytes = int.from_bytes(length, "little")
+    return max(end_at - n_bytes, 0), n_bytes
+
+
+@contextmanager
+def _damage_refused(location: str) -> Iterator[None]:
+    """Name a file that is damaged or gone; errors of the system and of the store are raised unchanged."""
+    try:
+        with failures_named(location):
+            yield
+    except FileNotFoundError as error:
+        raise _damaged(location, "gone", error) from error
+    except OSError as error:
+        # Arrow raises OSError for damage too, without a number of the system.
+        is_of_parser = error.errno is None
+        if not is_of_parser:
+            raise
+        if LACKED in str(error):
+            raise _unsupported(location, error) from error
+        raise _damaged(location, "damaged", error) from error
+    except pa.ArrowNotImplementedError as error:
+        raise _unsupported(location, error) from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(location, "damaged", error) from error
+
+
+def _damaged(location: str, state: str, error: object) -> DamagedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return DamagedFileError.of(
+        f"The file '{location}' is {state}.",
+        got=first_line,
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports back to which step the state's files are whole.",
+    )
+
+
+def _unsupported(location: str, error: object) -> UnsupportedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return UnsupportedFileError.of(
+        f"This version of Ebbtide cannot read the file '{location}'. This is a fault of Ebbtide; the file is not damaged, as far as is known.",
+        got=first_line,
+        next_step="Nothing of it was used. Please report it. Until it is mended, write the file again with a writer that other readers follow, such as Spark; of a sink, 'ebbtide repair' replaces it.",
+    )
+
+
+class Attached(NamedTuple):
+    """Bytes that lie in a Parquet file between its last page and its footer, where no reader looks that the footer does not send there.
+
+    Args:
+        note: What they are, as JSON.
+        content: The bytes.
+    """
+
+    note: dict[str, Any]
+    content: bytes
+
+    def noted(self) -> str:
+        """Return the note of the footer, see `ATTACHED`."""
+        content = self.content
+        noted = {
+            "bytes": len(content),
+            "crc": zlib.crc32(content),
+            "note": self.note,
+        }
+        return json.dumps(noted)
+
+
+def write_parquet(
+    location: str,
+    rows: pa.Table,
+    *,
+    row_group_size: int,
+    compression: str = "snappy",
+    attached: Attached | None = None,
+) -> None:
+    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed.
+
+    Args:
+        location: Location of the file.
+        rows: Its rows.
+        row_group_size: Rows of a row group.
+        compression: Compression of its pages.
+        attached: What else is in it; see `attached`. Default: nothing.
+    """
+    fs, path = file_system(location)
+    with failures_named(location):
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        with (
+            fs.open_output_stream(path, compression=None) as stream,
+            pq.ParquetWriter(
+                stream,
+                rows.schema,
+                compression=compression,
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                store_schema=False,
+                coerce_timestamps="us",
+                write_page_checksum=True,
+            ) as writer,
+        ):
+            writer.write_table(rows, row_group_size)
+            notes = {}
+            nulls = _null_columns(rows)
+            if nulls:
+                notes[NULLS] = json.dumps(nulls)
+            if attached is not None:
+                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
+                notes[ATTACHED] = attached.noted()
+            if notes:
+                writer.add_key_value_metadata(notes)
+
+
+def _null_columns(rows: pa.Table) -> list[str]:
+    """Return the columns that are null throughout; none of a table without rows."""
+    n_rows = len(rows)
+    if n_rows == 0:
+        return []
+    return [name for name in rows.column_names if rows[name].null_count == n_rows]
+
+
+@contextmanager
+def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Write an Arrow file, batch by batch; folders are made as needed."""
+    fs, path = file_system(location)
+    with failures_named(location):
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        with (
+            fs.open_output_stream(path, compression=None) as stream,
+            pa.ipc.new_file(stream, schema) as writer,
+        ):
+            yield writer
+
+
+@contextmanager
+def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """Open an Arrow file; a local one is mapped into memory."""
+    fs, path = file_system(location)
+    is_mapped = isinstance(fs, pafs.LocalFileSystem)
+    with _damage_refused(location):
+        # Mapped: tasks that read a few batches of a file read only their pages.
+        source = pa.memory_map(path) if is_mapped else fs.open_input_file(path)
+        with source as file:
+            yield pa.ipc.open_file(file)
+
+
+class ParquetFile:
+    """A Parquet file that is written batch by batch, and made with the first batch; a context manager.
+
+    Args:
+        location: Location of the file; folders are made as needed.
+        schema: Its columns.
+    """
+
+    def __init__(self, location: str, schema: pa.Schema) -> None:
+        self.location = location
+        self.schema = schema
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            with failures_named(self.location):
+                self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+        with failures_named(self.location):
+            if self._writer is None:
+                self._writer = self._opened()
+            self._writer.write_batch(batch)
+
+    def _opened(self) -> pq.ParquetWriter:
+        fs, path = file_system(self.location)
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        return pq.ParquetWriter(
+            path,
+            self.schema,
+            filesystem=fs,
+            compression="lz4",
+            write_page_checksum=True,
+        )

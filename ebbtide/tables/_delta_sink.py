@@ -1,0 +1,308 @@
+"""The Delta sink that Ebbtide writes: each action is one commit with the step's identity, so that a replay is skipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import Action, Snapshot, emptied, replacing, write_files
+from ebbtide.delta._restoring import restoring
+from ebbtide.ledger import StepFacts, gone, puts_of
+from ebbtide.ledger._transaction import settle_newest
+from ebbtide.model import DELETE, Restore, SchemaChange, columns_named, quoted
+from ebbtide.model import _decision as does
+from ebbtide.model._decision import RestoreAndApply
+from ebbtide.tables._floor import Floors
+from ebbtide.tables._replaced_rows import Upsert
+from ebbtide.tables._sink_definition import SinkDefinition
+from ebbtide.tables._spark_columns import columns, numbered, spark_schema
+from ebbtide.tables._step_commits import alter_stage, commit_stage, erase_stage, restore_stage
+from ebbtide.tables._table import ChangeSet, Work, cannot_perform
+from ebbtide.tables._upsert import Upserter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class SinkTable(SinkDefinition):
+    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables._spark_sink` for those that Spark makes or writes."""
+
+    @cached_property
+    def _upserter(self) -> Upserter:
+        return Upserter(
+            self.path,
+            self.schema,
+            self.key,
+            puts_of(self.path),
+            by_vectors=self.deletes_by == "vectors",
+            with_images=self.with_images,
+            hidden=self.hidden,
+        )
+
+    @property
+    def _floors(self) -> Floors:
+        return Floors(self.sequence)
+
+    def can(self, action: does.Action) -> bool:
+        """Return that it performs every action."""
+        return True
+
+    def perform(self, action: does.Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.tables._table`."""
+        spark = work.spark
+        facts = work.facts
+        match action:
+            case does.Apply():
+                self.apply(spark, work.changes, facts, only_inserts=action.only_inserts)
+            case Restore():
+                self.restore(spark, action, facts)
+            case RestoreAndApply():
+                self.restore_and_apply(action, work.net_changes(action), facts)
+            case does.Replace():
+                self.take_rows(action, work)
+            case does.Alter():
+                self.alter(spark, work.columns_before(action), action.change, facts)
+            case does.Clear():
+                self.empty(spark, facts)
+            case does.Rewrite():
+                self.rewrite(action, work)
+            case does.Erase():
+                erase_stage(spark, self, work.doomed(action), facts)
+            case _:
+                raise cannot_perform(self.path, action)
+
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: ChangeSet,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+    ) -> None:
+        """Apply a step's change set, in one transaction with the step's number.
+
+        Args:
+            spark: The session to write in.
+            changes: The change set.
+            facts: Facts of the step.
+            only_inserts: No key is in the sink yet.
+        """
+        decided = changes.rows(self.schema)
+        upsert = self._upsert(decided, facts.raised_floor)
+        self._upserter.apply(upsert, facts.committed("sink", "MERGE"))
+
+    def _upsert(
+        self,
+        decided: pa.Table,
+        floor: tuple[int, ...] | None,
+    ) -> Upsert:
+        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
+        # unexpected row, or none, ends the same.
+        is_deleted = pc.equal(decided["_change"], DELETE)
+        shown = decided.filter(pc.invert(is_deleted))
+        floors = self._floors
+        return Upsert(
+            keys=decided.select(list(self.key)),
+            rows=shown.drop_columns("_change"),
+            is_below=floors.marks(floor),
+            floor_columns=(floors.column,),
+        )
+
+    def restore(
+        self,
+        spark: SparkSession,
+        action: Restore,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version."""
+        restore_stage(
+            self.path,
+            action,
+            facts,
+            "sink",
+        )
+
+    def restore_and_apply(
+        self,
+        action: RestoreAndApply,
+        changes: pa.Table,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version, and apply changes to that, in one commit."""
+        # The greatest floor of all steps counts, not the one that a step raised: the restored rows may lie below an older one.
+        upsert = self._upsert(changes, facts.frontier.floor)
+        if upsert.is_below is not None:
+            is_above = np.invert(upsert.is_below(upsert.rows))
+            upsert = replace(upsert, rows=upsert.rows.filter(pa.array(is_above)))
+
+        def back(found: Snapshot) -> list[Action]:
+            if action.version is None:
+                return replacing(found.files.values(), [])
+            return restoring(found, action.version)
+
+        self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
+
+    def take_rows(self, action: does.Replace, work: Work) -> None:
+        """Take the differing rows of the table under another root, in one commit: the change feed shows only these."""
+        if action.version is None:  # the other root has no sink
+            return
+        rows = work.difference(action)
+        self.replace(work.spark, rows.present, rows.coming, work.facts)
+
+    def rewrite(self, action: does.Rewrite, work: Work) -> None:
+        """Replace the rows that differ from those that the state shows, or all rows."""
+        spark = work.spark
+        # Other columns cannot be compared row by row.
+        if action.overwrites or (action.alters and self._has_other_columns()):
+            self.overwrite(spark, work.decided_rows(action), work.facts)
+            return
+        # A state that expires entries no longer shows all rows: the sink then goes back to a good version of its own.
+        way = work.way_back()
+        if way is not None:
+            self.restore_and_apply(way, work.net_changes(way), work.facts)
+            return
+        rows = work.difference(action)
+        self.replace(spark, rows.present, rows.coming, work.facts)
+
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Give some keys other rows, in one commit.
+
+        Args:
+            spark: The session to write in.
+            keys: Keys whose rows are deleted.
+            rows: Rows to insert, with all columns.
+            facts: Facts of the step.
+        """
+        in_order = rows.select(*columns(self.schema.names))
+        adds = self._added(in_order)
+        key_columns = columns_named(self.columns, self.key)
+        typed_keys = keys.toArrow().cast(key_columns)
+        transaction = facts.committed("sink", "MERGE")
+        self._upserter.replace(typed_keys, adds, transaction)
+
+    def _added(self, rows: DataFrame) -> list[Action]:
+        """Write rows as data files, in the tasks that hold them; return the actions that add the files."""
+        write_rows = RowFiles(self.path, self.schema, self.bounded)
+        written = numbered(rows).mapInArrow(write_rows, "action STRING")
+        actions = []
+        for row in written.collect():
+            action = json.loads(row["action"])
+            actions.append(action)
+        return actions
+
+    def overwrite(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace all rows, and the columns by the spec's; arguments as `replace`."""
+        in_order = rows.select(*columns(self.schema.names))
+        adds = self._added(in_order)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            without_rows = emptied(found, self.stored_schema, self.stored_properties)
+            return [*without_rows, *adds]
+
+        commit_stage(
+            self.path,
+            actions_of,
+            facts,
+            "sink",
+            "REPLACE TABLE",
+        )
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        commit_stage(
+            self.path,
+            lambda found: emptied(found, self.stored_schema, self.stored_properties),
+            facts,
+            "sink",
+            "REPLACE TABLE",
+        )
+
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
+        """Give the table the spec's columns; each row stays. Arguments as `alter_stage`."""
+        alter_stage(spark, self, stored, change, facts)
+
+    def extend(self, spark: SparkSession) -> None:
+        """Add a sink's reserved columns and properties to a table that another client made."""
+        # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
+        schema = spark_schema(self.stored_schema, nullable=True)
+        nothing = spark.createDataFrame([], schema)
+        writer = nothing.write.format("delta").mode("append")
+        settings = []
+        for name, value in self.stored_properties.items():
+            setting = f"'{name}' = '{value}'"
+            settings.append(setting)
+        properties = ", ".join(settings)
+        table = f"delta.{quoted(self.path)}"
+        writer.option("mergeSchema", "true").save(self.path)
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+        settle_newest(self.path)  # the state's commit, which follows, relies on both
+
+    def refuse_altered(self, newest: Snapshot | None) -> None:
+        """Refuse a table with columns of another client; see `Sink`."""
+        if newest is None:
+            raise gone(self.path)
+        self._upserter.begin(newest)
+
+    def fold(self) -> None:
+        """Join small files, if there is something to gain."""
+        self._upserter.fold()
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files."""
+        self._upserter.fold(everything=True)
+
+    def below(self, floor: tuple[int, ...]) -> Column:
+        """Return the condition that a row lies below a TRUNCATE."""
+        return self._floors.condition(floor)
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Writes the rows of a task as data files of a table; runs in workers.
+
+    Args:
+        table: Its location.
+        columns: All its columns, in the order of the rows'.
+        bounded: Columns to keep statistics of.
+    """
+
+    table: str
+    columns: pa.Schema
+    bounded: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the actions that add the files, as JSON."""
+        for batch in batches:
+            if not len(batch):
+                continue
+            rows = pa.Table.from_batches([batch])
+            named = rows.rename_columns(self.columns.names)
+            typed = named.cast(self.columns)
+            actions = write_files(self.table, typed, self.bounded, data_change=True)
+            texts = [json.dumps(action) for action in actions]
+            yield pa.record_batch({"action": texts})

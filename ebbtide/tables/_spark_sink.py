@@ -1,0 +1,201 @@
+"""Sinks that Spark makes, and those that it writes too.
+
+Spark makes a sink whose table properties may switch on features that it alone knows. It writes a sink (`write: merge`) whose features
+Ebbtide does not write, partitions for instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import pyarrow as pa
+from delta import DeltaTable
+from delta.tables import DeltaTableBuilder
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.delta import Snapshot, fills_of
+from ebbtide.delta import _log as log
+from ebbtide.errors import ConfigError
+from ebbtide.ledger import StepFacts
+from ebbtide.ledger._transaction import settled, transaction, write
+from ebbtide.model import DELETE, Action, Restore, SchemaChange, quoted
+from ebbtide.model._decision import Replace, RestoreAndApply
+from ebbtide.tables._delta_sink import SinkTable
+from ebbtide.tables._spark_columns import column, columns, spark_schema
+from ebbtide.tables._table import ChangeSet, Work
+
+
+class SparkMadeSink(SinkTable):
+    """A sink that Spark makes and empties, and Ebbtide writes."""
+
+    def create(self, spark: SparkSession) -> None:
+        """Create the table if it does not exist."""
+        if not log.versions(self.path):
+            self._define(DeltaTable.createIfNotExists(spark))
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        with transaction(spark, self.path, facts, "sink"):
+            self._define(DeltaTable.replace(spark))
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
+        builder = builder.location(self.path)
+        builder = builder.addColumns(spark_schema(self.stored_schema))
+        for name, value in self.stored_properties.items():
+            builder = builder.property(name, value)
+        try:
+            with settled(self.path):
+                builder.execute()
+        except PySparkException as error:
+            why = str(error).partition("\n")[0]
+            raise ConfigError.of(
+                f"Spark does not make the sink '{self.path}': {why}",
+                got=f"table properties {', '.join(self.properties) or 'none'}",
+                next_step="Correct the spec's sink.table_properties or its schema.",
+            ) from error
+
+
+@dataclass(frozen=True)
+class MergeSink(SparkMadeSink):
+    """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
+
+    deletes_by: Literal["vectors", "rewrite"] = "rewrite"
+
+    def can(self, action: Action) -> bool:
+        """Return whether it performs an action: to restore and apply would be two commits."""
+        return not isinstance(action, RestoreAndApply)
+
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: ChangeSet,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+    ) -> None:
+        """Apply a step's change set; only inserts are appended."""
+        names = self.schema.names
+        decided = changes.frame(spark)
+        own = columns(names)
+        if only_inserts:
+            # An append does not read the sink: a MERGE would scan it for matches that do not exist.
+            write(decided.select(*own), self.path, facts, "sink")
+            return
+        table = DeltaTable.forPath(spark, self.path).alias("t")
+        source = decided.select("_change", *own).alias("s")
+        values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
+        is_deleted = F.col("s._change") == DELETE
+        is_newer = F.lit(True)
+        # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
+        if self.sequence:
+            stored = F.col("t._sequence")
+            is_unknown = stored.isNull()  # a row that is being adopted has none yet
+            is_newer = is_unknown | (F.col("s._sequence") >= stored)
+        merge = (
+            table.merge(source, self._is_same_row)
+            .whenMatchedDelete(is_deleted & is_newer)
+            .whenMatchedUpdate(~is_deleted & is_newer, values)
+            .whenNotMatchedInsert(~is_deleted, values)
+        )
+        if facts.raised_floor is not None:
+            is_below_floor = self._floors.condition(facts.raised_floor, "t.")
+            merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
+        with transaction(spark, self.path, facts, "sink"):
+            merge.execute()
+
+    @property
+    def _is_same_row(self) -> Column:
+        """The condition that `t` and `s` have the same key; null equals null."""
+        are_same = []
+        for name in self.key:
+            value = column(name, "s")
+            is_same = column(name, "t").eqNullSafe(value)
+            are_same.append(is_same)
+        return reduce(Column.__and__, are_same)
+
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace the rows of some keys, in two commits."""
+        # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
+        table = DeltaTable.forPath(spark, self.path).alias("t")
+        source = keys.alias("s")
+        with settled(self.path):
+            merge = table.merge(source, self._is_same_row)
+            merge.whenMatchedDelete().execute()
+        write(self._in_order(rows), self.path, facts, "sink")
+
+    def _in_order(self, rows: DataFrame) -> DataFrame:
+        """Return rows under the sink's columns."""
+        own = columns(self.schema.names)
+        return rows.select(*own)
+
+    def take_rows(self, action: Replace, work: Work) -> None:
+        """Take all rows of the table under another root, in one commit."""
+        if action.version is not None:
+            rows = work.difference(action).rows
+            self.overwrite(work.spark, rows, work.facts)
+
+    def overwrite(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace all rows, and the columns by the spec's."""
+        write(self._in_order(rows), self.path, facts, "sink", "overwrite")
+
+    def restore(
+        self,
+        spark: SparkSession,
+        action: Restore,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version."""
+        with transaction(spark, self.path, facts, "sink"):
+            DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
+
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
+        """Rewrite the whole table under the spec's columns; its change feed shows each row deleted and inserted."""
+        stored_names = self.schema_of(stored).names
+        rows = self.read(spark, self.version())
+        fills = fills_of(change, self.schema)
+        types = spark_schema(self.schema, nullable=True)
+        selected = []
+        for name in self.schema.names:
+            old_name = change.renamed.get(name, name)
+            fill = fills[name].as_py() if name in fills else None
+            value = F.lit(fill)
+            if old_name in stored_names:
+                value = column(old_name)
+            typed = value.cast(types[name].dataType)
+            selected.append(typed.alias(name))
+        write(rows.select(*selected), self.path, facts, "sink", "overwrite")
+
+    def refuse_altered(self, newest: Snapshot | None) -> None:
+        """Refuse nothing: Spark itself refuses what it cannot write."""
+
+    def _refuse_unwritable(self, found: Snapshot) -> None:
+        """Refuse nothing, see `refuse_altered`."""
+
+    def fold(self) -> None:
+        """Leave the files to `join_files`."""
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files."""
+        with settled(self.path):
+            DeltaTable.forPath(spark, self.path).optimize().executeCompaction()

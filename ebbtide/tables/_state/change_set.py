@@ -1,0 +1,120 @@
+"""The change set of a step, read from the files of its commit alone: in Spark, or in this process without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import DataFile
+from ebbtide.delta import _log as log
+from ebbtide.model import equals
+from ebbtide.operators import Operator
+from ebbtide.storage import read_parquet
+from ebbtide.tables._state.layout import EMITTED, ROW, columns_by_name
+from ebbtide.tables._state.lookup import Stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class StepChanges:
+    """The change set of one step.
+
+    Args:
+        table: Location of the state table.
+        version: Version of the state that the step made.
+        operator: The operator that decided.
+    """
+
+    table: str
+    version: int
+    operator: Operator
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Read it in Spark, with `_step`."""
+        from ebbtide.tables._state.frames import StateFrames
+
+        frames = StateFrames(self.table, self.operator)
+        return frames.change_set(spark, self.version)
+
+    def rows(self, columns: pa.Schema) -> pa.Table:
+        """Read it in this process: `_change` and some columns of the sink, in these types."""
+        change = pa.field("_change", pa.string())
+        schema = pa.schema([change, *columns])
+        tables = [schema.empty_table()]
+        for add in log.adds(self.table, self.version):
+            rows = self._rows_of(add, schema)
+            tables.append(rows)
+        return pa.concat_tables(tables)
+
+    def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
+        # With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.
+        has_out = "_out" in self.operator.schema.names
+        names = schema.names
+        if has_out:
+            out = self.operator.schema.field("_out")
+            reserved = [name for name in names if name not in out.type.names]
+            names = [*reserved, "_out"]
+        stored = self._just_decided(add, names)
+        if stored is None:
+            stored = self._read(add, names)
+        is_change = pc.is_valid(stored["_change"])
+        changes = stored.filter(is_change)
+        values = columns_by_name(changes)
+        if has_out:
+            structs = changes["_out"].combine_chunks()
+            for name in structs.type.names:
+                values[name] = pc.struct_field(structs, name)
+        return _typed(values, schema)
+
+    def _just_decided(self, add: log.Action, names: list[str]) -> pa.Table | None:
+        """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
+
+        A change is on an entry, and the copy has all of these.
+        """
+        entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
+        copies = entries.copies(self.operator.key)
+        index = copies.opened(DataFile(add))
+        if index is None:
+            return None
+        n_rows = len(index.rows)
+        return index.rows.slice(0, n_rows, names)
+
+    def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
+        location = log.file_location(self.table, add["path"])
+        footer = log.footer_of(add)
+        return read_parquet(location, names, footer=footer)
+
+    def emitted(self, columns: pa.Schema) -> pa.Table:
+        """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.
+
+        Args:
+            columns: Columns of the changelog table.
+        """
+        tables = [columns.empty_table()]
+        for add in log.adds(self.table, self.version):
+            rows = self._read(add)
+            is_emitted = equals(rows, "_entry", EMITTED)
+            emitted = rows.filter(pa.array(is_emitted))
+            values = columns_by_name(emitted)
+            # Emissions are rows of the state table, which has no columns for these values: three other columns hold them.
+            values["_kind"] = emitted["_note"]
+            values["_order"] = emitted["_changed_by"]
+            values["_number"] = emitted["_position"]
+            typed = _typed(values, columns)
+            tables.append(typed)
+        return pa.concat_tables(tables)
+
+
+def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, in its types."""
+    arrays = []
+    for column in schema:
+        array = values[column.name]
+        arrays.append(array.cast(column.type))
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,219 @@
+"""Deletes rows of a state: by vectors where a file loses few, by writing the file again where it loses much or may not keep them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot, read_file, replacing, with_vectors
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._deleting import deleting
+from ebbtide.model import Mask, Step, equals
+from ebbtide.operators import Operator
+from ebbtide.tables._state.doomed import Found
+from ebbtide.tables._state.judging import Doom
+from ebbtide.tables._state.layout import ROW, columns_of_entries
+from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables._state.rewriting import WithoutRows
+from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REWRITTEN_SHARE = 0.25
+"""Share of a file's rows that are deleted from which on it is rewritten without them."""
+UNKNOWN = -1
+"""Stands for a stamp that has still to be read."""
+
+
+@dataclass(frozen=True)
+class Expired:
+    """Picks the entries that had expired by some time, whether a tick has acted on it or not.
+
+    Args:
+        at: The clocks of that time.
+    """
+
+    at: Step
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """See `Pick`."""
+        return operator.expiry.expired(entries, self.at)
+
+
+def earlier(at: Step, by_ms: int) -> Step:
+    """Return a step with earlier clocks."""
+    now_ms = at.now_ms - by_ms
+    watermark_ms = at.watermark_ms
+    if watermark_ms is not None:
+        watermark_ms -= by_ms
+    return replace(at, now_ms=now_ms, watermark_ms=watermark_ms)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """The files that lose rows, by what becomes of each.
+
+    Args:
+        removed: Files that lose all their rows.
+        hidden: Files that get a vector, with the bounds of the rows that are left.
+        rewritten: Files that are written again without the rows, and those rows as a bitmap.
+    """
+
+    removed: Sequence[DataFile]
+    hidden: Sequence[LostRows]
+    rewritten: Sequence[tuple[DataFile, bytes]]
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self.removed or self.hidden or self.rewritten)
+
+    def actions(
+        self,
+        spark: SparkSession | LocalSession,
+        snapshot: Snapshot,
+        state: Stored,
+        schema: pa.Schema,
+        bounded: tuple[str, ...],
+    ) -> list[Action]:
+        """Write new files and vectors; return the actions that delete the rows.
+
+        Args:
+            spark: The session.
+            snapshot: The newest version of the state.
+            state: Its data files.
+            schema: Columns of the state table.
+            bounded: Columns to keep statistics of.
+        """
+        rewritten = [file for file, _ in self.rewritten]
+        n_bytes = sum(file.size for file in rewritten)
+        without = WithoutRows(state, schema, bounded)
+        left = run_tasks(
+            spark,
+            without,
+            self.rewritten,
+            in_driver=n_bytes <= BYTES_IN_DRIVER,
+        )
+        adds = [add for each in left for add in each]
+        actions = replacing([*self.removed, *rewritten], adds)
+        if self.hidden:
+            actions += deleting(state.table, self.hidden)
+            actions += with_vectors(snapshot.protocol, snapshot.metadata)
+        return actions
+
+
+def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Deletion:
+    """Decide how rows of a state are deleted. Writes nothing.
+
+    Args:
+        state: The state's data files.
+        operator: The operator of the entries.
+        found: The rows that each data file loses.
+        doom: Selected them.
+    """
+    removed = []
+    hidden = []
+    rewritten = []
+    for number, file in enumerate(state.files):
+        lost = found.losses.get(number, BitMap64())
+        if not lost and file.vector is None:
+            continue
+        if len(lost) == file.live_rows:
+            removed.append(file)
+            continue
+        dead = lost
+        if file.vector is not None:
+            dead = lost | vectors.read(state.table, file.vector)
+        is_rewritten = bool(lost) and _loses_much(file, len(lost))
+        if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
+            rewritten.append((file, lost.serialize()))
+        elif lost:
+            least_ms = found.left_ms.get(number, UNKNOWN)
+            left = narrowed(state.table, file, dead, least_ms)
+            hidden.append(LostRows(left, dead, is_whole=False))
+    return Deletion(removed, hidden, rewritten)
+
+
+def _loses_much(file: DataFile, n_lost: int) -> bool:
+    """Return whether a file that loses rows is rewritten for their number, those lost before counted."""
+    if file.rows is None or file.live_rows is None:
+        return True
+    n_dead = file.rows - file.live_rows + n_lost
+    return n_dead >= REWRITTEN_SHARE * file.rows
+
+
+def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, doom: Doom) -> bool:
+    """Return whether one of a file's deleted rows may not stay in it."""
+    if doom.is_purged is None:
+        return False
+    # A vector has narrowed the bounds of the stamps to the rows that are left: they say nothing of the hidden ones.
+    bounds_hold = file.vector is None
+    if bounds_hold and not doom.may_purge(file):
+        return False
+    rows = hidden_rows(table, file, dead, operator, doom.columns)
+    is_purged = doom.is_purged(rows, operator)
+    return bool(is_purged.any())
+
+
+def hidden_rows(
+    table: str,
+    file: DataFile,
+    dead: BitMap64,
+    operator: Operator,
+    names: frozenset[str] | None,
+) -> pa.Table:
+    """Read the deleted rows of a file that were entries.
+
+    Args:
+        table: Location of the state table.
+        file: The file.
+        dead: Positions of its deleted rows.
+        operator: The operator of the entries.
+        names: Columns of an entry to read; None: all.
+    """
+    kind = pa.field("_entry", pa.string())
+    columns = pa.schema([kind, *columns_of_entries(operator, names)])
+    rows = read_file(table, file, columns, live=False)
+    positions = vectors.numbers(dead)
+    hidden = rows.take(pa.array(positions))
+    is_entry = equals(hidden, "_entry", ROW)
+    return hidden.filter(pa.array(is_entry))
+
+
+def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:
+    """Return a file with the least stamp of the rows that are left.
+
+    Bounds may be too wide, but a tick reads each file whose least stamp has expired: with that of a deleted row it would each time.
+    """
+    if least_ms == UNKNOWN:
+        column = pa.schema([pa.field("_stamp_ms", pa.int64())])
+        stamps = read_file(table, file, column, live=False)
+        left = vectors.without(stamps, dead)
+        least_ms = pc.min(left["_stamp_ms"]).as_py()
+    least = dict(file.stats.get("minValues", {}))
+    greatest = dict(file.stats.get("maxValues", {}))
+    nulls = dict(file.stats.get("nullCount", {}))
+    if least_ms is not None:
+        least["_stamp_ms"] = least_ms
+    else:
+        least.pop("_stamp_ms", None)
+        greatest.pop("_stamp_ms", None)
+        # Of a file with a vector, a count of nulls as great as that of rows says that those left are all null.
+        nulls["_stamp_ms"] = file.rows
+    stats = {
+        **file.stats,
+        "minValues": least,
+        "maxValues": greatest,
+        "nullCount": nulls,
+    }
+    add = {
+        **file.add,
+        "stats": json.dumps(stats),
+    }
+    return DataFile(add)

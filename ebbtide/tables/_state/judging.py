@@ -1,0 +1,159 @@
+"""Judges the rows of a state's data files one by one: which of them are of entries to delete. No key is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ebbtide.delta import DataFile, read_file
+from ebbtide.delta import _vectors as vectors
+from ebbtide.model import LONG_MAX, Mask, equals, ints
+from ebbtide.operators import Operator
+from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
+from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables._state.rewriting import Pick, rows_of
+from ebbtide.tasks import LocalSession, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_IN_DRIVER = 20_000_000
+"""Rows up to which the driver reads the few columns itself: for 10 million it takes less CPU than to start Spark."""
+
+
+class Judged(NamedTuple):
+    """The rows of a data file, judged one by one.
+
+    Args:
+        doomed: Positions of those that are picked.
+        oldest_ms: Least stamp of the other entries; None: they have none.
+    """
+
+    doomed: BitMap64
+    oldest_ms: int | None
+
+
+def always(_: DataFile) -> bool:
+    """Return True: the statistics of no file rule it out."""
+    return True
+
+
+@dataclass(frozen=True)
+class Doom:
+    """Selects the entries to delete.
+
+    Args:
+        pick: Marks them, of all versions in a file: only the newest version of an entry counts.
+        columns: Columns of an entry that it reads; None: all.
+        may_have: Returns by a file's statistics whether it may have some.
+        is_purged: Marks rows that no file may keep, not even hidden by a vector: a file with one is rewritten. It reads `columns`.
+        may_purge: Returns by the statistics of a file without a vector whether it may have some of these.
+    """
+
+    pick: Pick
+    columns: frozenset[str] | None = None
+    may_have: Callable[[DataFile], bool] = always
+    is_purged: Pick | None = None
+    may_purge: Callable[[DataFile], bool] = always
+
+
+@dataclass(frozen=True)
+class JudgeRows:
+    """Judges the rows of a data file one by one; runs in workers.
+
+    Args:
+        state: The state's data files.
+        operator: Returns the operator of the entries.
+        pick: Marks the doomed rows.
+        names: Columns of an entry that it reads; None: all.
+    """
+
+    state: Stored
+    operator: Callable[[], Operator]
+    pick: Pick
+    names: frozenset[str] | None
+
+    def __call__(self, number: int) -> tuple[bytes, int | None]:
+        """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
+        operator = self.operator()
+        names = None if self.names is None else self.names | {"_stamp_ms"}
+        columns = columns_of_entries(operator, names)
+        file = self.state.files[number]
+        rows, counts = entries_in(self.state.table, file, columns)
+        is_picked = self.pick(rows, operator)
+        is_doomed = counts & is_picked
+        is_left = counts & ~is_picked
+        oldest_ms = least_stamp(rows, is_left)
+        doomed = bitmap(np.flatnonzero(is_doomed))
+        return doomed.serialize(), oldest_ms
+
+
+def is_for_driver(state: Stored) -> bool:
+    """Return whether the driver reads a state itself."""
+    n_rows = sum(map(rows_of, state.files))
+    return n_rows <= ROWS_IN_DRIVER
+
+
+def judge_rows(
+    spark: SparkSession | LocalSession,
+    state: Stored,
+    operator: Callable[[], Operator],
+    doom: Doom,
+) -> dict[int, Judged]:
+    """Judge the rows of the files that may have a doomed one, each by itself; return what came of it by number of the file.
+
+    The newest version of each doomed entry is among these rows; those whose entry has a newer version elsewhere are, too.
+    """
+    numbers = []
+    for number, file in enumerate(state.files):
+        if may_have(file, ROW) and doom.may_have(file):
+            numbers.append(number)
+    work = JudgeRows(state, operator, doom.pick, doom.columns)
+    results = run_tasks(spark, work, numbers, in_driver=is_for_driver(state))
+    judged = {}
+    for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
+        judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
+    return judged
+
+
+def entries_in(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
+    """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
+    if is_of_entries(file):
+        rows = read_file(table, file, columns, live=False)
+        is_entry = np.ones(len(rows), dtype=bool)
+    else:
+        kind = pa.field("_entry", pa.string())
+        with_kind = pa.schema([kind, *columns])
+        rows = read_file(table, file, with_kind, live=False)
+        is_entry = equals(rows, "_entry", ROW)
+        rows = rows.drop_columns(["_entry"])
+    if file.vector is not None:
+        gone = vectors.read(table, file.vector)
+        is_entry[vectors.numbers(gone)] = False
+    return rows, is_entry
+
+
+def is_of_entries(file: DataFile) -> bool:
+    """Return whether all rows of a file are entries, by its statistics."""
+    nulls = file.stats.get("nullCount", {})
+    is_never_null: bool = nulls.get("_entry") == 0
+    bounds = (file.least("_entry"), file.greatest("_entry"))
+    return is_never_null and bounds == (ROW, ROW)
+
+
+def least_stamp(rows: pa.Table, marked: Mask) -> int | None:
+    """Return the least stamp of the marked rows."""
+    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)
+    least_ms = int(stamps_ms[marked].min(initial=LONG_MAX))
+    return None if least_ms == LONG_MAX else least_ms
+
+
+def bitmap(positions: NDArray[np.int64]) -> BitMap64:
+    """Return positions as a bitmap."""
+    return BitMap64(positions.astype(np.uint64))

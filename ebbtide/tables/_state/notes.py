@@ -1,0 +1,115 @@
+"""The rows of a state table beside its entries: the source files that were read, and the keys that are acknowledged."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.delta import Action, DataFile
+from ebbtide.delta._table import add_file
+from ebbtide.model import entry_table
+from ebbtide.operators import Operator
+from ebbtide.tables._state.layout import ACKNOWLEDGED, FILE, FileSizes, columns_of_state, files_noted, rows_of
+
+LINKS = "_moved_from"
+"""Column of the keys that a row had before. Its statistics skip most files: few rows wait for a value from an earlier key."""
+
+
+@dataclass(frozen=True)
+class StateNotes:
+    """Reads and writes the notes of one pipeline's state table.
+
+    Args:
+        path: Its location.
+        operator: The reconciler whose entries it holds.
+        personal: Columns whose values the log does not show.
+    """
+
+    path: str
+    operator: Operator
+    personal: frozenset[str] = frozenset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return columns_of_state(self.operator)
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        shown_key = [name for name in self.operator.key if name not in self.personal]
+        names = ["_entry", "_step", "_stamp_ms", *shown_key]
+        if LINKS in self.operator.schema.names:
+            names.append(LINKS)
+        return tuple(names)
+
+    def files(self, files: Iterable[DataFile]) -> FileSizes:
+        """Return the source files that some data files note; see `files_noted`."""
+        return files_noted(self.path, files)
+
+    def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
+        """Read the acknowledged keys in some data files, as rows of the table."""
+        rows = rows_of(self.path, files, ACKNOWLEDGED, self.schema.remove(0))
+        return rows.select(self.schema.names)
+
+    def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
+        """Note keys whose sink rows may differ until they change again.
+
+        Args:
+            keys: The key's columns.
+            step: Number of the step.
+
+        Returns:
+            The action that adds them.
+        """
+        n_keys = len(keys)
+        values: dict[str, object] = {
+            "_entry": [ACKNOWLEDGED] * n_keys,
+            "_step": [step] * n_keys,
+        }
+        for name in self.operator.key:
+            values[name] = keys[name]
+        rows = entry_table(self.schema, values, n_keys)
+        return self.add_rows(rows, data_change=True)
+
+    def add_rows(self, rows: pa.Table, *, data_change: bool) -> Action:
+        """Write rows as a data file; return the action that adds it."""
+        return add_file(
+            self.path,
+            f"notes-{uuid.uuid4()}.parquet",
+            rows,
+            bounded=self.bounded,
+            data_change=data_change,
+        )
+
+    def note_file(
+        self,
+        files: Iterable[tuple[str, int | None]],
+        step: int,
+        *,
+        data_change: bool = True,
+    ) -> Action:
+        """Note the source files that a step read.
+
+        Args:
+            files: Name and bytes of each.
+            step: Number of the step.
+            data_change: They are noted for the first time.
+        """
+        notes = []
+        for name, size in files:
+            noted = {"name": name, "size": size}
+            note = json.dumps(noted, ensure_ascii=False)
+            notes.append(note)
+        n_notes = len(notes)
+        columns: dict[str, object] = {
+            "_entry": [FILE] * n_notes,
+            "_note": notes,
+            "_step": [step] * n_notes,
+        }
+        rows = entry_table(self.schema, columns, n_notes)
+        return self.add_rows(rows, data_change=data_change)

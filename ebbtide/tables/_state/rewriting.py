@@ -1,0 +1,259 @@
+"""Reads all stored entries and rewrites them: the common part of folds, compaction and migration.
+
+Invariant: all versions of an entry meet in one task, which finds the newest, since tasks own ranges of the keys' hashes. Rows come
+from the key indices, in which a range of hashes is one slice. No row passes through the JVM. Cost: one read of each data file that
+is not indexed yet, O(rows * log(rows)) in a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ebbtide.delta import Action, DataFile, IndexCache, in_hash_order, write_files
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._joining import ROWS_PER_FILE, without
+from ebbtide.delta._key_lookup import KeyIndex
+from ebbtide.model import Mask, Step, flags, is_set
+from ebbtide.model._entries import newest_versions
+from ebbtide.operators import Operator
+from ebbtide.tables._state.layout import with_kind
+from ebbtide.tables._state.lookup import Stored
+from ebbtide.tasks import BYTES_IN_DRIVER
+
+ROWS_IN_PART = 500_000
+"""Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
+ROWS_IN_PIECE = 65_536
+"""Stored rows of a part whose newest versions are found at a time: a part is held once, as it will be written."""
+BYTES_A_ROW = 8
+"""Least bytes of a row in a data file, for files whose rows the log does not count."""
+BASE = {"ebbtide": "base"}
+"""The tag of files from a fold of the whole state: among them no entry has two versions."""
+
+
+class Part(NamedTuple):
+    """Some of the entries: those whose keys' hashes are in one of several equal ranges.
+
+    Args:
+        number: Number of the range, from 0.
+        of: Number of ranges.
+    """
+
+    number: int
+    of: int
+
+    def rows_of(self, index: KeyIndex) -> slice:
+        """Return the rows of an index that are in the range."""
+        first = self._first_of(self.number, index)
+        end = self._first_of(self.number + 1, index)
+        return slice(first, end)
+
+    def pieces(self, n_pieces: int) -> list[Part]:
+        """Divide the range into equal ones.
+
+        Example:
+            >>> Part(1, 3).pieces(2)
+            [Part(number=2, of=6), Part(number=3, of=6)]
+        """
+        first = self.number * n_pieces
+        numbers = range(first, first + n_pieces)
+        n_all = self.of * n_pieces
+        return [Part(number, n_all) for number in numbers]
+
+    def _first_of(self, number: int, index: KeyIndex) -> int:
+        """Return the first row of an index that is in a range, or in a later one."""
+        if number == self.of:  # the end of the last range, 2**64, does not fit into 64 bits
+            return len(index.hashes)
+        least = number * 2**64 // self.of
+        row = np.searchsorted(index.hashes, np.uint64(least))
+        return int(row)
+
+
+@dataclass(frozen=True)
+class StoredEntries:
+    """The entries of a state table.
+
+    Args:
+        state: Its data files.
+        operator: Returns the operator of the entries.
+    """
+
+    state: Stored
+    operator: Callable[[], Operator]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the data files."""
+        return sum(file.size for file in self.state.files)
+
+    @property
+    def is_small(self) -> bool:
+        """True if the driver should read them without a Spark job."""
+        return self.n_bytes <= BYTES_IN_DRIVER
+
+    def parts(self) -> list[Part]:
+        """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""
+        n_parts = _quotient(self._n_rows, ROWS_IN_PART)
+        return Part(0, 1).pieces(n_parts)
+
+    def newest(self, part: Part) -> Iterator[pa.Table]:
+        """Yield the newest version of each entry of a part, dropped entries included, in pieces that follow each other by hash.
+
+        Memory: a piece, of `ROWS_IN_PIECE` stored rows where no key has more than that, and the part's rows in the local copies, which
+        are mapped. They are closed behind the part: what a process has mapped counts as its memory, else of all files in the end.
+        """
+        operator = self.operator()
+        copies = self.state.copies(operator.key)
+        n_pieces = _quotient(self._n_rows // part.of, ROWS_IN_PIECE)
+        try:
+            for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
+                copies.index_of(file).rows.prepare()
+            pa.default_memory_pool().release_unused()
+            for piece in part.pieces(n_pieces):
+                none = operator.schema.empty_table()
+                tables = [none, *self._versions(piece, operator, copies)]
+                versions = pa.concat_tables(tables)
+                yield newest_versions(versions, operator.entry_key)
+        finally:
+            copies.close()
+
+    @property
+    def _n_rows(self) -> int:
+        """Stored rows that count."""
+        return sum(map(rows_of, self.state.files))
+
+    def _versions(self, part: Part, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
+        """Yield the rows of a part, by data file."""
+        for file in self.state.files:
+            index = copies.index_of(file)
+            own = part.rows_of(index)
+            rows = index.rows.slice(own.start, own.stop)
+            # The index has all rows of the file: leave out those that a deletion vector hides.
+            if file.vector is not None:
+                positions = index.positions[own]
+                counts = vectors.counts(self.state.table, file.vector, positions)
+                rows = rows.filter(pa.array(counts))
+            yield rows.cast(operator.schema)
+
+
+class Pick(Protocol):
+    """Selects entries, each by itself; picklable, since it is sent to workers."""
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """Mark the selected ones."""
+
+
+Keep = Callable[[pa.Table, Operator], pa.Table]
+"""Given the newest version of each entry, dropped ones too, returns those that stay."""
+
+
+@dataclass(frozen=True)
+class KeepEntries:
+    """Keeps the newest versions of entries.
+
+    Args:
+        is_whole: There is no older version elsewhere, so that dropped entries go.
+        at: What has expired by then goes too, where no tick has to act on it; None: nothing does.
+    """
+
+    is_whole: bool
+    at: Step | None = None
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `Keep`."""
+        if not self.is_whole:
+            return entries
+        stays = ~flags(entries, "_removed")
+        if operator.has_named_states:
+            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
+        if self.at is not None:
+            stays &= ~operator.expiry.deletable(entries, self.at)
+        return entries.filter(pa.array(stays))
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Writes the newest versions of entries as new data files; runs in workers.
+
+    Args:
+        entries: The stored entries.
+        written: Names the local copies of the new files: with other columns, if these change.
+        schema: Columns of the state table, as they will be.
+        bounded: Columns to keep statistics of.
+        keep: Returns the entries that stay, changed or not.
+        is_whole: All data files of the state are read.
+        data_change: Entries are deleted or changed; else only versions of them that do not count.
+    """
+
+    entries: StoredEntries
+    written: Stored
+    schema: pa.Schema
+    bounded: tuple[str, ...]
+    keep: Keep
+    is_whole: bool
+    data_change: bool
+
+    def __call__(self, part: Part) -> list[Action]:
+        """Rewrite a part; return the actions that add its files."""
+        operator = self.entries.operator()
+        pieces = [with_kind(operator.schema.empty_table(), self.schema)]
+        for entries in self.entries.newest(part):
+            kept = self.keep(entries, operator)
+            # In the order of hashes, as lookups read them: the files' own index is then their order.
+            in_order, _, _ = in_hash_order(kept, operator.key)
+            pieces.append(with_kind(in_order, self.schema))
+        rows = pa.concat_tables(pieces)
+        del pieces  # their memory is free once they are joined
+        copies = self.written.copies(operator.key)
+        return write_files(
+            self.written.table,
+            rows,
+            self.bounded,
+            rows_per_file=ROWS_PER_FILE,
+            data_change=self.data_change,
+            copies=copies,
+            tags=BASE if self.is_whole else None,
+        )
+
+
+@dataclass(frozen=True)
+class WithoutRows:
+    """Rewrites data files without some of their rows; runs in workers.
+
+    Args:
+        state: The state table's data files.
+        schema: Its columns.
+        bounded: Columns to keep statistics of.
+    """
+
+    state: Stored
+    schema: pa.Schema
+    bounded: tuple[str, ...]
+
+    def __call__(self, loss: tuple[DataFile, bytes]) -> list[Action]:
+        """Return the actions that add the remaining rows of a file; none if it has none.
+
+        Args:
+            loss: The file, and the numbers of the rows to delete, as a bitmap.
+        """
+        file, serialized = loss
+        goes = BitMap64.deserialize(serialized)
+        return without(self.state.table, file, goes, self.schema, self.bounded)
+
+
+def _quotient(n_rows: int, at_most: int) -> int:
+    """Return how many pieces of at most so many rows there are, at least one."""
+    rounded_up = -(-n_rows // at_most)
+    return max(rounded_up, 1)
+
+
+def rows_of(file: DataFile) -> int:
+    """Return the number of rows of a file that count; by its bytes where the log does not say."""
+    if file.live_rows is None:
+        return file.size // BYTES_A_ROW
+    return file.live_rows

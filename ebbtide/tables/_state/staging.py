@@ -1,0 +1,428 @@
+"""Staged rows: a batch after decoding, in Arrow files that are divided by the hash of the rows' keys.
+
+A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
+key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Where one process
+decides on all, all rows are one slice, and are not sorted. Bad rows lie beside, in a file of their own. Importing this loads no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ebbtide.errors import QuarantineThresholdError
+from ebbtide.formats import IN_DOUBT, Decoding
+from ebbtide.formats import _summary as summaries
+from ebbtide.model import ORDER, BatchSummary
+from ebbtide.model._changelog import ORIGIN, ROW_KINDS
+from ebbtide.model._entries import only
+from ebbtide.model._hashing import Hashes, key_hashes
+from ebbtide.model._step import BatchCounts
+from ebbtide.storage import ParquetFile, join
+from ebbtide.storage._columnar import open_arrow, write_arrow
+
+SLICE_BITS = 6
+SLICES = 1 << SLICE_BITS
+"""Number of slices: many times the tasks of a step, so that the tasks can get about equal shares."""
+FLUSH_BYTES = 64 * 2**20
+"""Bytes of rows that are divided into slices at a time: bounds memory."""
+BAD_ROWS = pa.schema(
+    [
+        ("_reason", pa.string()),
+        ("_detail", pa.string()),
+        ("_origin", ORIGIN),
+        ("_order", ORDER),
+        ("_raw", pa.binary()),
+    ]
+)
+"""Columns of bad rows."""
+Refused = Callable[[pa.Table], pa.Table]
+"""Returns staged rows without those of erased keys, bad ones too; picklable."""
+
+
+def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
+    """Leave out the staged rows of erased keys.
+
+    Args:
+        rows: Staged rows.
+        refused: Leaves them out; None: no key was erased.
+    """
+    return rows if refused is None else refused(rows)
+
+
+Seen = Callable[[pa.Table, pa.Table], None]
+"""Gets each table of staged rows: as it was decoded, and what of it is written."""
+
+
+def _ignore(decoded: pa.Table, kept: pa.Table) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """The output of one staging task.
+
+    Args:
+        changes: Location of its changes; None: it has none.
+        slices: The slice of each record batch in it.
+        rows: Number of rows of each.
+        bad: Location of its bad rows; None: it has none.
+    """
+
+    changes: str | None = None
+    slices: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    bad: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "changes": self.changes,
+            "slices": list(self.slices),
+            "rows": list(self.rows),
+            "bad": self.bad,
+        }
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> StagedFile:
+        """Read what `as_dict` wrote."""
+        return cls(
+            changes=values["changes"],
+            slices=tuple(values["slices"]),
+            rows=tuple(values["rows"]),
+            bad=values["bad"],
+        )
+
+    def read(self, slices: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of some slices."""
+        wanted = set(slices)
+        if self.changes is None or wanted.isdisjoint(self.slices):
+            return
+        with open_arrow(self.changes) as file:
+            for number, slice_ in enumerate(self.slices):
+                if slice_ in wanted:
+                    yield file.get_batch(number)
+
+
+def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
+    """Return the slices of some hashes; as bytes, which are sorted in O(n)."""
+    first_bits = hashes >> np.uint64(64 - SLICE_BITS)
+    return first_bits.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class BadLimit:
+    """The most bad records of a step, judged while they are decoded: a file may have millions, and each costs more than a good one.
+
+    Args:
+        pipeline: Name of the pipeline.
+        most: The most bad records.
+        staged: Where the reasons of those that were decoded are.
+        counts_placed: Count records that name their own offsets, too. Else only the rest: a redelivered record is known by its
+            offset, and may be in the quarantine already.
+    """
+
+    pipeline: str
+    most: int
+    staged: str
+    counts_placed: bool
+
+    def counted(self, bad: pa.Table) -> int:
+        """Return how many bad rows are certainly new."""
+        return len(bad) if self.counts_placed else bad["_kind"].null_count
+
+    def refuse(self, n_bad: int, n_rows: int) -> None:
+        """Refuse a step whose decoding is not at its end, if there are too many.
+
+        Raises:
+            QuarantineThresholdError: there are.
+        """
+        if n_bad > self.most:
+            raise too_many_bad(self.pipeline, f"{n_bad} of the first {n_rows}", self.most, self.staged)
+
+
+def too_many_bad(pipeline: str, got: str, most: int, staged: str) -> QuarantineThresholdError:
+    """Return the error of a step with too many bad records.
+
+    Args:
+        pipeline: Name of the pipeline.
+        got: How many of how many records.
+        most: The most that its spec allows.
+        staged: Where the reasons are.
+    """
+    return QuarantineThresholdError.of(
+        f"Pipeline '{pipeline}' met too many bad records in one step; nothing of it was committed.",
+        got=got,
+        allowed=f"up to {most} (quarantine.max_rows_per_step)",
+        next_step=f"See their reasons in '{staged}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
+    )
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Writes the output of a staging task. All records pass here: those of erased keys are left out.
+
+    Args:
+        folder: Folder of the files.
+        columns: Columns of a change.
+        key: Names of the key's columns.
+        refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
+        in_one: One process decides on all rows: they are one slice.
+        limit: The most bad records; None: any number is written.
+    """
+
+    folder: str
+    columns: pa.Schema
+    key: Sequence[str]
+    refused: Refused | None = None
+    in_one: bool = False
+    limit: BadLimit | None = None
+
+    def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
+        """Write the rows of a task.
+
+        Args:
+            decoded: Staged rows, see `ebbtide.formats._settings`.
+            seen: Called for each table, before it is written.
+
+        Raises:
+            QuarantineThresholdError: there are too many bad rows before the last table.
+        """
+        stem = join(self.folder, uuid.uuid4().hex)
+        location = f"{stem}.arrow"
+        bad_location = f"{stem}.bad.parquet"
+        n_bad = n_new_bad = n_rows = 0
+        waiting: list[pa.Table] = []
+        waiting_bytes = 0
+        with (
+            write_arrow(location, self.columns) as changes,
+            ParquetFile(bad_location, BAD_ROWS) as bad,
+        ):
+            slices: list[int] = []
+            rows: list[int] = []
+            for as_decoded in decoded:
+                if self.limit is not None:
+                    self.limit.refuse(n_new_bad, n_rows)
+                n_rows += len(as_decoded)
+                table = without_refused(as_decoded, self.refused)
+                seen(as_decoded, table)
+                bad_rows = table.filter(pc.is_valid(table["_reason"]))
+                n_bad += len(bad_rows)
+                if self.limit is not None:
+                    n_new_bad += self.limit.counted(bad_rows)
+                for batch in bad_rows.select(BAD_ROWS.names).to_batches():
+                    bad.write(batch)
+                own_changes = self._changes(table)
+                waiting.append(own_changes)
+                waiting_bytes += own_changes.nbytes
+                if waiting_bytes >= FLUSH_BYTES:
+                    self._deal(waiting, changes, slices, rows)
+                    waiting = []
+                    waiting_bytes = 0
+            self._deal(waiting, changes, slices, rows)
+        return StagedFile(
+            changes=location if slices else None,
+            slices=tuple(slices),
+            rows=tuple(rows),
+            bad=bad_location if n_bad else None,
+        )
+
+    def _changes(self, table: pa.Table) -> pa.Table:
+        decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
+        is_decided_on = pc.is_in(table["_kind"], decided_kinds)
+        changes = table.select(self.columns.names)
+        return only(changes, is_decided_on)
+
+    def _deal(
+        self,
+        tables: list[pa.Table],
+        writer: Any,
+        slices: list[int],
+        rows: list[int],
+    ) -> None:
+        """Write rows by slice; add the slice and the number of rows of each batch to the lists."""
+        if not tables:
+            return
+        # A stable sort: the rows of a slice keep the order in which they were read, which decides among changes of a key.
+        table = pa.concat_tables(tables).cast(self.columns)
+        if self.in_one:
+            for batch in table.to_batches():
+                writer.write_batch(batch)
+                slices.append(0)
+                rows.append(len(batch))
+            return
+        hashes = key_hashes(table, self.key)
+        slice_of = slices_of(hashes)
+        order = np.argsort(slice_of, kind="stable")
+        in_order = table.take(pa.array(order)).combine_chunks()
+        numbers = np.arange(SLICES)
+        ends = np.searchsorted(slice_of[order], numbers, side="right")
+        start = 0
+        for number, end in enumerate(ends.tolist()):
+            n_rows = end - start
+            if n_rows:
+                own = in_order.slice(start, n_rows)
+                [batch] = own.combine_chunks().to_batches()
+                writer.write_batch(batch)
+                slices.append(number)
+                rows.append(n_rows)
+            start = end
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Decodes a task's records into a file.
+
+    Args:
+        decoding: Turns records into staged rows.
+        stager: Writes these.
+        step: Number of the step.
+        wall_ms: Wall time of the step, epoch ms.
+        tracks_offsets: The summary has the records' offsets too.
+    """
+
+    decoding: Decoding
+    stager: Stager
+    step: int
+    wall_ms: int
+    tracks_offsets: bool
+
+    def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
+        """Return the file and the summary as JSON, to be sent to the driver; None without a record.
+
+        Args:
+            records: Batches of `ebbtide.formats._records.RECORDS`.
+        """
+        parts: list[BatchSummary] = []
+        sizes: list[int] = []
+
+        def seen(decoded: pa.Table, kept: pa.Table) -> None:
+            parts.append(self._summary(decoded, kept))
+
+        measured = _measured(records, sizes)
+        file = self.stager.stage(self._decoded(measured), seen)
+        if not parts:
+            return None
+        counts = BatchCounts(bytes=sum(sizes))
+        parts.append(BatchSummary(counts))
+        return to_json(file, parts)
+
+    def _decoded(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield staged rows."""
+        decoded = self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms)
+        for batch in decoded:
+            yield pa.Table.from_batches([batch])
+
+    def _summary(self, decoded: pa.Table, kept: pa.Table) -> BatchSummary:
+        """Sum up the rows that were written, with the refused records counted."""
+        summary = summaries.summarize(decoded, self.decoding, tracks_offsets=self.tracks_offsets)
+        if len(kept) == len(decoded):
+            return summary
+        of_kept = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
+        # The refused records were read: their offsets count, so that a redelivery is known.
+        n_records = summary.counts.records
+        n_erased = n_records - of_kept.counts.records
+        counted = of_kept.with_counts(records=n_records, erased=n_erased)
+        return replace(counted, offsets=summary.offsets)
+
+
+def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield records; add the bytes of their values to `sizes`."""
+    for batch in records:
+        n_bytes = batch.column("value").nbytes
+        sizes.append(n_bytes)
+        yield batch
+
+
+def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
+    """Write a staged file and the summaries of its rows as JSON, to be sent to the driver."""
+    summary = BatchSummary.total(parts)
+    result = {
+        "file": file.as_dict(),
+        "summary": summaries.to_json(summary),
+    }
+    return json.dumps(result)
+
+
+def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
+    """Read what `to_json` wrote."""
+    result = json.loads(text)
+    file = StagedFile.of(result["file"])
+    summary = summaries.from_json(result["summary"])
+    return file, summary
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a step's changes that one worker decides.
+
+    Args:
+        staged: The staged files.
+        slices: Its slices.
+        linked: Keys that are decided together, once each.
+        has_linked: It has only the linked keys, of all its slices; else all keys but these.
+    """
+
+    staged: tuple[StagedFile, ...]
+    slices: tuple[int, ...]
+    linked: pa.Table | None = None
+    has_linked: bool = False
+
+    def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
+        """Read the changes.
+
+        Args:
+            schema: Their columns.
+            key: Names of the key's columns.
+        """
+        batches: list[pa.RecordBatch] = []
+        for file in self.staged:
+            batches += file.read(self.slices)
+        changes = pa.Table.from_batches(batches, schema)
+        if self.linked is None:
+            return changes
+        # By hash, not by key: a key with the hash of a linked one is then decided with the linked ones, which gives the same result.
+        hashes = key_hashes(changes, key)
+        linked_hashes = key_hashes(self.linked, key)
+        is_linked = np.isin(hashes, linked_hashes)
+        is_own = is_linked == self.has_linked
+        return changes.filter(pa.array(is_own))
+
+
+def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
+    """Divide slices into shares of about as many rows each; empty shares are left out.
+
+    Args:
+        staged: The staged files.
+        n_shares: The most shares.
+    """
+    rows_of_slice = _rows_of_slices(staged)
+    shares: list[list[int]] = [[] for _ in range(n_shares)]
+    sizes = [0] * n_shares
+    # Greedy: the largest slice first, each to the share with the fewest rows. No share exceeds the mean by more than a slice.
+    for slice_, n_rows in rows_of_slice.most_common():
+        least = min(sizes)
+        smallest = sizes.index(least)
+        shares[smallest].append(slice_)
+        sizes[smallest] += n_rows
+    with_rows = [share for share in shares if share]
+    return [tuple(sorted(share)) for share in with_rows]
+
+
+def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
+    """Count the rows of each slice that has some."""
+    rows_of_slice: Counter[int] = Counter()
+    for file in staged:
+        batches = zip(file.slices, file.rows, strict=True)
+        for slice_, n_rows in batches:
+            rows_of_slice[slice_] += n_rows
+    return rows_of_slice

@@ -1,0 +1,283 @@
+"""The state table of a pipeline.
+
+| column | meaning |
+|---|---|
+| `_entry` | `row`: an entry of the operator; `acknowledged`: a key whose sink row may differ, accepted by a step; `metrics`: counts of a step of an earlier release, no longer read; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: an emission, its kind in `_note`, its order in `_changed_by` and `_position` |
+| `_note` | see `_entry` |
+| the operator's columns | see `ebbtide.operators._sequence.rules`, `ebbtide.operators._arrival.rules` and `ebbtide.operators._stateful.rows`; set in `row`, the user's also in `emitted` |
+
+Each step appends once, in one commit with its facts in the metadata; the rows of that commit with a `_change` are its change set.
+Of the versions of an entry the one with the greatest `_step` counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import Action, DataFile, Snapshot, columns_of, commit_on, create_if_absent, emptied, with_properties
+from ebbtide.delta import _log as log
+from ebbtide.delta._altering import under_columns
+from ebbtide.delta._features import with_feature
+from ebbtide.delta._snapshot import file_id
+from ebbtide.delta._statistics import statistics_property
+from ebbtide.delta._table import redefined
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
+from ebbtide.ledger import StepFacts, TableFacts, puts_of
+from ebbtide.model import Action as Performed
+from ebbtide.model import Append
+from ebbtide.tables._state.foreign_changes import foreign_change
+from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, ROW, newest_step
+from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables._state.notes import LINKS, StateNotes
+
+if TYPE_CHECKING:
+    from ebbtide.tables._state.frames import StateFrames
+
+FEATURE = "domainMetadata"
+
+
+@dataclass(frozen=True)
+class StateWork:
+    """The input of the state's action; `ebbtide.tables._table.Work` is that of the tables beside it.
+
+    Args:
+        facts: Facts of the step, stored in the commit.
+        base: The version that the step read.
+    """
+
+    facts: StepFacts
+    base: Snapshot
+
+
+@dataclass(frozen=True)
+class StateTable(StateNotes):
+    """One pipeline's state table. A step begins with its commit here, which names the actions of the tables beside it.
+
+    Args:
+        path: Its location.
+        operator: The reconciler whose entries it holds.
+        personal: Columns whose values the log does not show.
+    """
+
+    @property
+    def frames(self) -> StateFrames:
+        """Its rows in Spark."""
+        from ebbtide.tables._state.frames import StateFrames  # loads PySpark, which few users of the table need
+
+        return StateFrames(self.path, self.operator)
+
+    def create(self) -> None:
+        """Create the table if it does not exist."""
+        create_if_absent(
+            puts_of(self.path),
+            self.path,
+            self.schema,
+            self._properties,
+            name="state",
+        )
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
+        bounded = [self.schema.field(name) for name in self.bounded if name != LINKS]
+        return statistics_property(bounded)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Return a version of it, the newest by default.
+
+        Raises:
+            DeltaLogError: the table or the version does not exist.
+        """
+        snapshot = Snapshot.read(self.path, version)
+        if snapshot is None:
+            raise DeltaLogError.of(f"The state table '{self.path}' does not exist.")
+        if version not in (None, snapshot.version):
+            raise DeltaLogError.of(f"Version {version} of the state table '{self.path}' does not exist.")
+        return snapshot
+
+    def stored(self, snapshot: Snapshot) -> Stored:
+        """Return the stored entries as of a version."""
+        return self.stored_in(snapshot.files.values())
+
+    def stored_in(self, files: Iterable[DataFile]) -> Stored:
+        """Return the stored entries in some data files."""
+        return Stored(
+            self.path,
+            tuple(files),
+            self.operator.schema,
+            where=("_entry", ROW),
+        )
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that was committed to it, 0 before the first; None without a table."""
+        found = Snapshot.read(self.path, any_features=True)
+        if found is None:
+            return None
+        newest = self.last(older=True)
+        if newest is None:
+            return TableFacts(id=found.id, step=0)
+        _, facts = newest
+        return TableFacts(id=found.id, step=facts.step)
+
+    def can(self, action: Performed) -> bool:
+        """Return whether it performs an action: a step adds files, and may remove older ones in the same commit."""
+        return isinstance(action, Append)
+
+    def perform(self, action: Append, work: StateWork) -> Snapshot:
+        """Commit a step: this commit is the decision, and comes before those of the tables beside it.
+
+        Args:
+            action: Files that the step adds and removes.
+            work: Facts of the step, and the version that it read.
+
+        Returns:
+            The version that it made.
+
+        Raises:
+            LeaseLostError: another run committed a step meanwhile.
+            FilesMovedError: another client has removed a file that the step replaces.
+            TableMismatchError: another client has changed entries.
+        """
+        facts = work.facts
+        snapshot = work.base
+
+        def actions_on(found: Snapshot) -> Sequence[Action]:
+            # Called for each version that is tried. Between `base` and it a commit of another client may stand if it changes no
+            # entry, as OPTIMIZE; a step there means that another run has the lease.
+            newer = range(snapshot.version + 1, found.version + 1)
+            for version in newer:
+                if log.facts(self.path, version):
+                    raise self._lost(facts)
+            self.refuse_changed(found, snapshot.version)
+            _refuse_moved(found, action.actions)
+            actions = self._with_new_columns(found, action.actions)
+            if self.personal:
+                actions = with_properties(found, actions, self._properties)
+            return _with_kept_facts(found, actions, facts)
+
+        # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one
+        # finds the mark.
+        transaction = facts.committed("state")
+        made = commit_on(puts_of(self.path), snapshot, actions_on, transaction)
+        if made is None:
+            raise self._lost(facts)
+        return made
+
+    def _with_new_columns(self, found: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Add the columns to the log that the state of an older release lacks; in its files they are null."""
+        stored = columns_of(found.metadata).keys()
+        wanted = set(self.schema.names)
+        is_defined = any("metaData" in action for action in actions)
+        if is_defined or not stored < wanted:
+            return actions
+        return [*actions, *under_columns(found, self.schema)]
+
+    def refuse_changed(self, found: Snapshot, version: int) -> None:
+        """Refuse a version whose rows another client has changed since an earlier one, unless the change was undone.
+
+        Args:
+            found: The newest version.
+            version: The earlier version, not before the last step.
+
+        Raises:
+            TableMismatchError: another client has changed rows.
+        """
+        changed_by, versions = foreign_change(version, found)
+        if not changed_by:
+            return
+        bring_back = ""
+        newest = newest_step(self.path)
+        if newest is not None:
+            _, facts = newest
+            rewind = f"rewind --to-step {facts.step} --apply"
+            command = rewind if self.operator.has_named_states else "repair --apply"
+            bring_back = f"'ebbtide {command}' to bring it back, or "
+        raise TableMismatchError.of(
+            f"The state at '{self.path}' was changed by another client.",
+            got=changed_by,
+            allowed=f"the rows of version {versions[-1]}",
+            next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+    def emptied(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that leave a version without rows, with this spec's columns and properties."""
+        return emptied(snapshot, self.schema, self._properties)
+
+    def redefined(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a version this spec's columns."""
+        return redefined(snapshot, self.schema, self._properties)
+
+    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
+        """Return (version, facts) of the newest step; None before the first.
+
+        Args:
+            older: See `newest_step`, also for the errors.
+        """
+        return newest_step(self.path, older=older)
+
+    def steps(self) -> Iterator[tuple[int, StepFacts]]:
+        """Yield (version, facts) of the steps, the newest first, as far back as this release reads their rows."""
+        for version, stored in log.own_commits(self.path):
+            if stored[log.FACTS] < OLDEST_FORMAT:
+                return
+            yield version, StepFacts.of_commit(stored, self.path)
+
+    def _lost(self, facts: StepFacts) -> LeaseLostError:
+        return LeaseLostError.of(
+            f"Step {facts.step} of '{facts.pipeline}' was committed by another run.",
+            next_step="Nothing was written twice; start the run again.",
+        )
+
+    def batch(self, batch_id: int) -> StepFacts:
+        """Return the facts of the step that decided one of the last batches."""
+        for _, facts in self.steps():
+            if facts.decision.reads_source and facts.source.batch_id == batch_id:
+                return facts
+        raise LookupError(f"no step has decided batch {batch_id}")
+
+
+def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
+    """Return a step's actions, and one that keeps its facts in a metadata domain, which outlives the log's cleanup.
+
+    Args:
+        found: The version that the step follows.
+        actions: Log actions of the step.
+        facts: Facts of the step.
+    """
+    # A commit has one protocol action: the feature of domains is added to the step's own, if it has one.
+    protocol = found.protocol
+    kept_actions = []
+    for action in actions:
+        if "protocol" in action:
+            protocol = action["protocol"]
+        else:
+            kept_actions.append(action)
+    if FEATURE not in (protocol.get("writerFeatures") or ()):
+        protocol = with_feature(protocol, FEATURE, of_readers=False)
+    if protocol != found.protocol:
+        kept_actions.append({"protocol": protocol})
+    kept = {
+        "version": found.version + 1,
+        "facts": facts.model_dump(mode="json", by_alias=True),
+    }
+    domain = {
+        "domain": DOMAIN,
+        "configuration": json.dumps(kept, separators=(",", ":")),
+        "removed": False,
+    }
+    return [*kept_actions, {"domainMetadata": domain}]
+
+
+def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
+    """Refuse to replace files that another client has removed: their rows would exist twice."""
+    removes = [action["remove"] for action in actions if "remove" in action]
+    for removed in removes:
+        if file_id(removed) not in found.files:
+            raise FilesMovedError.of(
+                f"A data file of '{found.table}' was removed by another client while it was being replaced.",
+                got=str(removed["path"]),
+                next_step="Nothing was changed; run it again.",
+            )

@@ -1,0 +1,220 @@
+"""Commits that a step makes to the tables beside the state: each once, under the step's transaction mark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from ebbtide.delta import (
+    Action,
+    DataFile,
+    Doomed,
+    Snapshot,
+    commit_joined,
+    commit_on,
+    replacing,
+    small_files,
+    write_files,
+)
+from ebbtide.delta._altering import FileUnderNewColumns, under_columns
+from ebbtide.delta._erasing import FileWithout, without_rows
+from ebbtide.delta._fitting import refuse_nulls, refuse_other_columns
+from ebbtide.delta._restoring import restoring
+from ebbtide.delta._table import read_files
+from ebbtide.ledger import StepFacts, puts_of
+from ebbtide.model import Restore, SchemaChange
+from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def commit_stage(
+    table: str,
+    actions_of: Callable[[Snapshot], Sequence[Action]],
+    facts: StepFacts,
+    stage: str,
+    operation: str = "WRITE",
+    *,
+    adds_rows: bool = True,
+) -> Snapshot | None:
+    """Commit a stage of a step, once; nothing happens if it was committed before, or without a table.
+
+    Args:
+        table: Location of the table.
+        actions_of: Returns the log actions for a version; not called if nothing is to be committed.
+        facts: Facts of the step.
+        stage: `sink`, `changelog` or `quarantine`.
+        operation: Name of the operation, in the commit's info.
+        adds_rows: See `ebbtide.delta._features.refuse_unwritable`.
+
+    Returns:
+        The version that it made; None if nothing happened.
+    """
+    snapshot = Snapshot.read(table)
+    if snapshot is None:
+        return None
+    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation), adds_rows=adds_rows)
+
+
+def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
+    """Bring a table back to an earlier version, once.
+
+    Args:
+        table: Location of the table.
+        action: Names the version.
+        facts: Facts of the step.
+        stage: As in `commit_stage`.
+    """
+    commit_stage(
+        table,
+        lambda found: restoring(found, action.version, data_change=action.changes_rows),
+        facts,
+        stage,
+        "RESTORE",
+    )
+
+
+def commit_and_join(
+    table: str,
+    columns: pa.Schema,
+    actions_of: Callable[[Snapshot], Sequence[Action]],
+    bounded: Sequence[str],
+    facts: StepFacts,
+    stage: str,
+) -> None:
+    """Commit a stage of a step to a table, once, and join small files when enough have come together.
+
+    Args:
+        table: Location of the table.
+        columns: Its columns.
+        actions_of: Returns the log actions for a version; not called if the stage was committed.
+        bounded: Columns to keep statistics of.
+        facts: Facts of the step.
+        stage: As in `commit_stage`.
+    """
+
+    # Judged for each version that is tried: a lost race may have brought other columns.
+    def fitting_actions_of(found: Snapshot) -> Sequence[Action]:
+        refuse_other_columns(table, found.metadata, columns)
+        actions = actions_of(found)
+        refuse_nulls(table, found.metadata, columns, actions)
+        return actions
+
+    made = commit_stage(table, fitting_actions_of, facts, stage)
+    if made is None:
+        return
+    # A commit of its own, without the step's mark: a run that is killed before it leaves small files, and the next step joins them.
+    files = small_files(made.files.values())
+    if not files:
+        return
+    rows = read_files(table, files, columns)
+    adds = write_files(
+        table,
+        rows,
+        bounded,
+        data_change=False,
+    )
+    commit_joined(puts_of(table), made, files, adds, {})
+
+
+class AlterableTable(Protocol):
+    """A table whose columns a migration can change, and whose files an erasure can rewrite."""
+
+    @property
+    def STAGE(self) -> str:  # noqa: N802 - a constant of the class
+        """Name of the stage that writes it."""
+
+    @property
+    def path(self) -> str:
+        """Its location."""
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """All columns, as stored."""
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns to keep statistics of."""
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a table with these columns of the user's."""
+
+
+def alter_stage(
+    spark: SparkSession,
+    table: AlterableTable,
+    stored: pa.Schema,
+    change: SchemaChange,
+    facts: StepFacts,
+) -> None:
+    """Give a table its new columns, once, as a stage of a step; its rows stay the same.
+
+    Args:
+        spark: Runs the tasks that rewrite files, if any must be rewritten.
+        table: The table, with the new columns.
+        stored: The user's columns as they were.
+        change: How the new columns follow from those.
+        facts: Facts of the step.
+    """
+    before = table.schema_of(stored)
+    rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
+
+    def actions_of(found: Snapshot) -> Sequence[Action]:
+        definition = under_columns(found, table.stored_schema)
+        if not change.rewrites:
+            return definition
+        # Rewritten for each version that is tried: another client may have written meanwhile.
+        files = list(found.files.values())
+        parts = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
+        added = list(definition)
+        for adds in parts:
+            added += adds
+        return replacing(files, added, data_change=False)
+
+    commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")
+
+
+def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, facts: StepFacts) -> None:
+    """Rewrite the files of a table that hold rows of erased keys, without these, once, as a stage of a step.
+
+    Args:
+        spark: Runs the tasks that rewrite files.
+        table: The table.
+        doomed: Selects the rows.
+        facts: Facts of the step.
+    """
+    rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
+
+    def actions_of(found: Snapshot) -> list[Action]:
+        return erasing(spark, rewrite, found)
+
+    commit_stage(
+        table.path,
+        actions_of,
+        facts,
+        table.STAGE,
+        "ERASE",
+        adds_rows=False,
+    )
+
+
+def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[Action]:
+    """Rewrite the files of a version that hold rows of erased keys; return the actions that replace them.
+
+    Args:
+        spark: Runs the tasks that rewrite files.
+        rewrite: Rewrites one of them.
+        found: The version.
+    """
+    files = list(found.files.values())
+    rewritten = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
+    return without_rows(rewritten)
+
+
+def _are_small(files: Sequence[DataFile]) -> bool:
+    """Return whether the driver rewrites some files itself."""
+    n_bytes = sum(file.size for file in files)
+    return n_bytes <= BYTES_IN_DRIVER

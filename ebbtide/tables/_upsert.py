@@ -1,0 +1,309 @@
+"""Upserts without a MERGE: new rows are written to new files, old ones are deleted by vectors or by rewriting their files.
+
+`ebbtide.tables._replaced_rows` finds the old rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.delta import (
+    Action,
+    DataFile,
+    LostRows,
+    Puts,
+    Snapshot,
+    commit_joined,
+    commit_on,
+    read_file,
+    refuse_unwritable,
+    replacing,
+    small_files,
+    with_properties,
+    with_vectors,
+    write_files,
+)
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import Transaction
+from ebbtide.delta._deleting import deleting
+from ebbtide.delta._fitting import refuse_nulls, refuse_other_columns
+from ebbtide.delta._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small
+from ebbtide.delta._restoring import becoming
+from ebbtide.delta._statistics import bounded_columns, hiding_properties
+from ebbtide.delta._table import add_file, read_files
+from ebbtide.ledger import gone
+from ebbtide.model import row_codes
+from ebbtide.tables._replaced_rows import FileLoss, ReplacedRows, Upsert
+
+_IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
+_BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
+Back = Callable[[Snapshot], list[Action]]
+"""Returns the log actions that bring a version back to an earlier one."""
+
+
+class Upserter:
+    """Writes one table.
+
+    Args:
+        table: Its location.
+        columns: Its columns.
+        key: Names of the key's columns.
+        puts: Its store.
+        by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
+        with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
+            delete and an insert from the data files.
+        hidden: Columns whose values the log does not show.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: pa.Schema,
+        key: Sequence[str],
+        puts: Puts,
+        *,
+        by_vectors: bool = True,
+        with_images: bool = True,
+        hidden: frozenset[str] = frozenset(),
+    ) -> None:
+        self._by_vectors = by_vectors
+        self._with_images = with_images
+        self._table = table
+        self._columns = columns
+        self._bounded = bounded_columns(columns, hidden)
+        self._properties = hiding_properties(columns, hidden)
+        self._key = list(key)
+        self._puts = puts
+        self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
+        self._snapshot: Snapshot | None = None
+
+    def apply(
+        self,
+        upsert: Upsert,
+        committed: Transaction,
+        back: Back | None = None,
+    ) -> None:
+        """Commit a step's changes once; if they were committed, nothing happens.
+
+        Args:
+            upsert: The changes.
+            committed: The transaction.
+            back: The table goes back first, in the same commit, so that readers see nothing in between. Readers then derive the
+                change feed from the data files.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+            TableMismatchError: another client has given it other columns.
+            HistoryGoneError: the version to go back to is gone.
+        """
+        self._known()  # whose copies the new files get
+        # Written once, outside: a version that is tried again needs the same new files, and only other removals.
+        adds = self._written(upsert.rows)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            if back is None:
+                return self._changes(found, upsert, adds, with_images=self._with_images)
+            # Two changes in one commit: the first is applied in memory, and the commit holds the difference to the second.
+            before = found.after(back(found))
+            changes = self._changes(before, upsert, adds)
+            return becoming(found, before.after(changes))
+
+        self._commit(actions_of, committed)
+
+    def replace(
+        self,
+        keys: pa.Table,
+        adds: Sequence[Action],
+        committed: Transaction,
+    ) -> None:
+        """Commit once that some keys have other rows; errors as `apply`.
+
+        Args:
+            keys: The keys, once each: all their rows are deleted.
+            adds: The actions that add the files with the new rows.
+            committed: The transaction.
+        """
+        gone_rows = Upsert(keys, self._columns.empty_table())
+        self._commit(lambda found: self._changes(found, gone_rows, adds), committed)
+
+    def _changes(
+        self, found: Snapshot, upsert: Upsert, adds: Sequence[Action], *, with_images: bool = False
+    ) -> list[Action]:
+        """Return the actions that apply an upsert to a version.
+
+        Called for each version that is tried: another client may have moved the old rows.
+        """
+        self._refuse_altered(found, adds)
+        losses = list(self._replaced.losses(found, upsert))
+        actions = [*adds, *self._removals(losses)]
+        if losses and self._by_vectors:
+            actions += with_vectors(found.protocol, found.metadata)
+        if losses and with_images:
+            actions.append(self._images(losses, upsert.rows))
+        # A table from before its columns were declared personal gets the property here.
+        return list(with_properties(found, actions, self._properties))
+
+    def _commit(
+        self,
+        actions_of: Callable[[Snapshot], list[Action]],
+        committed: Transaction,
+    ) -> None:
+        # A version that another client has committed since shows by the commit, which then fails: no look before it.
+        known = self._known()
+        self._replaced.follow(known)
+        made = commit_on(self._puts, known, actions_of, committed)
+        self._snapshot = made or self._snapshot
+
+    def fold(self, *, everything: bool = False) -> None:
+        """Join small files, and rewrite large ones of which half the rows are gone; no row changes.
+
+        Args:
+            everything: Join all small files. Else only those of a size class that is full.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+            TableMismatchError: another client has given it other columns.
+        """
+        known = self._snapshot
+        # A look at the log only where there is something to gain, as far as is known.
+        if known is not None and not _files_to_fold(known, everything=everything):
+            self._replaced.follow(known)
+            return
+        snapshot = self._newest()
+        group = _files_to_fold(snapshot, everything=everything)
+        for some in in_batches(group):
+            self._refuse_altered(snapshot)
+            rows = read_files(self._table, some, self._columns)
+            adds = self._written(rows, data_change=False)
+            snapshot = commit_joined(
+                self._puts,
+                snapshot,
+                some,
+                adds,
+                {},
+            )
+        self._snapshot = snapshot
+
+    def begin(self, newest: Snapshot) -> None:
+        """Begin with the newest version of the table, read by the caller; one that another client has altered is refused."""
+        self._refuse_altered(newest)
+        self._go_on_from(newest)
+
+    def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
+        refuse_unwritable(self._table, found.protocol, found.metadata)
+        refuse_other_columns(self._table, found.metadata, self._columns)
+        refuse_nulls(
+            self._table,
+            found.metadata,
+            self._columns,
+            adds,
+        )
+
+    def _known(self) -> Snapshot:
+        """Return the newest version that is known; the newest one if none is."""
+        return self._snapshot or self._newest()
+
+    def _newest(self) -> Snapshot:
+        known = self._snapshot
+        newest = Snapshot.read(self._table) if known is None else known.advanced()
+        if newest is None:
+            raise gone(self._table)
+        self._go_on_from(newest)
+        return newest
+
+    def _go_on_from(self, newest: Snapshot) -> None:
+        self._snapshot = newest
+        self._replaced.follow(newest)
+
+    def _written(
+        self,
+        rows: pa.Table,
+        *,
+        data_change: bool = True,
+    ) -> list[Action]:
+        """Write rows, and index them; return the actions that add the files."""
+        # In the order of keys: the statistics of the files then overlap little, and lookups open few files.
+        in_order = rows
+        if len(rows):
+            by_key = [(name, "ascending") for name in self._key]
+            in_order = rows.sort_by(by_key)
+        return write_files(
+            self._table,
+            in_order,
+            self._bounded,
+            rows_per_file=ROWS_PER_FILE,
+            data_change=data_change,
+            copies=self._replaced.copies,
+        )
+
+    def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:
+        """Return the actions that delete rows from their files."""
+        if self._by_vectors:
+            lost = [LostRows(loss.file, loss.dead, loss.is_whole) for loss in losses]
+            return deleting(self._table, lost)
+        files = [loss.file for loss in losses]
+        partly = [loss for loss in losses if not loss.is_whole]
+        return replacing(files, self._rewritten(partly))
+
+    def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
+        """Write the remaining rows of some files to a new file."""
+        left = [self._columns.empty_table()]
+        for loss in partly:
+            rows = read_file(
+                self._table,
+                loss.file,
+                self._columns,
+                live=False,
+            )
+            left.append(vectors.without(rows, loss.dead))
+        return self._written(pa.concat_tables(left))
+
+    def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
+        """Write the commit's change feed: each row before and after its change."""
+        parts = [self._replaced.rows_of(loss) for loss in losses]
+        old = pa.concat_tables(parts)
+        n_old = len(old)
+        # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
+        old_keys = old.select(self._key)
+        new_keys = rows.select(self._key)
+        keys = pa.concat_tables([old_keys, new_keys])
+        codes = row_codes(keys, self._key)
+        of_old = codes[:n_old]
+        of_new = codes[n_old:]
+        is_replaced = np.isin(of_old, of_new)
+        replaces = np.isin(of_new, of_old)
+        old_kinds = np.where(is_replaced, _BEFORE, _DELETED)
+        new_kinds = np.where(replaces, _AFTER, _INSERTED)
+        kinds = np.concatenate([old_kinds, new_kinds])
+        new = rows.cast(old.schema)
+        images = pa.concat_tables([old, new])
+        kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
+        feed = images.append_column("_change_type", kind_column)
+        name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
+        action = add_file(self._table, name, feed, bounded=())
+        add = action["add"]
+        cdc = {
+            "path": add["path"],
+            "partitionValues": {},
+            "size": add["size"],
+            "dataChange": False,
+        }
+        return {"cdc": cdc}
+
+
+def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
+    """Return the files that a fold joins or rewrites; arguments as `Upserter.fold`."""
+    files = list(snapshot.files.values())
+    group = emptied_files(files)
+    small = small_files(files)
+    if everything:
+        small = [file for file in files if is_small(file)]
+    # One small file without a vector has nothing to be joined with, and nothing to lose.
+    is_one_whole = len(small) == 1 and small[0].vector is None
+    if is_one_whole:
+        return group
+    return [*group, *small]

@@ -1,0 +1,174 @@
+"""How much of the house one has to know to change a thing: `python tests/support/counters.py` prints the counts, `test_rooms.py` keeps them.
+
+A room's door is its `__init__`. A name is taken through it (`from ebbtide.delta import Snapshot`) or from behind it
+(`from ebbtide.delta._log import LOG`). An attribute of a module that was imported whole counts as a name of that module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import median_low
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PRODUCT = "ebbtide"
+
+
+class Name(NamedTuple):
+    """A name of the product: the module that is imported from, and the name in it; empty: the module was imported as a whole."""
+
+    module: str
+    name: str
+
+    @property
+    def room(self) -> str:
+        """The first folder or module below the product."""
+        _, _, rest = self.module.partition(".")
+        return rest.partition(".")[0]
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the name lies behind a room's door."""
+        return self.module.count(".") > 1
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Every module of the product."""
+    found = {}
+    for path in sorted((ROOT / PRODUCT).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def taken_by(path: Path) -> frozenset[Name]:
+    """Return the names of the product that a file takes, its own room's among them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    taken = set()
+    whole = {}  # what a file calls a module -> the module
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and f"{node.module}.".startswith(f"{PRODUCT}."):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                if module in _files():
+                    whole[alias.asname or alias.name] = module
+                else:
+                    taken.add(Name(node.module, alias.name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in whole:
+            taken.add(Name(whole[node.value.id], node.attr))
+    unused = whole.keys() - {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return frozenset(taken | {Name(whole[alias], "") for alias in unused})
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module."""
+    return Name(module, "").room
+
+
+def across_rooms() -> dict[Name, set[str]]:
+    """Return the names that rooms take from other rooms, and who takes each."""
+    users = defaultdict(set)
+    for module, path in _files().items():
+        for name in taken_by(path):
+            if name.room not in {room_of(module), ""}:
+                users[name].add(module)
+    return users
+
+
+def behind_doors() -> dict[Name, set[str]]:
+    """Return the names that rooms take from behind the doors of others."""
+    return {name: users for name, users in across_rooms().items() if name.is_inner}
+
+
+def names_of_door(room: str) -> set[str]:
+    """Return the names that a room's door offers."""
+    return {name.name for name in taken_by(_files()[f"{PRODUCT}.{room}"]) if name.room == room}
+
+
+def test_files() -> Iterator[Path]:
+    """Yield the files of the tests."""
+    yield from sorted((ROOT / "tests").rglob("*.py"))
+
+
+def inner_names_of_tests() -> set[Name]:
+    """Return the names that tests take from behind doors."""
+    return {name for path in test_files() for name in taken_by(path) if name.is_inner}
+
+
+def monkeypatches() -> int:
+    """Return how often tests change the inside of the product or of the process: uses of `monkeypatch`, its declarations left out."""
+    n = 0
+    for path in test_files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        n += sum(isinstance(node, ast.Name) and node.id == "monkeypatch" for node in ast.walk(tree))
+    return n
+
+
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """Return the modules that a module imports. A name taken through a door leads to the door, and to no file behind it."""
+    names = taken_by(_files()[module])
+    if module.count(".") == 1 and any(name.room == room_of(module) for name in names):
+        return frozenset()  # a door: what lies behind it is not read by those who come to it
+    return frozenset(name.module for name in names if name.module in _files() and name.module != module)
+
+
+def needed_by(module: str) -> set[str]:
+    """Return the other files that one reads to know all that a module stands on, doors for the rooms behind them."""
+    needed: set[str] = set()
+    waiting = [module]
+    while waiting:
+        new = _imported(waiting.pop()) - needed - {module}
+        needed |= new
+        waiting.extend(new)
+    return needed
+
+
+def needed_by_operation() -> int:
+    """Return the median of the files that a file of `operations` needs."""
+    return median_low(len(needed_by(module)) for module in _files() if module.startswith(f"{PRODUCT}.operations."))
+
+
+def longest_chain() -> int:
+    """Return the length of the longest chain of files of which each imports the next; doors end it."""
+
+    @cache
+    def length(module: str) -> int:
+        return 1 + max(map(length, _imported(module)), default=0)
+
+    return max(map(length, _files()))
+
+
+COUNTS = {
+    "names across rooms": lambda: len(across_rooms()),
+    "names from behind doors": lambda: len(behind_doors()),
+    "inner names in tests": lambda: len(inner_names_of_tests()),
+    "uses of monkeypatch": monkeypatches,
+    "files that an operation needs": needed_by_operation,
+    "longest chain of files": longest_chain,
+}
+"""What is counted."""
+
+
+def main() -> None:
+    """Print the counts, and the names behind doors by room."""
+    for what, count in COUNTS.items():
+        print(f"{what:32}{count():7,}")
+    print(f"\n{'room':14}{'door':>6}{'behind it':>11}")
+    rooms = sorted({room_of(module) for module in _files()} - {""})
+    behind = behind_doors()
+    for room in rooms:
+        if f"{PRODUCT}.{room}" in _files() and _files()[f"{PRODUCT}.{room}"].name == "__init__.py":
+            n_behind = sum(name.room == room for name in behind)
+            print(f"{room:14}{len(names_of_door(room)):6}{n_behind:11}")
+
+
+if __name__ == "__main__":
+    main()
