@@ -7,6 +7,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -20,11 +22,26 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
-GROUPS = {"spark": "spark", "broker": "broker", "killer": "crashes", "scanned_or_not": "compiled"}
+GROUPS = {
+    "spark": "spark",
+    "broker": "broker",
+    "killer": "crashes",
+    "warm_programs": "warm",
+    "scanned_or_not": "compiled",
+}
 """Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, forks, what numba has compiled."""
 
-JUDGED = ("checks/great_expectations/", "dagster/", "expectations/", "pipelines/", "test_public_names.py")
-"""Places of tests that load Great Expectations and Dagster, 8 CPU seconds in each process: one process does."""
+JUDGED = (
+    "checks/great_expectations/",
+    "checks/test_rules.py",
+    "dagster/",
+    "expectations/",
+    "operations/test_repair_by_snapshot.py",
+    "pipelines/",
+    "runtime/test_promises.py",
+    "test_public_names.py",
+)
+"""Places of tests that load Great Expectations or Dagster, 8 CPU seconds in each process: one process does."""
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
@@ -165,6 +182,15 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Killer"]:  # n
     at_calls = preloading(library(folder)) if has_compiler() else ()
     with Killer(folder, (*in_namespace, *at_calls)) as killer:
         yield killer
+
+
+@pytest.fixture(scope="session")
+def warm_programs() -> Iterator[Path]:
+    """Folder of the programs that a user calls, without the seconds of their start."""
+    from warm_programs import WarmPrograms
+
+    with TemporaryDirectory() as folder, WarmPrograms(Path(folder)):
+        yield Path(folder)
 
 
 @pytest.fixture

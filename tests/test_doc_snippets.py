@@ -6,12 +6,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
 from installing import EXAMPLES, install
-from warm_programs import WarmPrograms
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats import TOOLS
@@ -24,7 +22,7 @@ BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Commands, and the output of the commands before; commands fenced as `console` are not run."""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NEED_SPARK = {"sql-and-views.md"}
-PAGES_FOLLOWED = pytest.mark.xdist_group("pages")  # they share the programs
+PAGES_FOLLOWED = pytest.mark.xdist_group("warm")  # they share the programs
 HOME = "/home/you/shop"
 """Stands in the pages for the reader's folder."""
 VARYING = [
@@ -76,10 +74,8 @@ def alike(text, folder):
 def programs(request):
     """Folder of the programs that pages call: those that are installed, or the same without the seconds of their start."""
     if request.param == "apart":
-        yield Path(sys.executable).parent
-        return
-    with TemporaryDirectory() as folder, WarmPrograms(Path(folder)):
-        yield Path(folder)
+        return Path(sys.executable).parent
+    return request.getfixturevalue("warm_programs")
 
 
 def follow(page, folder, programs, java_home, **variables):

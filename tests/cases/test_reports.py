@@ -32,6 +32,7 @@ REPORTS = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).with_name("reports").glob("*.yaml"))
 }
 ON_SPARK = (pytest.mark.spark, pytest.mark.xdist_group("spark"))
+JUDGED = pytest.mark.xdist_group("judged")
 RESERVED = ("_sequence", "_changed_by")
 
 
@@ -95,8 +96,10 @@ def rows_of(sink):
     return in_order([dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)])
 
 
-def needs_spark(report):
-    return "\nspark: true\n" in report
+def marks_of(report):
+    if "\nspark: true\n" in report:
+        return ON_SPARK
+    return JUDGED if "\ncheck: true\n" in report else ()
 
 
 @pytest.fixture
@@ -176,7 +179,7 @@ def lay(files):
 
 @pytest.mark.parametrize(
     "text",
-    [pytest.param(text, id=name, marks=ON_SPARK if needs_spark(text) else ()) for name, text in REPORTS.items()],
+    [pytest.param(text, id=name, marks=marks_of(text)) for name, text in REPORTS.items()],
 )
 def test_report_ends_right(play, text):
     report = yaml.load(text, yaml.CSafeLoader)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -20,6 +21,7 @@ from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot, read_file, replacing
+from ebbtide.delta import _log as log
 from ebbtide.delta._table import add_file, commit_after, read_rows
 from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import maintain
@@ -86,6 +88,22 @@ def test_right_tables_pass_every_check(tables):
     found = {check.name: judge(tables, check.name) for check in CHECKS}
     assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
     assert [len(broken) for broken in found.values()] == [5, 1, 3, 1, 1, 1, 1, 1]
+
+
+def test_commit_without_a_checksum_that_is_torn_between_two_lines_is_found(tables):
+    """As Spark's are, which write what is added last: such a one reads as whole."""
+    sink = tables.sink
+    right = read_rows(Snapshot.read(sink.path), sink.schema)
+    path = Path(log.commit_file(sink.path, log.versions(sink.path)[-1]))
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    *_, torn_off = (action for action in actions if "add" in action)
+    actions.remove(torn_off)
+    for action in actions:
+        action.get("commitInfo", {}).pop("ebbtideChecksum", None)
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    run(SPARK, tables.spec, tables.root.rpartition("/")[0], clock=lambda: START + HOUR)
+    assert read_rows(Snapshot.read(sink.path), sink.schema) != right
+    assert any(judge(tables, "complete").values())
 
 
 def test_arrival_mode_passes_ordering_before_and_after_compaction(tmp_path):

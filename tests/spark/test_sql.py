@@ -4,6 +4,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
+from judging import verdict_of
 from spark_support import LOCAL, change, write
 from waiting import PATIENCE_S
 
@@ -239,7 +240,9 @@ def test_table_of_expressions_functions_and_a_condition_is_the_query_over_the_tr
     insert = """INSERT INTO loud SELECT l.id AS no, shouted(v) || '!', by_length(shouted(v)) + arrow_number('1') FROM log l
         WHERE by_length(v) = 1 AND v IS DISTINCT FROM 'x'"""
     write_filling(catalog, plan_insert(catalog, parse_text(insert)))
-    run(spark, catalog.pipeline("loud").spec, catalog.root)
+    loud = Plan.under(catalog.root, catalog.pipeline("loud").spec)
+    run(spark, loud.spec, catalog.root)
+    assert all(verdict_of(spark, loud, check).passed for check in ("ordering", "complete", "unique_key"))
     true = [
         [row["id"], f"{row['v'].upper()}!!", 3] for row in rows_of(catalog, "kept") if row["id"] > 1 and row["v"] != "x"
     ]
@@ -248,7 +251,7 @@ def test_table_of_expressions_functions_and_a_condition_is_the_query_over_the_tr
         [1, "A!!", 3],
         *true,
     ]  # what the key showed stays
-    [bad] = Plan.under(catalog.root, catalog.pipeline("loud").spec).quarantine.records(Selection()).to_pylist()
+    [bad] = loud.quarantine.records(Selection()).to_pylist()
     assert bad["detail"] == "id=1: where: [USER_RAISED_EXCEPTION] by_length: ValueError: no length of 'c'"
 
 

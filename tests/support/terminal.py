@@ -46,12 +46,18 @@ class Terminal:
     Args:
         arguments: Of Python.
         environment: Variables beside those of this process.
+        python: The program.
         columns: Of the screen.
         lines: Of it.
     """
 
     def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], columns: int = 80, lines: int = 24
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        python: str | Path = sys.executable,
+        columns: int = 80,
+        lines: int = 24,
     ) -> None:
         self.screen = pyte.Screen(columns, lines)
         self.written = b""
@@ -59,7 +65,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [python, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

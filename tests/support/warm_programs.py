@@ -97,6 +97,9 @@ def _answer(caller: socket.socket, mains: dict[str, Callable[[], Any]]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if os.isatty(0):
+        os.setsid()  # so that a terminal can become its own
+        sys.stdin, sys.stdout, sys.stderr = [open(number, mode, closefd=False) for number, mode in enumerate("rww")]  # noqa: SIM115
     caller.close()
     os.chdir(call["folder"])
     os.environ.clear()

@@ -7,14 +7,16 @@ from terminal import Terminal, script
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(warm_programs, tmp_path):
     """Start the client in a terminal; its session holds the tables `few` and `many`."""
     opened = []
 
     def start(*arguments, prompts=True, **environment):
         state = {"XDG_STATE_HOME": str(tmp_path / "state")}
         defs = ["--defs", str(tmp_path)]
-        terminal = Terminal([script("memory_shell.py"), *defs, *arguments], state | environment)
+        terminal = Terminal(
+            [script("memory_shell.py"), *defs, *arguments], state | environment, warm_programs / "python"
+        )
         opened.append(terminal)
         if prompts:
             terminal.prompts()
@@ -26,9 +28,10 @@ def shell(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def kept_open(tmp_path_factory):
+def kept_open(warm_programs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept open")
-    with Terminal([script("memory_shell.py"), "--defs", str(folder)], {"XDG_STATE_HOME": str(folder)}) as terminal:
+    arguments = [script("memory_shell.py"), "--defs", str(folder)]
+    with Terminal(arguments, {"XDG_STATE_HOME": str(folder)}, warm_programs / "python") as terminal:
         yield terminal
 
 
