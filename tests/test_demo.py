@@ -15,6 +15,7 @@ import dagster as dg
 import demo
 import pytest
 from dagster._daemon.types import DaemonHeartbeat
+from dagster_process import dagster_process
 from kafka_broker import free_port
 from waiting import PATIENCE_S, until
 
@@ -42,9 +43,11 @@ def shop():
     steps()
 """
 LAUNCH = """
-import sys
+import signal, sys
 from pathlib import Path
 import demo
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
 
 here = Path(sys.argv[1])
 demo.EVENTS = here / "events"
@@ -230,16 +233,12 @@ def is_held(place):
 
 
 @contextmanager
-def ui_running():
+def ui_running(folder):
     """Have `make ui` run, until it answers."""
     port = free_port()
-    process = subprocess.Popen(["make", "ui", f"PORT={port}"], cwd=PROJECT, start_new_session=True)
-    try:
+    with dagster_process(["make", "ui", f"PORT={port}"], folder / "ui.log", PROJECT, os.environ):
         until(lambda: answers(port))
         yield
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
 
 
 def answers(port):
@@ -256,9 +255,9 @@ def make_demo():
 
 
 @pytest.mark.grid
-def test_make_demo_twice_beside_make_ui_and_after_it():
+def test_make_demo_twice_beside_make_ui_and_after_it(tmp_path):
     assert "all equal, all checks passed" in make_demo()
     assert re.search(r"Spark ran \d{2,} tasks", make_demo())
-    with ui_running():
+    with ui_running(tmp_path):
         assert "all equal, all checks passed" in make_demo()
     assert "all equal, all checks passed" in make_demo()

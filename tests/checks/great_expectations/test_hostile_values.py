@@ -1,12 +1,12 @@
 """Values of records in Data Docs and in Dagster's Markdown, looked at in a real browser: none is executed, none becomes a link or an element."""
 
-import os
 from html.parser import HTMLParser
 
 import mistune
 import pandas as pd
 import pytest
 from browser import QUIET, WAIT_MS, browser_path
+from parts import BROWSER, need
 
 from ebbtide.checks import Finding, page
 from ebbtide.checks._judged import Batch
@@ -65,14 +65,9 @@ class Elements(HTMLParser):
 def browser():
     from playwright.sync_api import sync_playwright
 
-    path = browser_path()
-    if path is None:
-        assert os.environ.get("EBBTIDE_NO_BROWSER"), (
-            "No browser on PATH. Install chromium, or set EBBTIDE_NO_BROWSER=1."
-        )
-        pytest.skip("no browser")
+    need(BROWSER)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=QUIET.split())
+        started = playwright.chromium.launch(executable_path=browser_path(), args=QUIET.split())
         yield started
         started.close()
 
