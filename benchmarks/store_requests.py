@@ -26,7 +26,7 @@ from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _local as local
-from ebbtide.storage._paths import write_bytes
+from ebbtide.storage import Location
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from followed_run import Part, follow
@@ -104,7 +104,7 @@ def write_file(source: str, number: int) -> None:
     """Write a file of changes."""
     rows = [{"id": (7 * number + at) % KEYS, "v": "x" * 50, "n": CHANGES * number + at} for at in range(CHANGES)]
     text = "".join(json.dumps({"kind": "+U", "row": row}) + "\n" for row in rows)
-    write_bytes(f"{source}/{number:06d}.json", text.encode())
+    Location(f"{source}/{number:06d}.json").write_bytes(text.encode())
 
 
 def measured(proxy: Proxy, spec: UpsertPipeline, root: str, steps: int) -> list[Part]:

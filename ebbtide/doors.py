@@ -21,12 +21,13 @@ def names_of(room: str) -> tuple[Callable[[str], object], list[str]]:
 
     Example:
         >>> from ebbtide import storage
-        >>> storage.join("s3://bucket/shop", "orders")
+        >>> storage.Location("s3://bucket/shop") / "orders"
         's3://bucket/shop/orders'
     """
     spec = find_spec(room)
     source = spec.loader.get_source(room)  # type: ignore[union-attr]
-    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    for_type_checkers = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [node for block in for_type_checkers for node in block.body if isinstance(node, ast.ImportFrom)]
     inside = f"{room}."
     module_of = {
         alias.asname or alias.name: node.module

@@ -52,9 +52,9 @@ def lazy_session(start: Callable[[], SparkSession], root: str) -> SparkSession:
         start: Starts the session, or returns the one that runs.
         root: Folder of all pipelines' tables.
     """
-    from ebbtide.storage._paths import needs_jvm  # loads Arrow
+    from ebbtide.storage import Location
 
-    return start() if needs_jvm(root) else cast("SparkSession", LazySession(start))
+    return start() if Location(root).needs_jvm else cast("SparkSession", LazySession(start))
 
 
 @dataclass(frozen=True)

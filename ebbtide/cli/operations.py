@@ -123,9 +123,9 @@ def _specs_beside(location: str) -> list[Pipeline]:
 
 def _data_docs(root: str) -> Path | None:
     """Return the folder in which Dagster writes Data Docs by default; None of a root that is in a store."""
-    from ebbtide.storage import is_local
+    from ebbtide.storage import Location
 
-    return Path(root, "data_docs") if is_local(root) else None
+    return Path(root, "data_docs") if Location(root).is_local else None
 
 
 @contextmanager

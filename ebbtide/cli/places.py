@@ -101,16 +101,20 @@ def marked_project(folder: Path) -> Iterator[Path | None]:
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str | None) -> str:
-    from ebbtide.storage import expanded, is_local, refuse_unusable, resolve
+    from ebbtide.storage import Location
 
     try:
         if root is None:
             # Arguments that were given are processed before options that were not.
             given = context.params.get("specs") or context.params.get("spec") or ()
             return default_root((given,) if isinstance(given, str) else given)
-        root = expanded("--root", root)
-        refuse_unusable("--root", root)
-        if context.info_name not in NEED_NO_ROOT and is_local(root) and not Path(resolve(root)).is_dir():
+        root = Location(root).expanded("--root")
+        Location(root).refuse_unusable("--root")
+        if (
+            context.info_name not in NEED_NO_ROOT
+            and Location(root).is_local
+            and not Path(Location(root).resolved()).is_dir()
+        ):
             raise ConfigError.of(
                 "There is no such folder of tables.",
                 got=f"--root {root}",

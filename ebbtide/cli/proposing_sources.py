@@ -16,7 +16,7 @@ from ebbtide.sources import _listing as listing
 from ebbtide.sources import matching
 from ebbtide.spec import parse_ddl, project_of, type_ddl
 from ebbtide.spec._several import WILDCARD
-from ebbtide.storage import expanded, is_file, is_folder, is_local, resolve
+from ebbtide.storage import Location
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""
@@ -108,7 +108,7 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
     if given.path is None or not WILDCARD.search(given.path):
         return None
     project = project_of(folder)
-    pattern = resolve(given.path)
+    pattern = Location(given.path).resolved()
     folders = {place: {"path": _in_project(place, project)} for place in listing.folders_like(pattern)}
     return Listed("folder", _in_project(pattern, project), _given({"table": given.table}), folders, _lines)
 
@@ -131,8 +131,8 @@ def folder_source(asked: Asked, folder: Path) -> Source:
     if given.path is None:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
     project = project_of(folder)
-    named = expanded("--path", given.path)
-    location = resolve(named)
+    named = Location(given.path).expanded("--path")
+    location = named.resolved()
     _refuse_no_folder(location, given.path)
     lines = _lines(location)
     path = _in_project(location, project) if named == given.path else given.path
@@ -142,7 +142,7 @@ def folder_source(asked: Asked, folder: Path) -> Source:
 
 def _in_project(location: str, project: Path) -> str:
     """Return a location as a spec of the project has it."""
-    if is_local(location) and Path(location).is_relative_to(project):
+    if Location(location).is_local and Path(location).is_relative_to(project):
         return Path(location).relative_to(project).as_posix()
     return location
 
@@ -153,9 +153,9 @@ def _refuse_no_folder(location: str, given: str) -> None:
     Raises:
         ConfigError: there is no such folder.
     """
-    if is_folder(location):
+    if Location(location).is_folder():
         return
-    if is_file(location):
+    if Location(location).is_file():
         raise ConfigError.of(
             "A source is a folder of files.",
             got=f"the file '{given}'",

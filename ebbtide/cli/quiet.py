@@ -142,9 +142,9 @@ def new_log(root: str) -> Path:
 
 def _log_under(root: str, name: str) -> Path | None:
     """Make a log file under the root; None where that is a URI or may not be written to."""
-    from ebbtide.storage import is_local
+    from ebbtide.storage import Location
 
-    if not is_local(root):
+    if not Location(root).is_local:
         return None
     try:
         return _touched(Path(root) / ".logs" / name)
@@ -153,17 +153,17 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
-    from ebbtide.storage import is_ours
+    from ebbtide.storage import Location
 
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
-    if folder.exists() and not is_ours(folder):  # another user would read what is logged
+    if folder.exists() and not Location(folder).is_ours():  # another user would read what is logged
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
     return _touched(folder / name)
 
 
 def _touched(log: Path) -> Path:
-    from ebbtide.storage import make_private
+    from ebbtide.storage import Location
 
-    make_private(str(log.parent))
+    Location(log.parent).make_private()
     log.touch(mode=0o600)
     return log

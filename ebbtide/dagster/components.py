@@ -20,7 +20,7 @@ from ebbtide.spec import _stateful as stateful
 from ebbtide.spec import _upsert as upsert
 from ebbtide.spec import _view as view
 from ebbtide.spec._load import refuse_shared_names
-from ebbtide.storage import refuse_unusable
+from ebbtide.storage import Location
 from ebbtide.tasks import EngineKind
 
 UPSERT_EXAMPLE: dict[str, Any] = {
@@ -238,7 +238,7 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
         """Make the definitions: resources only."""
         refuse_literal_credentials(self.spark)
         if self.root is not None:
-            refuse_unusable("root", self.root)
+            Location(self.root).refuse_unusable("root")
         given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
         storage = StorageResource(**given)
         spark = SparkResource(settings=self.spark, engine=None if self.engine is None else EngineName(self.engine))

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ebbtide.environment import ROOT
-from ebbtide.storage import refuse_unusable
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 def _root_from_environment() -> str:
     """Return the root; one with credentials is refused before Dagster can show it."""
     root = ROOT.value or DEFAULT_ROOT
-    refuse_unusable("EBBTIDE_ROOT", root)
+    Location(root).refuse_unusable("EBBTIDE_ROOT")
     return root
 
 

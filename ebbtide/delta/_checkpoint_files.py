@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ebbtide.delta import _log as log
 from ebbtide.delta._log import LOG, Action
-from ebbtide.storage import join, read_parquet
+from ebbtide.storage import Location, read_parquet
 
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
@@ -49,13 +49,13 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
 
 def checkpoint_actions(table: str, name: str) -> list[Action]:
     """Return the actions of a checkpoint's file, and of the sidecars that it names."""
-    location = join(table, LOG, name)
+    location = Location(table) / LOG / name
     is_json = name.endswith(".json")
     actions = log.read_actions(location) if is_json else list(_parquet_actions(location))
     sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
     # A V2 checkpoint names sidecar files with its `add` and `remove` actions.
     for sidecar in sidecars:
-        folder = join(table, LOG, "_sidecars")
+        folder = Location(table) / LOG / "_sidecars"
         sidecar_location = log.file_location(folder, sidecar["path"])
         actions += _parquet_actions(sidecar_location)
     return actions

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from ebbtide.delta import _log as log
 from ebbtide.delta._checkpoint_files import newest_checkpoint
-from ebbtide.storage import delete, file_names, is_local, join, list_files, read_bytes, replace_bytes, sync
-from ebbtide.storage._paths import UNFINISHED, storage_options
+from ebbtide.storage import UNFINISHED, Location, sync
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -65,7 +64,7 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
     if _checkpoint(table, newest):
         for version in old:
             commit = log.commit_file(table, version)
-            delete(commit)
+            Location(commit).delete()
         _forget_checkpoints(table, newest)
 
 
@@ -75,22 +74,22 @@ def _thin_out(table: str, version: int) -> None:
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
         return
-    location = join(table, log.LOG, _name(version))
+    location = Location(table) / log.LOG / _name(version)
     try:
-        delete(location)
+        location.delete()
     except OSError as error:
         _log.warning("The old checkpoint of version %d of '%s' stays: %s", version, table, error)
 
 
 def _forget_checkpoints(table: str, newest: int) -> None:
     """Delete the checkpoints before the newest one."""
-    folder = join(table, log.LOG)
-    for name in list_files(folder):
+    folder = Location(table) / log.LOG
+    for name in folder.list_files():
         version, _, rest = name.partition(".")
         is_checkpoint = rest.startswith("checkpoint.") and version.isdigit()
         is_older = is_checkpoint and int(version) < newest
         if is_older:
-            delete(join(folder, name))
+            (folder / name).delete()
 
 
 def _checkpoint(table: str, version: int) -> bool:
@@ -99,10 +98,10 @@ def _checkpoint(table: str, version: int) -> bool:
     from deltalake.exceptions import DeltaError
 
     try:
-        if is_local(table):
+        if Location(table).is_local:
             _put_checkpoint(table, version)
         else:
-            options = storage_options(table)
+            options = Location(table).storage_options()
             opened = DeltaTable(table, version=version, storage_options=options)
             opened.create_checkpoint()
     except (DeltaError, OSError) as error:
@@ -120,7 +119,7 @@ def _put_checkpoint(table: str, version: int) -> None:
     """
     from deltalake.exceptions import DeltaError
 
-    names = file_names(join(table, log.LOG))
+    names = (Location(table) / log.LOG).file_names()
     of_version = f"{version:020d}"
     until_version = {name for name in names if name[:20] <= of_version}
     own = {name for name in names if name.startswith(f"{of_version}.checkpoint.")}
@@ -156,7 +155,7 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
     with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
         beside = Path(scratch, log.LOG)
         (beside / SIDECARS).mkdir(parents=True)
-        stored_sidecars = file_names(str(folder / SIDECARS))
+        stored_sidecars = Location(folder / SIDECARS).file_names()
         sidecars = [f"{SIDECARS}/{name}" for name in stored_sidecars]
         for name in (*names, *sidecars):
             (beside / name).hardlink_to(folder / name)
@@ -188,26 +187,26 @@ def write_checkpoint(
         return None
     name = _name(version)
     if not removed:
-        folder = join(table, log.LOG)
+        folder = Location(table) / log.LOG
         _forget_removed(folder, name)
     return name, LAST
 
 
 def _forget_removed(folder: str, name: str) -> None:
     """Write a checkpoint again without the names of removed files."""
-    location = join(folder, name)
-    stored = read_bytes(location)
+    location = Location(folder) / name
+    stored = location.read_bytes()
     whole = pq.read_table(pa.BufferReader(stored))
     is_present = pc.is_null(whole["remove"])
     left = whole.filter(is_present)
     file = pa.BufferOutputStream()
     pq.write_table(left, file)
-    replace_bytes(location, file.getvalue().to_pybytes())
+    location.replace_bytes(file.getvalue().to_pybytes())
     # Readers need the version alone; what else is there describes the file of before.
-    last = join(folder, LAST)
-    noted = json.loads(read_bytes(last) or b"{}")
+    last = Location(folder) / LAST
+    noted = json.loads(last.read_bytes() or b"{}")
     pointer = {"version": noted["version"], "size": len(left)}
-    replace_bytes(last, json.dumps(pointer).encode())
+    last.replace_bytes(json.dumps(pointer).encode())
 
 
 def _name(version: int) -> str:
@@ -219,7 +218,7 @@ def _clean_up(table: str) -> None:
     from deltalake.exceptions import DeltaError
 
     try:
-        opened = DeltaTable(table, storage_options=storage_options(table))
+        opened = DeltaTable(table, storage_options=Location(table).storage_options())
         opened.cleanup_metadata()
     except (DeltaError, OSError) as error:
         _log.warning("Old commits of '%s' were not deleted: %s", table, error)

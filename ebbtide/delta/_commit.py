@@ -1,30 +1,24 @@
 """Commits: the file of a version, with all its changes, is put if it is absent.
 
-Invariant: of all writers of one version exactly one succeeds. On a local disk a hard link ensures it. Source: Delta transaction log
+Invariant: of all writers of one version exactly one succeeds. On a local disk a hard link ensures it, in an object store a conditional put. Source: Delta transaction log
 protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, file_location, with_checksum
 from ebbtide.delta._snapshot import Action, has_version
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
-from ebbtide.storage import is_file, is_in_object_store, is_local, sync
-from ebbtide.storage._disk import failures_named, sync_above, sync_below
-from ebbtide.storage._paths import UNFINISHED
-from ebbtide.storage._together import at_once
+from ebbtide.storage import Location, at_once, sync_below
 
 
 @dataclass(frozen=True)
@@ -52,36 +46,13 @@ class Puts(Protocol):
         """
 
 
-class LocalPuts:
-    """Puts on a local disk, or on a file system with hard links."""
+class StoragePuts:
+    """Puts on a local disk, or in an object store that has conditional puts."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Put a file, see `Puts`. Its bytes are on disk before its name, and its name before this returns."""
-        path = Path(location.removeprefix("file://"))
-        with failures_named(location):
-            return self._put(path, data)
-
-    def _put(self, path: Path, data: bytes) -> bool:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.scandir(path.parent) as names:
-            is_first = next(names, None) is None
-        unique = uuid.uuid4().hex
-        unnamed = path.with_name(f".{path.name}.{unique}{UNFINISHED}")
-        try:
-            with unnamed.open("xb") as file:
-                file.write(data)
-            sync(unnamed)
-            # A link fails if the name exists, and the name appears with all bytes. A rename would replace an existing file.
-            os.link(unnamed, path)
-        except FileExistsError:
-            return False
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                unnamed.unlink()
-        sync(path.parent)
-        if is_first:
-            sync_above(path.parent)  # the folders above may be new too
-        return True
+        """Put a file, see `Puts`."""
+        path = Location(location.removeprefix("file://"))
+        return path.put_if_absent(data)
 
 
 def commit(
@@ -119,14 +90,14 @@ def commit(
     content = "".join(lines).encode()
     # Both before the put: a version in a gap of the log, or in an emptied folder, could not be taken back.
     looks = [partial(_refuse_hole, table, version), partial(_refuse_gone, table, version)]
-    if is_in_object_store(table):
+    if Location(table).is_in_object_store:
         at_once(*looks)
     else:
         for look in looks:
             look()
     location = commit_file(table, version)
     # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
-    if is_local(table):
+    if Location(table).is_local:
         on_disk(table, actions)
     # Of two writers of one version one succeeds; the other reads that commit, and tries the next version.
     is_written = puts.put_if_absent(location, with_checksum(content))
@@ -177,8 +148,8 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: readers of the next version have read other actions in its place."""
-    has_later = is_file(commit_file(table, version + 1))
-    if has_later and not is_file(commit_file(table, version)):
+    has_later = Location(commit_file(table, version + 1)).is_file()
+    if has_later and not Location(commit_file(table, version)).is_file():
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.storage import is_ours, make_private
+from ebbtide.storage import Location
 
 HASH = "#hash"
 POSITION = "#position"
@@ -86,7 +86,7 @@ def drop_older(folder: Path, table: str, generation: str) -> None:
     with contextlib.suppress(OSError):
         if marker.read_text(encoding="ascii") == generation:
             return
-    if folder.is_dir() and is_ours(folder):
+    if folder.is_dir() and Location(folder).is_ours():
         for path in possible_copies(folder, [table]):
             with contextlib.suppress(FileNotFoundError):  # another process drops them too
                 path.unlink()
@@ -96,8 +96,8 @@ def drop_older(folder: Path, table: str, generation: str) -> None:
 def mark(folder: Path, table: str, generation: str) -> None:
     """Note the generation of a table's copies: those of an earlier one are deleted."""
     with contextlib.suppress(OSError):  # a full disk, where no copy can be made either
-        make_private(str(folder))
-        if is_ours(folder):
+        Location(folder).make_private()
+        if Location(folder).is_ours():
             marker = _marker(folder, table)
             marker.write_text(generation, encoding="ascii")
 

@@ -21,7 +21,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta._copy_files import Copy
 from ebbtide.environment import CACHE, CACHE_BYTES
-from ebbtide.storage import is_ours, make_private
+from ebbtide.storage import Location
 
 _log = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class Space:
         unique = uuid.uuid4().hex
         unfinished = path.with_name(f"{path.name}.{unique}.tmp")
         try:
-            make_private(str(self.folder))
-            if not is_ours(self.folder):
+            Location(self.folder).make_private()
+            if not Location(self.folder).is_ours():
                 return None  # another user could read the rows
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.

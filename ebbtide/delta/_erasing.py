@@ -29,7 +29,7 @@ from ebbtide.delta._snapshot import Action, DataFile, Snapshot
 from ebbtide.delta._table import commit_after, read_file, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.model import Mask
-from ebbtide.storage import delete, file_names, is_folder, is_local, join, list_files, size_of, walk
+from ebbtide.storage import Location
 
 CHANGES = "_change_data"
 """Folder of change files in a table."""
@@ -209,7 +209,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
     unreadable = []
     total = Found()
     for name in unnamed_files(snapshot):
-        location = join(table, name)
+        location = Location(table) / name
         is_vectors = name.endswith(VECTORS)
         n_rows: int | None = 0
         if not is_vectors:
@@ -218,7 +218,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
             unreadable.append(location)
         elif n_rows or is_vectors:
             holding.append(location)
-            n_bytes = size_of(location) or 0
+            n_bytes = location.size() or 0
             total += Found(n_rows, 1, n_bytes)
     return Unnamed(tuple(holding), total, tuple(unreadable))
 
@@ -274,7 +274,7 @@ def unnamed_files(snapshot: Snapshot) -> list[str]:
     named = set(named_files(table, adds))
     names = []
     for name in _files_in(table):
-        location = join(table, name)
+        location = Location(table) / name
         if location not in named:
             names.append(name)
     return names
@@ -282,12 +282,12 @@ def unnamed_files(snapshot: Snapshot) -> list[str]:
 
 def _files_in(table: str) -> Iterator[str]:
     """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
-    for file in walk(table):
+    for file in Location(table).walk():
         if file.name.endswith((".parquet", VECTORS)):
             yield file.name
-    changes = join(table, CHANGES)
-    if is_folder(changes):
-        for file in walk(changes):
+    changes = Location(table) / CHANGES
+    if changes.is_folder():
+        for file in changes.walk():
             yield f"{CHANGES}/{file.name}"
 
 
@@ -314,7 +314,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     while _names_files(table, snapshot.version):
         made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
-    folder = join(table, log.LOG)
+    folder = Location(table) / log.LOG
     version = snapshot.version
     # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
     is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
@@ -327,9 +327,9 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     n_deleted = _delete_before(folder, version, checkpoint)
     _delete_empty_folders(table)
     for name in ("_sidecars", "_staged_commits", "_commits"):
-        inner = join(folder, name)
-        n_deleted += len(list_files(inner))
-        delete(inner)
+        inner = folder / name
+        n_deleted += len(inner.list_files())
+        inner.delete()
     return n_deleted
 
 
@@ -352,19 +352,19 @@ def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> in
     of_version = f"{version:020d}"
     kept = {f"{of_version}{log.COMMIT}", *checkpoint}
     n_deleted = 0
-    for name in sorted(file_names(folder)):
+    for name in sorted(Location(folder).file_names()):
         version_digits = name[:20]
         is_later = version_digits.isdigit() and version_digits > of_version
         if is_later or name in kept:
             continue
-        delete(join(folder, name))
+        (Location(folder) / name).delete()
         n_deleted += 1
     return n_deleted
 
 
 def _delete_empty_folders(table: str) -> None:
     """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
-    if not is_local(table):
+    if not Location(table).is_local:
         return
     innermost_first = sorted(Path(table).rglob("*=*"), reverse=True)
     for inner in innermost_first:

@@ -6,13 +6,13 @@ import hashlib
 
 from ebbtide.delta import _log as log
 from ebbtide.delta._snapshot import DataFile
-from ebbtide.storage import exists, read_bytes
+from ebbtide.storage import Location
 
 
 def commit_hash(table: str, version: int) -> str:
     """Return the hash of a version's commit; empty if the commit does not exist."""
     location = log.commit_file(table, version)
-    raw = read_bytes(location)
+    raw = Location(location).read_bytes()
     if raw is None:
         return ""
     return hashlib.sha256(raw).hexdigest()[:16]
@@ -27,7 +27,7 @@ def readable_since(table: str, since: int, until: int) -> int:
     for version in range(until, since, -1):
         actions = log.actions(table, version)
         files = feed_files(table, actions)
-        is_whole = bool(actions) and all(exists(file) for file in files)
+        is_whole = bool(actions) and all(Location(file).exists() for file in files)
         if not is_whole:
             return version
     return since

@@ -30,8 +30,7 @@ from ebbtide.delta._snapshot import DataFile
 from ebbtide.delta._table import read_file
 from ebbtide.model import columns_named
 from ebbtide.model._hashing import Hashes, key_hashes
-from ebbtide.storage import Attached, boot, footer_checksum, is_ours
-from ebbtide.storage._columnar import attached
+from ebbtide.storage import Attached, Location, attached, boot, footer_checksum
 
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
@@ -226,7 +225,7 @@ class IndexCache:
         """Map a copy into memory; None if none can be read."""
         for path in self.space.paths(stem):
             with contextlib.suppress(OSError, pa.ArrowException, KeyError):
-                if not is_ours(self.space.folder):
+                if not Location(self.space.folder).is_ours():
                     return None  # another user may have written anything there
                 copy = Copy(path)
                 hashes = copy.numbers(HASH)

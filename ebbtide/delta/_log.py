@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import _stored as stored
-from ebbtide.storage import is_in_object_store, join, list_files, read_bytes
-from ebbtide.storage._together import at_once
+from ebbtide.storage import Location, at_once
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or the value under one kind."""
@@ -51,8 +50,8 @@ _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 def versions(table: str) -> list[int]:
     """Return the versions whose commits are still in the log, ascending."""
     numbers = []
-    log = join(table, LOG)
-    for name in list_files(log):
+    log = Location(table) / LOG
+    for name in log.list_files():
         if not name.endswith(COMMIT):
             continue
         stem = name.removesuffix(COMMIT)
@@ -75,7 +74,7 @@ def each(
         read: Reads one, given the table and the version.
     """
     wanted = list(versions)
-    if len(wanted) <= 1 or not is_in_object_store(table):
+    if len(wanted) <= 1 or not Location(table).is_in_object_store:
         return [read(table, version) for version in wanted]
     calls = [partial(read, table, version) for version in wanted]
     return at_once(*calls)
@@ -84,7 +83,7 @@ def each(
 def commit_file(table: str, version: int) -> str:
     """Return the location of a version's commit."""
     name = f"{version:020d}{COMMIT}"
-    return join(table, LOG, name)
+    return Location(table) / LOG / name
 
 
 def actions(table: str, version: int) -> list[Action]:
@@ -96,7 +95,7 @@ def actions(table: str, version: int) -> list[Action]:
 def checksum(table: str, version: int) -> str | None:
     """Return the checksum of a commit's file; None if it does not exist."""
     location = commit_file(table, version)
-    raw = read_bytes(location)
+    raw = Location(location).read_bytes()
     if raw is None:
         return None
     return _checksum(raw)
@@ -108,7 +107,7 @@ def read_actions(location: str) -> list[Action]:
     Raises:
         DeltaLogError: it is torn, or its bytes have changed.
     """
-    raw = read_bytes(location)
+    raw = Location(location).read_bytes()
     if raw is None:
         return []
     _refuse_other_bytes(location, raw)

@@ -14,8 +14,10 @@ from ebbtide.delta._log import footer_of
 from ebbtide.delta._snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta._table import replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError, UnsupportedFileError
-from ebbtide.storage import footer_checksum, read_parquet, size_of
-from ebbtide.storage._disk import AT_ONCE
+from ebbtide.storage import Location, footer_checksum, read_parquet
+
+LOOKS_AT_ONCE = 16
+"""Files that are looked at in parallel."""
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
@@ -42,7 +44,7 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
 
 def _faults(snapshot: Snapshot) -> str:
     """Return what is wrong with the data files of a version; empty if nothing is."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         # Size, footer and vector of each file, not its pages: cheap enough for each restore. `WholeFiles` reads all pages.
         fault_of = partial(_fault, snapshot.table)
         n_files_by_fault = Counter(pool.map(fault_of, snapshot.files.values()))
@@ -146,7 +148,7 @@ def _added_in(table: str, version: int) -> set[FileId]:
 def _fault(table: str, file: DataFile) -> str:
     """Return the fault of a data file, by its size, its footer and its deletion vector; empty if it is whole."""
     location = file.location(table)
-    size = size_of(location)
+    size = Location(location).size()
     if size is None:
         return "deleted, as by VACUUM"
     has_size = size == file.size

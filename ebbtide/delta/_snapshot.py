@@ -23,7 +23,7 @@ from ebbtide.delta._features import refuse_unreadable
 from ebbtide.delta._log import LOG
 from ebbtide.delta._log import actions as read_commit
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.storage import is_file, join, list_files
+from ebbtide.storage import Location
 
 Action = log.Action
 """A line of a commit by its kind, or the value under the kind."""
@@ -338,7 +338,7 @@ class _Replay:
 
 def _log_names(table: str, until: int | None) -> list[str]:
     """Return the names of the log's files, without those of later versions."""
-    names = list_files(join(table, LOG))
+    names = (Location(table) / LOG).list_files()
     if until is None:
         return names
     early = []
@@ -366,7 +366,7 @@ def has_version(table: str, version: int) -> bool:
         table: Its location.
         version: The version.
     """
-    if is_file(log.commit_file(table, version)):
+    if Location(log.commit_file(table, version)).is_file():
         return True
     names = _log_names(table, version)
     checkpoint, _ = newest_checkpoint(names)

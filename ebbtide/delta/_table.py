@@ -20,9 +20,7 @@ from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
 from ebbtide.model._columns import inner_fields
-from ebbtide.storage import Attached, footer_checksum, join, read_parquet, size_of
-from ebbtide.storage._columnar import write_parquet
-from ebbtide.storage._paths import copy_file
+from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, write_parquet
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
@@ -298,7 +296,7 @@ def copied(taken: Snapshot, to: str) -> list[Action]:
     for file in taken.files.values():
         source = file.location(taken.table)
         target = file.location(to)
-        copy_file(source, target)
+        Location(source).copy_to(target)
         if file.vector is not None:
             _copy_vector(taken.table, file.vector, to)
         add = {**file.add, "dataChange": True}
@@ -311,7 +309,7 @@ def _copy_vector(table: str, vector: vectors.Descriptor, to: str) -> None:
     source = vectors.location_of(table, vector)
     target = vectors.location_of(to, vector)
     if source is not None and target is not None:
-        copy_file(source, target)
+        Location(source).copy_to(target)
 
 
 def has_local_time(type_: pa.DataType) -> bool:
@@ -340,13 +338,13 @@ def add_file(
         data_change: The rows are new to the table.
         attached: What else is in the file. Default: nothing.
     """
-    location = join(table, name)
+    location = Location(table) / name
     # The log has the footer's checksum and the size: a file that is replaced is detected.
     write_parquet(location, rows, row_group_size=ROW_GROUP, attached=attached)
     add: Action = {
         "path": encoded(name),
         "partitionValues": {},
-        "size": size_of(location),
+        "size": location.size(),
         "modificationTime": now_ms(),
         "dataChange": data_change,
         "stats": statistics(rows, bounded),

@@ -25,8 +25,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta._log import file_location
 from ebbtide.errors import DeltaLogError
-from ebbtide.storage import join
-from ebbtide.storage._paths import read_range, write_bytes
+from ebbtide.storage import Location
 
 Descriptor = dict[str, Any]
 """The value under `deletionVector` of a data file."""
@@ -100,7 +99,7 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
     offset = int(descriptor.get("offset") or 1)
     where = f"at byte {offset} of '{location}'"
     framed_size = 4 + size + 4
-    stored = read_range(location, offset, framed_size)
+    stored = Location(location).read_range(offset, framed_size)
     if stored is None or len(stored) != framed_size:
         raise DeltaLogError.of(f"The deletion vector {where} does not exist.", next_step=WAY_OUT)
     data = stored[4:-4]
@@ -196,8 +195,8 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
         descriptors.append(descriptor)
         content += _framed(data)
     if descriptors:
-        location = join(table, _file_name(name))
-        write_bytes(location, bytes(content))
+        location = Location(table) / _file_name(name)
+        location.write_bytes(bytes(content))
     return descriptors
 
 
@@ -234,7 +233,7 @@ def location_of(table: str, descriptor: Descriptor) -> str | None:
     file = _file_name(name)
     if prefix:
         return file_location(table, f"{prefix}/{file}")
-    return join(table, file)
+    return Location(table) / file
 
 
 def _file_name(name: uuid.UUID) -> str:

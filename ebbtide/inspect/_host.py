@@ -12,8 +12,7 @@ from ebbtide.delta import default_folder
 from ebbtide.delta._copy_space import allowed_bytes
 from ebbtide.inspect._metrics import Values, Viewer
 from ebbtide.ledger import BESIDE_STATE
-from ebbtide.storage import is_local, resolve
-from ebbtide.storage._usage import Usage
+from ebbtide.storage import Location, Usage
 
 Copies = list[tuple[str, int]]
 """Name and bytes of each local copy."""
@@ -68,7 +67,7 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
 
 
 def _local_folders(root: str) -> Iterable[tuple[str, Path]]:
-    location = resolve(root)
-    if is_local(location):
+    location = Location(root).resolved()
+    if location.is_local:
         yield "root", Path(location)
     yield "cache", default_folder()

@@ -23,7 +23,7 @@ from ebbtide.delta import _log as log
 from ebbtide.errors import EbbtideError, MissingExtraError
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, TableSchema, type_ddl
-from ebbtide.storage import is_local, join
+from ebbtide.storage import Location
 
 try:
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -55,7 +55,7 @@ def name_of_location(location: str) -> Name:
         >>> name_of_location("/srv/shop/sink"), name_of_location("s3a://lake/shop/sink")
         (('file', '/srv/shop/sink'), ('s3://lake', 'shop/sink'))
     """
-    if is_local(location):
+    if Location(location).is_local:
         return "file", location.removeprefix("file://")
     scheme, _, place = location.partition("://")
     bucket, _, key = place.partition("/")
@@ -109,7 +109,7 @@ class Datasets:
 
     def _sink_read(self, pipeline: str) -> InputDataset:
         """Return the sink of another pipeline."""
-        table = join(self.plan.all_pipelines, pipeline, "sink")
+        table = Location(self.plan.all_pipelines) / pipeline / "sink"
         return InputDataset(*name_of_location(table))
 
     def outputs(self, counts: Counter[str], *, has_ended: bool) -> list[OutputDataset]:

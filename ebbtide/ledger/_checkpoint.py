@@ -17,7 +17,7 @@ from ebbtide.errors import CheckpointMismatchError
 from ebbtide.lines import lines_of
 from ebbtide.model import _stored as stored
 from ebbtide.sources import Span
-from ebbtide.storage import delete, exists, is_local, join, list_files, read_bytes, replace_bytes, sync
+from ebbtide.storage import Location, sync
 
 SPARK_VERSION = "v1"
 """First line of `offsets/N`."""
@@ -74,7 +74,7 @@ class Checkpoint:
     @property
     def query_id(self) -> str | None:
         """The id that was made with the checkpoint; None without a checkpoint."""
-        raw = read_bytes(join(self.path, "metadata"))
+        raw = (Location(self.path) / "metadata").read_bytes()
         if raw is None:
             return None
         try:
@@ -94,8 +94,8 @@ class Checkpoint:
     @property
     def start(self) -> NotedStart | None:
         """The noted begin of the source's first batch; None if it was not noted."""
-        location = join(self.path, START)
-        raw = read_bytes(location)
+        location = Location(self.path) / START
+        raw = location.read_bytes()
         if raw is None:
             return None
         try:
@@ -122,8 +122,8 @@ class Checkpoint:
         if lost is not None:
             noted[LOST] = lost
         text = json.dumps(noted)
-        location = join(self.path, START)
-        replace_bytes(location, text.encode())
+        location = Location(self.path) / START
+        location.replace_bytes(text.encode())
 
     def last_committed(self) -> int | None:
         """Return the last batch that is finished."""
@@ -153,9 +153,9 @@ class Checkpoint:
         """Delete files of an older release that a power cut left empty or torn, if they can be written again."""
         # An id under which no batch was decided, and the newest commits: their batches are made again, and the state skips them.
         if decided is None and self.id_to_discard is None:
-            delete(join(self.path, "metadata"))
+            (Location(self.path) / "metadata").delete()
         for batch in reversed(self._batches("commits")):
-            raw = read_bytes(join(self.path, "commits", str(batch))) or b""
+            raw = (Location(self.path) / "commits" / str(batch)).read_bytes() or b""
             if _is_whole(raw):
                 return
             self._forget("commits", batch)
@@ -166,7 +166,7 @@ class Checkpoint:
         Raises:
             CheckpointMismatchError: the checkpoint has no such batch.
         """
-        raw = read_bytes(join(self.path, "offsets", str(batch_id)))
+        raw = (Location(self.path) / "offsets" / str(batch_id)).read_bytes()
         if raw is None:
             raise CheckpointMismatchError.of(
                 f"The checkpoint '{self.path}' has no offsets for batch {batch_id}.",
@@ -176,7 +176,7 @@ class Checkpoint:
         try:
             version, metadata_line, source_line, *_ = lines_of(raw.decode())
             if version != SPARK_VERSION:
-                location = join(self.path, "offsets", str(batch_id))
+                location = Location(self.path) / "offsets" / str(batch_id)
                 raise stored.newer("A planned batch", location, got=f"version {version}")
             metadata = json.loads(metadata_line)
             return BatchOffsets(
@@ -196,7 +196,7 @@ class Checkpoint:
         if self.query_id is None:
             metadata = {"id": str(uuid.uuid4())}
             text = json.dumps(metadata)
-            location = join(self.path, "metadata")
+            location = Location(self.path) / "metadata"
             # If absent: of two processes that begin the checkpoint both use one id.
             puts.put_if_absent(location, text.encode())
 
@@ -222,12 +222,12 @@ class Checkpoint:
         }
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"
-        location = join(self.path, "offsets", str(batch_id))
+        location = Location(self.path) / "offsets" / str(batch_id)
         return puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
         """Write that a batch is finished, and delete the files of old ones."""
-        location = join(self.path, "commits", str(batch_id))
+        location = Location(self.path) / "commits" / str(batch_id)
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
         # Not after each batch: to find the old ones takes two listings.
         if batch_id % FORGOTTEN_EVERY:
@@ -235,8 +235,8 @@ class Checkpoint:
         for kind in KINDS:
             for old in self._batches(kind):
                 if old <= batch_id - BATCHES_KEPT:
-                    old_file = join(self.path, kind, str(old))
-                    delete(old_file)
+                    old_file = Location(self.path) / kind / str(old)
+                    old_file.delete()
 
     def last_planned(self) -> int | None:
         """Return the last batch whose offsets are written."""
@@ -244,27 +244,27 @@ class Checkpoint:
 
     def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
         return CheckpointMismatchError.of(
-            f"The file '{join(self.path, name)}' of the checkpoint is torn or damaged.",
+            f"The file '{Location(self.path) / name}' of the checkpoint is torn or damaged.",
             got=repr(error),
             next_step=f"Restore it; or move the folder '{self.path}' away and run again, which says how a new one is begun where the state stands; or run 'ebbtide refresh'.",
         )
 
     def _batches(self, log: str) -> list[int]:
-        names = list_files(join(self.path, log))
+        names = (Location(self.path) / log).list_files()
         return sorted(int(name) for name in names if name.isdigit())
 
     def _forget(self, log: str, batch: int) -> None:
-        delete(join(self.path, log, str(batch)))
-        delete(join(self.path, log, f".{batch}.crc"))
+        (Location(self.path) / log / str(batch)).delete()
+        (Location(self.path) / log / f".{batch}.crc").delete()
 
     def discard(self) -> None:
         """Delete the checkpoint, its id last."""
         # After a crash on the way the id still says that this is the checkpoint to discard.
         for name in ("offsets", "commits", START):
-            delete(join(self.path, name))
-        if is_local(self.path) and exists(self.path):
+            (Location(self.path) / name).delete()
+        if Location(self.path).is_local and Location(self.path).exists():
             sync(self.path)
-        delete(self.path)
+        Location(self.path).delete()
 
 
 def _is_whole(commit: bytes) -> bool:

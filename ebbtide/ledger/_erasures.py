@@ -17,8 +17,7 @@ from ebbtide.errors import DamagedFileError
 from ebbtide.ledger._facts import NoStep, StepFacts
 from ebbtide.model import _stored as stored
 from ebbtide.model._erased import ErasedKeys
-from ebbtide.storage import delete, join, read_bytes, replace_bytes
-from ebbtide.storage._disk import sync_all
+from ebbtide.storage import Location, sync_all
 
 FOLDER = "erasures"
 """Folder of the ledger, beside the tables."""
@@ -65,8 +64,8 @@ class Erasures(BaseModel):
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
         """
-        location = join(home, FOLDER, name)
-        raw = read_bytes(location)
+        location = Location(home) / FOLDER / name
+        raw = location.read_bytes()
         if raw is None:
             raise DamagedFileError.of(
                 f"{_WHAT} at '{location}' is gone: records of erased keys could not be refused.",
@@ -85,7 +84,7 @@ class Erasures(BaseModel):
     def write_as(self, home: str, name: str) -> None:
         """Write a file of the ledger under a name; on disk before this returns."""
         text = self.model_dump_json(by_alias=True)
-        replace_bytes(join(home, FOLDER, name), text.encode())
+        (Location(home) / FOLDER / name).replace_bytes(text.encode())
 
     @property
     def keys(self) -> ErasedKeys:
@@ -110,7 +109,7 @@ def begin_with(home: str, name: str, ledger: Erasures) -> None:
         ledger: Its content.
     """
     ledger.write_as(home, name)
-    replace_bytes(join(home, FOLDER, BEGUN_WITH), name.encode())
+    (Location(home) / FOLDER / BEGUN_WITH).replace_bytes(name.encode())
 
 
 def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
@@ -122,7 +121,7 @@ def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
     """
     if last.step:
         return last.state.erased
-    raw = read_bytes(join(home, FOLDER, BEGUN_WITH))
+    raw = (Location(home) / FOLDER / BEGUN_WITH).read_bytes()
     if raw is None:
         return None
     return raw.decode()
@@ -130,13 +129,13 @@ def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
 
 def unfinished(home: str) -> bytes | None:
     """Return the mark of files with erased rows that may still exist; None if there are none."""
-    return read_bytes(join(home, FOLDER, UNFINISHED))
+    return (Location(home) / FOLDER / UNFINISHED).read_bytes()
 
 
 def mark_unfinished(home: str) -> None:
     """Note that files with erased rows may exist; on disk before this returns."""
     mark = uuid.uuid4().hex
-    replace_bytes(join(home, FOLDER, UNFINISHED), mark.encode())
+    (Location(home) / FOLDER / UNFINISHED).replace_bytes(mark.encode())
 
 
 def mark_finished(home: str, mark: bytes | None) -> None:
@@ -149,4 +148,4 @@ def mark_finished(home: str, mark: bytes | None) -> None:
     if unfinished(home) == mark:
         # Deletions reach the disk late: a power cut would bring erased rows back, without the mark to look for them.
         sync_all()
-        delete(join(home, FOLDER, UNFINISHED))
+        (Location(home) / FOLDER / UNFINISHED).delete()

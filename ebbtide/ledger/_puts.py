@@ -12,11 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.delta import Puts
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.lines import lines_of
-from ebbtide.storage import is_in_object_store, is_local
-
-LOCAL = LocalPuts()
+from ebbtide.storage import Location
 
 
 def puts_of(table: str) -> Puts:
@@ -25,9 +23,8 @@ def puts_of(table: str) -> Puts:
     Args:
         table: Its location.
     """
-    if is_local(table) or table.startswith("file://"):
-        return LOCAL
-    return ObjectPuts() if is_in_object_store(table) else LogStorePuts(table)
+    path = table.removeprefix("file://")
+    return LogStorePuts(table) if Location(path).needs_jvm else StoragePuts()
 
 
 def refuse_unsafe(table: str) -> None:
@@ -39,23 +36,7 @@ def refuse_unsafe(table: str) -> None:
     Raises:
         StoreUnsafeError: the store overwrites.
     """
-    if not is_in_object_store(table):
-        return
-    from ebbtide.storage._bucket import bucket_of, parted
-
-    _, key = parted(table)
-    bucket_of(table).refuse_overwriting(key)
-
-
-class ObjectPuts:
-    """Puts by a conditional request, `If-None-Match: *`."""
-
-    def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Put a file if it is absent; see `Puts`."""
-        from ebbtide.storage._bucket import bucket_of, parted
-
-        _, key = parted(location)
-        return bucket_of(location).put_if_absent(key, data)
+    Location(table).refuse_overwriting()
 
 
 class LogStorePuts:

@@ -12,8 +12,7 @@ import time
 from ebbtide.delta import _log as log
 from ebbtide.errors import LeaseAskedError
 from ebbtide.ledger._facts import LedgerFacts
-from ebbtide.storage import delete, is_in_object_store, join, list_files
-from ebbtide.storage._paths import write_bytes
+from ebbtide.storage import Location
 
 POLL_S = 0.5
 ASKED_EVERY_S = 5.0
@@ -30,21 +29,21 @@ class Requests:
     def __init__(self, ledger: str) -> None:
         home, _, _ = ledger.rpartition("/")
         self._ledger = ledger
-        self._folder = join(home, "requests")
+        self._folder = Location(home) / "requests"
         self._looks_s = 0.0
 
     def leave(self, name: str) -> None:
         """Request the lease."""
-        write_bytes(join(self._folder, name), b"")
+        (Location(self._folder) / name).write_bytes(b"")
 
     def withdraw(self, name: str) -> None:
         """Withdraw the request."""
-        delete(join(self._folder, name))
+        (Location(self._folder) / name).delete()
 
     @property
     def names(self) -> list[str]:
         """Names of the requests."""
-        return list_files(self._folder)
+        return Location(self._folder).list_files()
 
     def refuse_asked(self) -> None:
         """Refuse to begin a step while another process asks for the lease; of a store that is asked now and then.
@@ -55,7 +54,7 @@ class Requests:
         now_s = time.monotonic()
         if now_s < self._looks_s:
             return
-        if is_in_object_store(self._folder):
+        if Location(self._folder).is_in_object_store:
             self._looks_s = now_s + ASKED_EVERY_S
         if self.names:
             raise LeaseAskedError.of(

@@ -15,8 +15,7 @@ from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger._checkpoint import KINDS
 from ebbtide.ledger._tables import BESIDE_STATE
-from ebbtide.storage import boot, delete, is_local, join, read_bytes, sync, sync_names
-from ebbtide.storage._disk import is_syncing, sync_all
+from ebbtide.storage import Location, boot, is_syncing, sync, sync_all, sync_names
 
 MARK = "unsynced"
 _log = logging.getLogger(__name__)
@@ -35,17 +34,17 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
     """
     if not is_syncing():
         _warn(home)
-    if is_local(home):
+    if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
         # A process that was killed may not have synced the names of its last commits and batches.
-        logs = [join(home, name, LOG) for name in ("state", *BESIDE_STATE)]
-        batches = [join(home, "checkpoint", kind) for kind in KINDS]
-        sync_names([*logs, *batches, join(home, "checkpoint")])
+        logs = [Location(home) / name / LOG for name in ("state", *BESIDE_STATE)]
+        batches = [Location(home) / "checkpoint" / kind for kind in KINDS]
+        sync_names([*logs, *batches, Location(home) / "checkpoint"])
 
 
 def _settle_mark(home: str, *, is_fresh: bool) -> None:
     mark = Path(home, MARK)
-    noted = read_bytes(str(mark))
+    noted = Location(mark).read_bytes()
     now = boot()
     if noted is not None and noted.decode() != now and not is_fresh:
         raise DamagedFileError.of(
@@ -56,7 +55,7 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
     if is_syncing():
         if noted is not None:
             sync_all()
-            delete(str(mark))
+            Location(mark).delete()
         return
     if not now:
         raise ConfigError.of(
@@ -73,7 +72,7 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
 @cache
 def _warn(home: str) -> None:
     """Warn once of each folder."""
-    if is_local(home):
+    if Location(home).is_local:
         _log.warning(
             "%s=off: a power cut or a crash of this machine may lose or damage the tables at '%s'.", FSYNC.name, home
         )

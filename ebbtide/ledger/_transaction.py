@@ -10,8 +10,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._commit import named_files
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger._facts import StepFacts
-from ebbtide.storage import is_file, is_local, join, list_files
-from ebbtide.storage._disk import sync_below
+from ebbtide.storage import Location, sync_below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +54,7 @@ def settled(path: str) -> Iterator[None]:
     """
     # Hadoop closes a local file without fsync. Later commits, to the state or the checkpoint, must not rely on one that a power
     # cut can take. A cut before the sync may tear the newest commit: a repair then rebuilds the table from the state.
-    if not is_local(path):
+    if not Location(path).is_local:
         yield
         return
     before = max(log.versions(path), default=-1)
@@ -69,7 +68,7 @@ def settle_newest(path: str) -> None:
     Args:
         path: Location of the table.
     """
-    if is_local(path):
+    if Location(path).is_local:
         newest = max(log.versions(path), default=-1)
         settle(path, newest - UNSETTLED)
 
@@ -81,18 +80,18 @@ def settle(path: str, since: int) -> None:
         path: Location of the table, on a local disk.
         since: The version before the first of them.
     """
-    folder = join(path, log.LOG)
-    of_log = [name for name in list_files(folder) if _version_in(name) > since]
+    folder = Location(path) / log.LOG
+    of_log = [name for name in folder.list_files() if _version_in(name) > since]
     named = []
     for name in of_log:
         if name.endswith(log.COMMIT):
             with suppress(DeltaLogError):  # a reader of the table reports a damaged commit
-                actions = log.read_actions(join(folder, name))
+                actions = log.read_actions(folder / name)
                 named += named_files(path, actions)
     # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
-    kept = [file for file in named if is_file(file)]
+    kept = [file for file in named if Location(file).is_file()]
     sync_below(path, kept)
-    log_files = [join(folder, name) for name in of_log]
+    log_files = [folder / name for name in of_log]
     sync_below(path, log_files)
 
 

@@ -14,9 +14,7 @@ from ebbtide.delta._table import commit_after
 from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, LedgerFacts
 from ebbtide.ledger._puts import puts_of, refuse_unsafe
-from ebbtide.storage import is_local, join, sync_names
-from ebbtide.storage._rights import make_home
-from ebbtide.storage._together import current
+from ebbtide.storage import Location, current, sync_names
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -38,12 +36,12 @@ def create_ledger(ledger: str, pipeline: str) -> None:
         StoreUnsafeError: the object store overwrites a file that is put if absent.
     """
     home, _, _ = ledger.rpartition("/")
-    if is_local(home):
-        make_home(home)
+    if Location(home).is_local:
+        Location(home).make_home()
     refuse_unsafe(ledger)
     create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
-    if is_local(ledger):
-        sync_names([join(ledger, log.LOG)])
+    if Location(ledger).is_local:
+        sync_names([Location(ledger) / log.LOG])
 
 
 def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:

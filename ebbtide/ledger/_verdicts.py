@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model import _stored as stored
-from ebbtide.storage import delete, join, list_files, read_bytes, replace_bytes
+from ebbtide.storage import Location
 
 Outcome = Literal["passed", "warning", "failed"]
 WHAT = "A verdict"
@@ -43,13 +43,13 @@ def note_verdict(home: str, verdict: LastVerdict, known: Collection[str]) -> Non
         known: Names of the pipeline's checks.
     """
     folder = _folder(home)
-    for name in list_files(folder):
+    for name in Location(folder).list_files():
         if name.removesuffix(SUFFIX) not in known:
-            delete(join(folder, name))
+            (Location(folder) / name).delete()
     text = verdict.model_dump_json(by_alias=True)
     # A file for each check: two processes that judge at once overwrite no verdict of another check.
-    place = join(folder, f"{verdict.check}{SUFFIX}")
-    replace_bytes(place, text.encode())
+    place = Location(folder) / f"{verdict.check}{SUFFIX}"
+    place.replace_bytes(text.encode())
 
 
 def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
@@ -63,9 +63,9 @@ def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
     """
     folder = _folder(home)
     found = []
-    for name in list_files(folder):
-        where = join(folder, name)
-        raw = read_bytes(where)
+    for name in Location(folder).list_files():
+        where = Location(folder) / name
+        raw = where.read_bytes()
         if raw is None:
             continue  # deleted since it was listed
         document = stored.parsed(raw, what=WHAT, where=where)
@@ -75,4 +75,4 @@ def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
 
 
 def _folder(home: str) -> str:
-    return join(home, "checks")
+    return Location(home) / "checks"

@@ -26,7 +26,7 @@ from ebbtide.model._decision import Rewrite
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refuse_action, refuse_changed_spec
 from ebbtide.spec import Pipeline
-from ebbtide.storage import delete, join
+from ebbtide.storage import Location
 from ebbtide.tables import Stager, columns, spark_schema
 from ebbtide.tables._spark_columns import numbered
 from ebbtide.tables._state.staging import to_json
@@ -127,7 +127,7 @@ def _adopt(
     """Make one step; return its number."""
     tables = stepper.plan
     number = stepper.number + 1
-    folder = join(tables.at("staged"), str(number))
+    folder = Location(tables.at("staged")) / str(number)
     operator = tables.operator
     stager = Stager(folder, operator.changes, operator.key)
     adopted = AdoptedRows(tables.decoding, stager, number, tuple(rows.columns))
@@ -138,7 +138,7 @@ def _adopt(
     facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
     facts = apply_staged(spark, stepper, staged, facts)
     stepper.publish(spark)
-    delete(tables.at("staged"))
+    Location(tables.at("staged")).delete()
     stepper.fold(spark)
     return facts.step
 

@@ -12,7 +12,7 @@ from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import Place, Plan
 from ebbtide.spec import Pipeline
-from ebbtide.storage._usage import usage
+from ebbtide.storage import Location
 
 BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
 """Fate of files that leave the newest version of a table: after `delta.deletedFileRetentionDuration`."""
@@ -66,7 +66,7 @@ def of_actions(name: str, now: Snapshot, actions: Sequence[Action], fate: str) -
 
 def of_folder(name: str, location: str, fate: str) -> list[Place]:
     """Return the place of all files below a folder; none without any."""
-    used = usage(location)
+    used = Location(location).usage()
     if not used.files:
         return []
     found = Found(files=used.files, bytes=used.bytes)

@@ -16,7 +16,7 @@ from ebbtide.ledger._tables import REPAIR
 from ebbtide.model import Decision
 from ebbtide.runtime._other_copies import refuse_other_copies
 from ebbtide.runtime._plan import Plan
-from ebbtide.storage import exists, is_in_object_store
+from ebbtide.storage import Location
 
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 
@@ -68,7 +68,7 @@ class OwnTables:
         # In a store looks cost, and what is noted is enough: its commit fails if another run has committed since, and then its marks are
         # read. A table that was deleted is missed by the commit too.
         noted = self._noted or {}
-        if name in noted and is_in_object_store(table.location):
+        if name in noted and Location(table.location).is_in_object_store:
             return noted[name].step
         table.refuse_gone()
         return table.last_step()
@@ -230,7 +230,7 @@ def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
     adds = [action["add"] for action in facts.decision.bad_rows if "add" in action]
     for add in adds:
         path = add["path"]
-        if not exists(file_location(quarantine, path)):
+        if not Location(file_location(quarantine, path)).exists():
             raise TableMismatchError.of(
                 f"The quarantine at '{quarantine}' was deleted or put back: it lacks the bad records of step {facts.step}.",
                 got=f"no file '{path}'",

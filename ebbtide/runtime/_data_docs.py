@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from ebbtide.delta import Found
-from ebbtide.storage import make_private
+from ebbtide.storage import Location
 
 SITE = re.compile(r"\d{6,}")
 """Name of a site."""
@@ -55,5 +55,5 @@ def delete_older_sites(docs: Path, generation: str) -> None:
         if marker.read_text(encoding="ascii") == generation:
             return
     delete_sites(docs)
-    make_private(str(docs))
+    Location(docs).make_private()
     marker.write_text(generation, encoding="ascii")

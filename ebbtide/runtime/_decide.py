@@ -26,7 +26,7 @@ from ebbtide.runtime._local_copies import generation_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.sources import Part
-from ebbtide.storage import join
+from ebbtide.storage import Location
 from ebbtide.tables import Decided, Decider, Stored, packed
 from ebbtide.tables._state.deciding import DecideShare
 from ebbtide.tables._state.lookup import distinct_keys, due_keys
@@ -83,7 +83,7 @@ def decide(
     if is_without_spark(spark):
         work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
-        work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
+        work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))
     linked = _linked(plan, staged, snapshot)
     shares = _shares(spark, staged, linked)
     deciding = DecideShare(

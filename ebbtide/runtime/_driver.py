@@ -44,8 +44,7 @@ from ebbtide.runtime._stream import Stream
 from ebbtide.runtime._unused import drop_unused_of_another_spec
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
-from ebbtide.storage import delete
-from ebbtide.storage._folders import move_aside
+from ebbtide.storage import Location
 from ebbtide.tasks import describe_work, on_engine
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _clear_the_way(plan: Plan) -> None:
 def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
     """Move the folders of tables aside whose log cannot be read: a refresh makes them again."""
     for name, reason in stepper.tables.leave_out_unreadable().items():
-        aside = move_aside(plan.at(name))
+        aside = Location(plan.at(name)).move_aside()
         _log.warning("The %s could not be read, and is now at '%s'. %s", name, aside, reason)
     stepper.tables = OwnTables(plan)
 
@@ -401,7 +400,7 @@ class _Run:
         if self.spec.is_view:
             return
         self.events.phase(Phase(self.spec.name, "trying the first step"))
-        delete(plan.rehearsal)
+        Location(plan.rehearsal).delete()
         stop = threading.Event()
 
         def end(_: StepProgress) -> None:
@@ -413,9 +412,9 @@ class _Run:
         except QuarantineThresholdError:
             raise  # what was staged shows the reasons
         except BaseException:
-            delete(plan.rehearsal)
+            Location(plan.rehearsal).delete()
             raise
-        delete(plan.rehearsal)
+        Location(plan.rehearsal).delete()
 
     def _note(self, found: Discovery) -> None:
         summary = self.summary

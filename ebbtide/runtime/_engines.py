@@ -13,7 +13,7 @@ from ebbtide.amounts import amount
 from ebbtide.runtime._session_settings import names_cluster
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
-from ebbtide.storage._paths import needs_jvm
+from ebbtide.storage import Location
 from ebbtide.tasks import LocalSession, lazy_session
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Engine:
 
 def _why_spark(spec: Pipeline, root: str) -> str | None:
     """Return why a pipeline runs on Spark, however little there is to read; None if it need not."""
-    if needs_jvm(root):
+    if Location(root).needs_jvm:
         return f"its root is '{root}'"
     if spec.engine == "spark":
         return "engine: spark"

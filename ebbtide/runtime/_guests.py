@@ -20,7 +20,7 @@ from ebbtide.ledger import Lease
 from ebbtide.model._step import ViewPosition
 from ebbtide.sources import Source
 from ebbtide.spec import MaterializedView
-from ebbtide.storage import delete, join
+from ebbtide.storage import Location
 from ebbtide.tables import Stager, newest_step
 
 if TYPE_CHECKING:
@@ -175,11 +175,11 @@ def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
     Raises:
         LeaseHeldError: a run holds the pipeline.
     """
-    ledger = join(root, "ledger")
+    ledger = Location(root) / "ledger"
     if log.versions(ledger):
         with Lease(ledger, pipeline, lease_ttl_s):
             pass  # raises if a run has the lease
-    delete(root)
+    Location(root).delete()
 
 
 def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:

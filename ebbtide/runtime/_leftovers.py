@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ebbtide.delta import Found
 from ebbtide.ledger._process import is_gone
-from ebbtide.storage import is_local, is_ours
+from ebbtide.storage import Location
 from ebbtide.users import user_name
 
 LOGS = ".logs"
@@ -56,8 +56,8 @@ def delete_leftovers(root: str) -> Found:
 def _logs(root: str) -> Iterator[Path]:
     """Yield the logs of commands whose process has ended."""
     temporary = Path(tempfile.gettempdir(), f"ebbtide-logs-{user_name()}")
-    folders = [Path(root, LOGS)] if is_local(root) else []
-    if temporary.is_dir() and is_ours(temporary):
+    folders = [Path(root, LOGS)] if Location(root).is_local else []
+    if temporary.is_dir() and Location(temporary).is_ours():
         folders.append(temporary)
     for folder in folders:
         for log in sorted(folder.glob("*-*.log")):
@@ -68,14 +68,14 @@ def _logs(root: str) -> Iterator[Path]:
 
 def _logs_of_jobs(root: str) -> Iterator[Path]:
     """Yield the logs of the ended jobs of a root, which list them still."""
-    home = Path(root) if is_local(root) else Path.home() / JOBS_OF_STORES
+    home = Path(root) if Location(root).is_local else Path.home() / JOBS_OF_STORES
     for asked in sorted(Path(home, JOBS).glob("*/job.json")):
         folder = asked.parent
         process = folder / "process"
         with contextlib.suppress(OSError, ValueError, KeyError):
             text = asked.read_text(encoding="utf-8")
             own_root: str = json.loads(text)["root"]
-            is_of_root = own_root.rstrip("/") == root.rstrip("/") or is_local(root)
+            is_of_root = own_root.rstrip("/") == root.rstrip("/") or Location(root).is_local
             has_exit = (folder / "exit").exists()
             is_ended = has_exit or is_gone(process.read_text(encoding="utf-8").strip())
             if is_of_root and is_ended:
@@ -88,7 +88,7 @@ def _ended_sessions() -> list[Path]:
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SESSIONS}*-*")):
         pid, _, _ = folder.name.removeprefix(SESSIONS).partition("-")
         with contextlib.suppress(OSError):
-            if folder.is_dir() and is_ours(folder) and _has_ended(pid):
+            if folder.is_dir() and Location(folder).is_ours() and _has_ended(pid):
                 found.append(folder)
     return found
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
-from ebbtide.storage import is_in_object_store
-from ebbtide.storage._together import together
+from ebbtide.storage import Location, together
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -40,6 +39,6 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         for _ in query.made():
             pass  # a batch is made as it is asked for
         return
-    within = together if is_in_object_store(query.plan.root) else nullcontext
+    within = together if Location(query.plan.root).is_in_object_store else nullcontext
     for _ in query.made(session.batch_time, within):
         pass  # a batch is made as it is asked for

@@ -23,7 +23,7 @@ from ebbtide.delta._file_rows import filled
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model._erased import ErasedKeys
 from ebbtide.runtime._erasing import doomed_in
-from ebbtide.storage import is_ours
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
@@ -79,7 +79,7 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
     tables = _tables(plan)
     total = Found()
     for folder in _folders():
-        if not (folder.is_dir() and is_ours(folder)):
+        if not (folder.is_dir() and Location(folder).is_ours()):
             continue
         for path in copy_files.possible_copies(folder, tables):
             n_rows = _erased_rows(path, ways)

@@ -13,7 +13,7 @@ from ebbtide.delta import DataFile, Snapshot
 from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
 from ebbtide.runtime._plan import Plan
-from ebbtide.storage import file_names
+from ebbtide.storage import Location
 
 MOST_NAMED = 3
 """Missing files that the error names."""
@@ -65,7 +65,7 @@ def missing_files(snapshot: Snapshot) -> list[str]:
         names_in[folder].add(name)
     missing = []
     for folder, names in names_in.items():
-        missing += [f"{folder}/{name}" for name in names - file_names(folder)]
+        missing += [f"{folder}/{name}" for name in names - Location(folder).file_names()]
     return sorted(missing)
 
 

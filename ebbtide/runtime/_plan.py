@@ -26,8 +26,7 @@ from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings
 from ebbtide.sources import Source, Span
 from ebbtide.spec import MaterializedView, Pipeline
 from ebbtide.spec import _parts as parts
-from ebbtide.storage import join, refuse_unusable, resolve
-from ebbtide.storage._rights import refuse_links
+from ebbtide.storage import Location
 from ebbtide.tables import Stager, newest_step
 from ebbtide.tables._state.staging import BadLimit, Refused
 
@@ -69,13 +68,13 @@ class Plan:
         Raises:
             ConfigError: the root is no location, or the pipeline's folder would lead out of it.
         """
-        refuse_unusable("The root", root)
-        location = resolve(root)
-        refuse_links(location, spec.name)
-        home = join(location, spec.name)
+        Location(root).refuse_unusable("The root")
+        location = Location(root).resolved()
+        location.refuse_links(spec.name)
+        home = location / spec.name
         if spec.schema_evolution_mode != "evolve":
             return cls(home, spec)
-        newest = newest_step(join(home, "state"), older=True)
+        newest = newest_step(home / "state", older=True)
         evolved = spec.lacking(newest[1].state.evolved if newest else {})
         return cls(home, spec.with_columns(evolved), evolved)
 
@@ -295,7 +294,7 @@ class Plan:
 
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""
-        return join(self.root, name)
+        return Location(self.root) / name
 
 
 def operator_of(spec: Pipeline) -> Operator:

@@ -22,7 +22,7 @@ from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import net_changes, way_of_forgotten
 from ebbtide.spec import parse_ddl
-from ebbtide.storage import delete
+from ebbtide.storage import Location
 from ebbtide.tables import StepChanges
 
 if TYPE_CHECKING:
@@ -178,6 +178,6 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
 
 def _discard_read(plan: Plan, facts: StepFacts) -> None:
     """Discard what is staged and the checkpoint, unless a run has begun another: the source is read again."""
-    delete(plan.at("staged"))
+    Location(plan.at("staged")).delete()
     if plan.checkpoint.id_to_discard == facts.source.query_id:
         plan.checkpoint.discard()

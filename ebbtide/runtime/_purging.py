@@ -24,9 +24,7 @@ from ebbtide.ledger._erasures import mark_finished
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.runtime._local_copies import drop_copies, drop_older_copies
-from ebbtide.storage import delete, join
-from ebbtide.storage._folders import delete_unfinished
-from ebbtide.storage._usage import subfolders
+from ebbtide.storage import Location
 from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
@@ -116,7 +114,7 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
         snapshot = Snapshot.read(table)
         if snapshot is not None:
             for file in unnamed_files(snapshot):
-                delete(join(table, file))
+                (Location(table) / file).delete()
             _cut(table)
     drop_older_copies(plan, stepper.last)
     delete_leftovers(plan.all_pipelines)
@@ -126,8 +124,8 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
 def _finish(stepper: Stepper, mark: bytes | None) -> None:
     """Delete what is staged, open the tables again, whose logs are cut, and note that the erasure is finished."""
     plan = stepper.plan
-    delete(plan.at("staged"))
-    delete(plan.rehearsal)
+    Location(plan.at("staged")).delete()
+    Location(plan.rehearsal).delete()
     stepper.plan = replace(plan)
     stepper.open()
     mark_finished(plan.root, mark)
@@ -138,7 +136,7 @@ def _mark_views(plan: Plan) -> None:
     # Before the log is cut: a view whose run has begun sees the mark at its next run, one that begins later reads a sink without the rows.
     for name, inputs in views_under(plan.all_pipelines).items():
         if inputs is not None and plan.spec.name in inputs:
-            mark_unfinished(join(plan.all_pipelines, name))
+            mark_unfinished(Location(plan.all_pipelines) / name)
 
 
 def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
@@ -148,9 +146,9 @@ def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
         root: Folder of all pipelines' tables.
     """
     found: dict[str, frozenset[str] | None] = {}
-    for name in subfolders(root):
+    for name in Location(root).subfolders():
         try:
-            newest = newest_step(join(root, name, "state"), older=True)
+            newest = newest_step(Location(root) / name / "state", older=True)
         except EbbtideError:
             found[name] = None
             continue
@@ -170,7 +168,7 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     doomed = doomed_in(plan, name, erased_keys(plan.root, erasures))
     old = unnamed(snapshot, doomed)
     for location in old.holding:
-        delete(location)
+        Location(location).delete()
     # Files that the step has replaced are among them: this is all that the table had.
     places = [Place(name, old.found), Place(f"{name}: log", Found(files=_cut(table)))]
     if old.unreadable:
@@ -183,9 +181,9 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
 
 def _cut(table: str) -> int:
     """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
-    delete_unfinished(table, older_than_s=0)
+    Location(table).delete_unfinished(older_than_s=0)
     n_log_files = cut_log(puts_of(table), table, _last_info)
-    delete_unfinished(f"{table}/{log.LOG}", older_than_s=0)
+    Location(f"{table}/{log.LOG}").delete_unfinished(older_than_s=0)
     return n_log_files
 
 

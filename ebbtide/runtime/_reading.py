@@ -45,8 +45,7 @@ from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, st
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import Discovery, Part, SourceBatch, Span, begun_at, stored_form_of
 from ebbtide.spec import ddl_of
-from ebbtide.storage import join
-from ebbtide.storage._together import before_commit
+from ebbtide.storage import Location, before_commit
 from ebbtide.tables._state.staging import Staging
 from ebbtide.tasks import describe_work, is_without_spark
 
@@ -382,7 +381,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     number = stepper.number + 1
     spark = reading.spark
     wall_ms = reading.clock.wall_ms
-    folder = join(plan.at("staged"), str(number))
+    folder = Location(plan.at("staged")) / str(number)
     if plan.spec.is_view:
         frontier = stepper.last.frontier
         last = frontier.view if frontier else None

@@ -19,7 +19,7 @@ from ebbtide.runtime._bad_rows import refuse_too_many
 from ebbtide.runtime._expressions import Expressions, select_items
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Find, Staged
-from ebbtide.storage import ParquetFile, delete, join
+from ebbtide.storage import Location, ParquetFile
 from ebbtide.tables import BAD_ROWS, Decided, Decider, Stager
 from ebbtide.tables._state.staging import Share, StagedFile, balanced
 from ebbtide.tables._state.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
@@ -90,7 +90,7 @@ def select_decided(
         in_driver=in_driver,
     )
     for draft in decided.drafts:
-        delete(draft)
+        Location(draft).delete()
     written = Decided.total(part for part, _ in done)
     counts = Counter({name: n for name, n in decided.metrics.items() if name not in SINK_COUNTS})
     counts.update(written.metrics)
@@ -133,7 +133,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     selected = [file for file, _ in done]
     bad_before = [StagedFile(bad=file.bad) for file in staged.files if file.bad is not None]
     bad = bad_rows(plan, expressions, [failed for _, failed in done], staged.find)
-    now_bad = _written(bad, join(folder, "transform.bad.parquet"))
+    now_bad = _written(bad, Location(folder) / "transform.bad.parquet")
     n_left = sum(sum(file.rows) for file in selected)
     summary = staged.summary.with_counts(changes=n_left)
     return replace(staged, files=(*selected, *bad_before, *now_bad), summary=summary)
@@ -197,7 +197,7 @@ def with_failed(
     bad = bad_rows(plan, expressions, failed, staged.find)
     n_bad = facts.read.quarantined + n_failed
     if n_bad > plan.spec.quarantine.max_rows_per_step:
-        _written(bad, join(plan.at("staged"), str(facts.step), "transform.bad.parquet"))
+        _written(bad, Location(plan.at("staged")) / str(facts.step) / "transform.bad.parquet")
     refuse_too_many(plan, n_bad, facts.read.records)
     return with_bad(plan, bad, facts)
 

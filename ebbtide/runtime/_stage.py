@@ -20,8 +20,7 @@ from ebbtide.model._offsets import Intervals
 from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._guests import ViewSource, ViewStaging
 from ebbtide.sources import Records
-from ebbtide.storage import delete, is_in_object_store, read_parquet
-from ebbtide.storage._together import current
+from ebbtide.storage import Location, current, read_parquet
 from ebbtide.tables import BAD_ROWS
 from ebbtide.tables._state.staging import StagedFile, Staging, from_json
 
@@ -102,9 +101,9 @@ def delete_staged(folder: str, *, is_clean: bool) -> None:
         is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
     """
     step = current()
-    is_known = is_clean and is_in_object_store(folder)
+    is_known = is_clean and Location(folder).is_in_object_store
     if step is None or not is_known or any(location.startswith(folder) for location in step.written):
-        delete(folder)
+        Location(folder).delete()
 
 
 @contextmanager
@@ -118,5 +117,5 @@ def deleted_on_failure(staged: str) -> Iterator[None]:
         if isinstance(raised, QuarantineThresholdError):
             raise
         with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-            delete(staged)
+            Location(staged).delete()
         raise

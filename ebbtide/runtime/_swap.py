@@ -20,7 +20,7 @@ from ebbtide.ledger import BESIDE_STATE
 from ebbtide.model._decision import Replace
 from ebbtide.runtime._completeness import DECIDED, SHOWN, Difference, row_texts, unlike
 from ebbtide.runtime._plan import Plan
-from ebbtide.storage import delete, is_local, join, list_files, sync_names
+from ebbtide.storage import Location, sync_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,12 +96,12 @@ def delete_backfill(plan: Plan) -> None:
     """
     # The ledger goes last: a backfill that is gone in part is known by it, and the next run deletes the rest. Deletions reach the
     # disk in any order: each must be there before the next one begins.
-    for file in list_files(plan.backfills):
-        delete(join(plan.backfills, file))
+    for file in Location(plan.backfills).list_files():
+        (Location(plan.backfills) / file).delete()
     for name in ("state", *BESIDE_STATE, "checkpoint", "staged", "plan.json"):
-        delete(plan.backfill.at(name))
-    if is_local(plan.root):
+        Location(plan.backfill.at(name)).delete()
+    if Location(plan.root).is_local:
         sync_names([plan.backfills, plan.backfill.root])
-    delete(plan.backfills)
-    if is_local(plan.root):
+    Location(plan.backfills).delete()
+    if Location(plan.root).is_local:
         sync_names([plan.root])

@@ -8,7 +8,7 @@ from ebbtide.delta import Snapshot, columns_of
 from ebbtide.delta import _log as log
 from ebbtide.delta._fitting import has_columns
 from ebbtide.runtime._plan import Plan
-from ebbtide.storage import delete
+from ebbtide.storage import Location
 
 OWN_COLUMN = {"sink": "_changed_by", "changelog": "_order", "state": "_entry"}
 """A column by which a table is known as one that a run has made. The state goes last: it says that there is no step."""
@@ -52,7 +52,7 @@ def has_unused_of_spec(plan: Plan) -> bool:
 def drop_unused_of_another_spec(plan: Plan) -> None:
     """Delete these tables, so that the run makes them as the spec is now; the pipeline's lease is held."""
     for name in unused_of_another_spec(plan):
-        delete(plan.at(name))
+        Location(plan.at(name)).delete()
 
 
 def _columns_wanted(plan: Plan) -> dict[str, pa.Schema]:

@@ -20,8 +20,7 @@ from ebbtide.model import _stored as stored
 from ebbtide.sources._lines import NoTextError, split_lines
 from ebbtide.sources._listing import changed_while_read, linked_error
 from ebbtide.sources._source import Discovery
-from ebbtide.storage import join, size_of
-from ebbtide.storage._paths import is_compressed, is_linked, open_stream
+from ebbtide.storage import Location
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
@@ -184,17 +183,17 @@ def read_lines(
         FileChangedError: it has another size, before or after it was read.
         SourceReadError: it is damaged, gone, a link, or not UTF-8 text by its first bytes.
     """
-    if is_linked(path, name):
+    if Location(path).is_linked(name):
         raise linked_error(path, [name])
-    location = join(path, name)
+    location = Location(path) / name
     try:
         yield from _read_batches(location, name, part, max_line_bytes)
-        size_after = size_of(location)
-        if size_after == 0 and is_compressed(name):
+        size_after = location.size()
+        if size_after == 0 and Location(name).is_compressed:
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
     except (OSError, NoTextError) as error:
         # A file that is still being written may look damaged; its size shows which of the two it is.
-        size_after = size_of(location)
+        size_after = location.size()
         if size is not None and size_after not in (size, None):
             raise changed_while_read(path, name, listed=size, found=size_after) from error
         restore = "Restore the whole file under the same name and run again."
@@ -211,7 +210,7 @@ def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> I
     """Read a file in batches of about `BATCH_BYTES`, and at most `BATCH_ROWS`; no more than one is held."""
     held: list[pa.BinaryArray] = []
     n_yielded = 0
-    with open_stream(location) as stream:
+    with Location(location).open_stream() as stream:
         for lines in _in_parts(split_lines(stream, max_line_bytes)):
             held.append(lines)
             is_full = sum(each.nbytes for each in held) >= BATCH_BYTES or sum(map(len, held)) >= BATCH_ROWS

@@ -16,8 +16,7 @@ from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.redaction import printable
 from ebbtide.sources._source import Discovery
-from ebbtide.storage import is_folder, join, walk
-from ebbtide.storage._paths import FoundFile, file_system, has_surrogate, is_linked, leads_within
+from ebbtide.storage import FoundFile, Location
 
 PATTERNS = (
     "*.json",
@@ -38,7 +37,7 @@ def refuse_absent(path: str) -> None:
     Raises:
         SourceReadError: it is not there, or a file.
     """
-    if not is_folder(path):
+    if not Location(path).is_folder():
         raise SourceReadError.of(
             f"The source folder '{path}' does not exist.",
             next_step="Create it, or correct source.path in the spec.",
@@ -52,7 +51,7 @@ def folders_like(pattern: str) -> list[str]:
         pattern: Location of the folder above them, and the pattern of their names.
     """
     above, _, name = pattern.rpartition("/")
-    fs, path = file_system(above)
+    fs, path = Location(above).file_system()
     selector = pafs.FileSelector(path, allow_not_found=True)
     found = []
     for info in fs.get_file_info(selector):
@@ -60,7 +59,7 @@ def folders_like(pattern: str) -> list[str]:
         is_folder = info.type == pafs.FileType.Directory
         is_hidden = folder.startswith((".", "_"))
         if is_folder and not is_hidden and fnmatchcase(folder, name):
-            found.append(join(above, folder))
+            found.append(Location(above) / folder)
     return sorted(found)
 
 
@@ -192,7 +191,7 @@ def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
     """List a folder: its files, and the folders that symbolic links in it lead to elsewhere, which are not entered."""
     links: list[str] = []
     try:
-        files = walk(path, links.append)
+        files = Location(path).walk(links.append)
     except OSError as error:
         refuse_absent(path)
         raise SourceReadError.of(
@@ -200,13 +199,13 @@ def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
             next_step="Make it readable and run again.",
         ) from error
     # A link to a folder of the source has no file of its own: each is read where it is.
-    elsewhere = [name for name in links if not leads_within(path, name)]
+    elsewhere = [name for name in links if not Location(path).has_within(name)]
     return files, elsewhere
 
 
 def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
     """Refuse names that no offset could hold and no reader open."""
-    undecodable = [_escaped(name) for name in names if has_surrogate(name)]
+    undecodable = [_escaped(name) for name in names if not _is_utf_8(name)]
     if undecodable:
         raise SourceReadError.of(
             f"In '{path}' files have names that are not UTF-8; nothing was read.",
@@ -214,6 +213,15 @@ def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
             allowed="names in UTF-8",
             next_step="Rename them, with bash for instance: mv $'a\\xff.jsonl' a.jsonl",
         )
+
+
+def _is_utf_8(name: str) -> bool:
+    """Return whether a name is UTF-8: one that is not has lone surrogates in place of its bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _escaped(name: str) -> str:
@@ -258,7 +266,7 @@ def _refuse_linked(path: str, names: Sequence[str], folders: Sequence[str]) -> N
         names: New files, of which some may be links.
         folders: Links to folders elsewhere, whose files may match.
     """
-    linked = sorted([*folders, *(name for name in names if is_linked(path, name))])
+    linked = sorted([*folders, *(name for name in names if Location(path).is_linked(name))])
     if linked:
         raise linked_error(path, linked)
 
@@ -365,7 +373,7 @@ def _own_name(name: str) -> str:
 
 def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:
     """Return the error for a file whose size is not the one that it was listed with."""
-    location = join(path, name)
+    location = Location(path) / name
     return FileChangedError.of(
         f"The source file '{location}' has changed since it was listed; nothing of the step was committed.",
         got="no file" if found is None else f"{found} bytes",

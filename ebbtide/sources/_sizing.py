@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.storage import read_bytes, replace_bytes
+from ebbtide.storage import Location
 
 FIRST_OFFSETS = 10_000
 """Of a batch of which nothing is known: the first one, or one after a few records."""
@@ -37,12 +37,12 @@ def note_most(location: str, most: int) -> None:
         location: See `noted_most`.
         most: Offsets, above 0.
     """
-    replace_bytes(location, str(most).encode())
+    Location(location).replace_bytes(str(most).encode())
 
 
 def noted_most(location: str) -> int:
     """Return how many offsets the next batch may have; see `note_most`."""
-    raw = read_bytes(location)
+    raw = Location(location).read_bytes()
     if raw is None or not raw.isdigit():
         return FIRST_OFFSETS
     return int(raw)

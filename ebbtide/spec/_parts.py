@@ -33,7 +33,7 @@ from ebbtide.model._durations import NaturalDuration, PositiveDuration
 from ebbtide.model._sequences import LOG_SEQUENCES
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources import PATTERNS
-from ebbtide.storage import refuse_unusable
+from ebbtide.storage import Location
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
 """Names of an expectation: a type of Great Expectations, or `module:Class`."""
@@ -138,7 +138,7 @@ class SourcePart(SpecPart):
     @classmethod
     def _is_location(cls, value: str) -> str:
         try:
-            refuse_unusable("source.path", value)
+            Location(value).refuse_unusable("source.path")
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return value

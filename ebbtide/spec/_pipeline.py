@@ -22,7 +22,7 @@ from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import DeltaSink, PlainFormat
 from ebbtide.spec._reading import explained, project_of, read_attributes
 from ebbtide.spec._row_functions import make_importable
-from ebbtide.storage import expanded, is_local, resolve
+from ebbtide.storage import Location
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Default where state expires by event time: clocks of sources are off by hours, not by days."""
@@ -246,9 +246,9 @@ class Pipeline(PipelineFields):
         written = self.source.path
         if written is None:
             return self
-        resolved = resolve(expanded("source.path", written), project_of(path))
+        resolved = Location(Location(written).expanded("source.path")).resolved(project_of(path))
         located = self.with_source(path=resolved)
-        if is_local(written):
+        if Location(written).is_local:
             written = os.path.normpath(written)
         located.__dict__[_WRITTEN] = resolved, written
         return located

@@ -15,7 +15,7 @@ from ebbtide.spec._parts import Name, SpecPart, refuse
 from ebbtide.spec._reading import explained, field_path, project_of, read_attributes
 from ebbtide.spec._row_functions import make_importable
 from ebbtide.spec._upsert import UpsertPipeline
-from ebbtide.storage import expanded, resolve
+from ebbtide.storage import Location
 
 Attributes = Mapping[str, Any]
 WILDCARD = re.compile(r"[*?\[]")
@@ -124,7 +124,7 @@ class UpsertPipelines(SpecPart):
         """Return them with their sources' paths made absolute; see `Pipeline.located`."""
         folders = self.folders
         if folders is not None:
-            folders = resolve(expanded("folders", folders), project_of(path))
+            folders = Location(Location(folders).expanded("folders")).resolved(project_of(path))
         pipelines = [spec.located(path) for spec in self.pipelines]
         located = {"pipelines": pipelines, "folders": folders}
         return self.model_copy(update=located)

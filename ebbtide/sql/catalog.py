@@ -440,9 +440,9 @@ def remove_definition(file: Path) -> None:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    from ebbtide.storage import replace_bytes
+    from ebbtide.storage import Location
 
-    replace_bytes(str(path), written(document).encode())
+    Location(path).replace_bytes(written(document).encode())
 
 
 def written(document: Mapping[str, Any]) -> str:

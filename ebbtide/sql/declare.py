@@ -33,7 +33,7 @@ from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import drop_view, users_of
-from ebbtide.storage import resolve
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -233,7 +233,7 @@ def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[
     project_file = project_of(catalog.folder) / "pyproject.toml"
     if not path or project_file.exists():
         return options
-    absolute = resolve(path, Path.cwd())
+    absolute = Location(path).resolved(Path.cwd())
     return {**options, "path": absolute}
 
 

@@ -26,7 +26,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.spec import NAME, read_yaml
 from ebbtide.spec._bounded_yaml import text_of
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
-from ebbtide.storage import refuse_unusable
+from ebbtide.storage import Location
 
 Texts = dict[Annotated[str, BeforeValidator(as_set)], Annotated[str, BeforeValidator(as_set)]]
 
@@ -131,7 +131,7 @@ def read_environment(file: Path | None) -> Environment:
         given.append(Declared.read(DeclaredKind.FUNCTION, name, function, where))
     for name, place in document.catalogs.items():
         if place.root is not None:
-            refuse_unusable(f"catalogs.{name}.root", place.root)
+            Location(place.root).refuse_unusable(f"catalogs.{name}.root")
     places = {name: (place.defs, place.root) for name, place in document.catalogs.items()}
     return Environment(tuple(given), document.variables, document.settings, places)
 

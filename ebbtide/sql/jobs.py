@@ -183,11 +183,11 @@ class Jobs:
         Raises:
             SqlError: the process did not begin.
         """
-        from ebbtide.storage import make_private
+        from ebbtide.storage import Location
 
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        make_private(str(folder))
+        Location(folder).make_private()
         asked = {
             "pipelines": [pipeline.name for pipeline in pipelines],
             "locations": [str(pipeline.location.resolve()) for pipeline in pipelines],
@@ -211,9 +211,9 @@ class Jobs:
     @property
     def _folder(self) -> Path:
         """Folder of the root's jobs; for a root in a store it is below this user's home."""
-        from ebbtide.storage import is_local
+        from ebbtide.storage import Location
 
-        if is_local(self.root):
+        if Location(self.root).is_local:
             return Path(self.root) / FOLDER
         return Path.home() / ".local/state/ebbtide" / FOLDER
 

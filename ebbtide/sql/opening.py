@@ -143,9 +143,9 @@ def open_session(target: Target) -> Session:
     from ebbtide.sql.session import EmbeddedSession
 
     if not _PLAIN_PATH.fullmatch(target.root):
-        from ebbtide.storage import refuse_unusable  # loads Arrow
+        from ebbtide.storage import Location
 
-        refuse_unusable("--root", target.root)
+        Location(target.root).refuse_unusable("--root")
     if target.environment is None:
         own = Catalog(target.root, Path(target.defs))
         session = EmbeddedSession({DEFAULT_CATALOG: own}, {})

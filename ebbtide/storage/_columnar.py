@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ebbtide.errors import DamagedFileError, TableMismatchError, UnsupportedFileError
 from ebbtide.storage._disk import failures_named
-from ebbtide.storage._paths import file_system, is_local
+from ebbtide.storage._location import Location
 from ebbtide.storage._plain_types import with_plain_types
 
 FOOTER_END = 8
@@ -60,7 +60,7 @@ def read_parquet(
         UnsupportedFileError: Arrow cannot read what is in it.
         TableMismatchError: two of its columns have one of the names.
     """
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     with _damage_refused(location), fs.open_input_file(path) as file:
         is_other = footer is not None and _footer_checksum(file) != footer
         if is_other:
@@ -69,7 +69,7 @@ def read_parquet(
         stored = open_parquet(
             file,
             page_checksum_verification=True,
-            pre_buffer=not is_local(location),
+            pre_buffer=not Location(location).is_local,
         )
         if columns is None:
             return _in_plain_types(location, stored.read())
@@ -138,7 +138,7 @@ def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | No
     Returns:
         None if there is nothing, or its content is damaged: it is then made from the rows.
     """
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     with _damage_refused(location), fs.open_input_file(path) as file:
         if _footer_checksum(file) != footer:
             return None
@@ -198,7 +198,7 @@ def footer_checksum(location: str) -> str:
     Raises:
         DamagedFileError: the file is gone.
     """
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     with _damage_refused(location), fs.open_input_file(path) as file:
         return _footer_checksum(file)
 
@@ -298,7 +298,7 @@ def write_parquet(
         compression: Compression of its pages.
         attached: What else is in it; see `attached`. Default: nothing.
     """
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     with failures_named(location):
         folder, _, _ = path.rpartition("/")
         fs.create_dir(folder)
@@ -337,7 +337,7 @@ def _null_columns(rows: pa.Table) -> list[str]:
 @contextmanager
 def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
     """Write an Arrow file, batch by batch; folders are made as needed."""
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     with failures_named(location):
         folder, _, _ = path.rpartition("/")
         fs.create_dir(folder)
@@ -351,7 +351,7 @@ def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatch
 @contextmanager
 def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open an Arrow file; a local one is mapped into memory."""
-    fs, path = file_system(location)
+    fs, path = Location(location).file_system()
     is_mapped = isinstance(fs, pafs.LocalFileSystem)
     with _damage_refused(location):
         # Mapped: tasks that read a few batches of a file read only their pages.
@@ -389,7 +389,7 @@ class ParquetFile:
             self._writer.write_batch(batch)
 
     def _opened(self) -> pq.ParquetWriter:
-        fs, path = file_system(self.location)
+        fs, path = Location(self.location).file_system()
         folder, _, _ = path.rpartition("/")
         fs.create_dir(folder)
         return pq.ParquetWriter(

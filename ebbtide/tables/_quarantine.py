@@ -32,7 +32,7 @@ from ebbtide.model import ORDER, Append, columns_named, entry_table, row_codes
 from ebbtide.model._changelog import ORIGIN
 from ebbtide.model._entries import order_struct
 from ebbtide.model._offsets import OffsetRanges
-from ebbtide.storage import exists, is_local
+from ebbtide.storage import Location
 from ebbtide.tables._append_table import AppendTable
 from ebbtide.tables._quarantine_removal import ORDERS, losses, rebased, removal
 from ebbtide.tables._table import Work
@@ -199,7 +199,7 @@ class QuarantineTable(AppendTable):
         return self._synced([*leaving, *coming])
 
     def _synced(self, actions: list[Action]) -> list[Action]:
-        if is_local(self.path):
+        if Location(self.path).is_local:
             # The state's commit names the files: a power cut must not take them and leave the commit.
             on_disk(self.path, actions)
         return actions
@@ -238,7 +238,7 @@ class QuarantineTable(AppendTable):
             return
         files = [DataFile(action["add"]) for action in actions if "add" in action]
         locations = [file.location(self.path) for file in files]
-        if not all(map(exists, locations)):
+        if not all(Location(location).exists() for location in locations):
             raise TableMismatchError.of(
                 f"The table at '{self.path}' is gone, with the bad records of the last step.",
                 allowed="the files that the step has written",

@@ -14,7 +14,7 @@ from ebbtide.errors import SourceReadError
 from ebbtide.model._step import TableVersion, ViewPosition
 from ebbtide.runtime._guests import view_position
 from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
-from ebbtide.storage import join
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class ViewTables(Source):
 
     def location(self, name: str) -> str:
         """Return the location of an input's table."""
-        return join(self.root, name, "sink")
+        return Location(self.root) / name / "sink"
 
     def pinned(self) -> ViewPosition:
         """Return the newest versions of the tables."""
@@ -86,7 +86,7 @@ class ViewTables(Source):
 
     def _last(self) -> ViewPosition | None:
         """Return the position of the last step; None before the first."""
-        state = join(self.root, self.view.name, "state")
+        state = Location(self.root) / self.view.name / "state"
         return view_position(state)
 
     def planner(self, found: Discovery, location: str) -> OneMoment:

@@ -22,8 +22,8 @@ from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot, read_file, replacing
 from ebbtide.delta import _log as log
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, read_rows
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
 from ebbtide.runtime._driver import run
@@ -75,7 +75,7 @@ def rewrite(table, change, operation="UPDATE"):
     assert gone
     theirs = pa.Table.from_pylist(rows, table.schema)
     file = add_file(table.path, f"theirs-{found.version}.parquet", theirs, bounded=())
-    commit_after(LOCAL, found, replacing(gone, [file]), {"operation": operation})
+    commit_after(StoragePuts(), found, replacing(gone, [file]), {"operation": operation})
 
 
 def judge(tables, check, clock_ms=START, judged=None):
@@ -243,7 +243,7 @@ def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(tables):
     rows = read_rows(sink, tables.sink.schema)
     add = add_file(sink.table, "joined.parquet", rows, bounded=())["add"]
     gone = [file.removed(0, data_change=False) for file in sink.files.values()]
-    commit_after(LOCAL, sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})
+    commit_after(StoragePuts(), sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})
     assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
     rewrite(tables.state, lambda row: [row] if row["id"] != 1 else [], "DELETE")
     assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}

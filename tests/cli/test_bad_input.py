@@ -14,7 +14,6 @@ from local_pipeline import up
 
 from ebbtide.cli import main
 from ebbtide.ledger import Lease
-from ebbtide.runtime import _session as session
 
 SPEC = {
     "name": "orders",
@@ -180,7 +179,7 @@ def project(tmp_path, monkeypatch):
     def start(**_):
         raise JvmStartedError
 
-    monkeypatch.setattr(session, "build_session", start)
+    monkeypatch.setattr("ebbtide.runtime.build_session", start)
     monkeypatch.delenv("EBBTIDE_ROOT", raising=False)
     (tmp_path / "pyproject.toml").touch()
     for name, record in SAMPLES.items():

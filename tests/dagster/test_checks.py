@@ -8,7 +8,6 @@ from spark_support import plain_spec
 
 from ebbtide.dagster.checks import _last_good, sink_checks
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.runtime import _session as session
 
 KEY = dg.AssetCheckKey(dg.AssetKey("plain"), "ordering")
 
@@ -44,7 +43,7 @@ def test_small_tables_are_judged_without_a_session(make, instance, tmp_path, mon
     pipeline = make()
     pipeline.read(up(1, 1))
     checks = sink_checks(pipeline.spec)
-    monkeypatch.setattr(session, "build_session", None)
+    monkeypatch.setattr("ebbtide.runtime.build_session", None)
     storage = StorageResource(root=pipeline.root, data_docs=str(tmp_path / "docs"))
     definitions = dg.Definitions(
         assets=[dg.AssetSpec(pipeline.spec.name)],

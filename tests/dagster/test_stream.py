@@ -17,8 +17,8 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.stream import Observer
 from ebbtide.delta import Snapshot, read_file, replacing
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, read_rows
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.runtime import Plan
 from ebbtide.runtime._progress import StepClock
 
@@ -172,14 +172,14 @@ def plant_disorder_and_overdue_entry(plan):
     [(theirs, [row])] = [(file, found) for file, found in rows if found[0]["id"] == 2]
     old = {"v": "z", "_changed_by": {"step": 0, "part": 0, "position": 0}}
     file = add_file(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
-    commit_after(LOCAL, sink, replacing([theirs], [file]), {"operation": "UPDATE"})
+    commit_after(StoragePuts(), sink, replacing([theirs], [file]), {"operation": "UPDATE"})
     state = Snapshot.read(plan.state.path)
     [entry] = [row for row in read_rows(state, plan.state.schema).to_pylist() if row["id"] == 2]
     late = entry | {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
     planted = pa.Table.from_pylist([late], plan.state.schema)
     # Committed as no change of data: a state that another client changed stops the run before anything is judged.
     file = add_file(state.table, "theirs.parquet", planted, bounded=(), data_change=False)
-    commit_after(LOCAL, state, [file], {"operation": "WRITE"})
+    commit_after(StoragePuts(), state, [file], {"operation": "WRITE"})
 
 
 def red(result):

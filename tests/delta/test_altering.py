@@ -9,12 +9,12 @@ from pyroaring import BitMap64
 from ebbtide.delta import DataFile, Snapshot, fills_of, read_file
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._altering import FileUnderNewColumns, under_columns
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.model import SchemaChange
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 def made(tmp_path):

@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after, create
 from ebbtide.errors import DiskError
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_checkpoint_that_cannot_be_deleted_stays_and_is_logged(table, monkeypatc
     def refuse(location):
         raise PermissionError(location)
 
-    monkeypatch.setattr(checkpoints, "delete", refuse)
+    monkeypatch.setattr("ebbtide.storage.Location.delete", refuse)
     with caplog.at_level(logging.WARNING):
         commit_until(table, 8)
     assert checkpoints_of(table) == [2, 4, 6, 8]

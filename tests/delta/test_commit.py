@@ -11,11 +11,11 @@ from ebbtide.delta import Snapshot, commit_on
 from ebbtide.delta import _commit as committing
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import LocalPuts, Transaction, commit, named_files
+from ebbtide.delta._commit import StoragePuts, Transaction, commit, named_files
 from ebbtide.delta._table import create
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 INFO = {"operation": "WRITE"}
 
 

@@ -93,7 +93,7 @@ def test_copy_that_cannot_be_written_leaves_nothing(space, monkeypatch):
 
 
 def test_nothing_is_written_into_a_folder_of_another_user(space, monkeypatch):
-    monkeypatch.setattr(copy_space, "is_ours", lambda folder: False)
+    monkeypatch.setattr("ebbtide.storage.Location.is_ours", lambda folder: False)
     assert write(space, "a.arrow", TENTH) is None
     assert names(space) == set()
 

@@ -11,11 +11,10 @@ from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from ebbtide.delta import Snapshot, commit_on
-from ebbtide.delta._commit import Transaction
+from ebbtide.delta._commit import StoragePuts, Transaction
 from ebbtide.delta._erasing import FileWithout, RowsAlone, cut_log, found_in, unnamed, without_rows
 from ebbtide.errors import DeltaFeatureError
-from ebbtide.ledger._puts import LOCAL
-from ebbtide.storage import delete
+from ebbtide.storage import Location
 
 COLUMNS = pa.schema([("who", pa.string()), ("v", pa.string()), ("n", pa.int64())])
 
@@ -39,7 +38,7 @@ def erase(path, keys):
     snapshot = Snapshot.read(path)
     rewrite = FileWithout(path, COLUMNS, ("who", "n"), doomed)
     commit_on(
-        LOCAL,
+        StoragePuts(),
         snapshot,
         lambda found: without_rows([rewrite(file) for file in found.files.values()]),
         Transaction("app", 1, {"operation": "ERASE"}),
@@ -49,8 +48,8 @@ def erase(path, keys):
     assert found_in(newest, doomed).rows == 0
     old = unnamed(newest, doomed)
     for location in old.holding:
-        delete(location)
-    cut_log(LOCAL, path, lambda _: {"operation": "ERASE"})
+        Location(location).delete()
+    cut_log(StoragePuts(), path, lambda _: {"operation": "ERASE"})
     return old
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._feed import commit_hash, feed_files, gap, has_changes, readable_since
 from ebbtide.delta._table import add_file, create
-from ebbtide.storage import join
+from ebbtide.storage import Location
 
 COLUMNS = pa.schema([("n", pa.int64())])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def put(path, version, *, data_change=True):
 def test_change_files_are_read_where_there_are_some_and_else_data_files_that_change_rows(table):
     found = {version: feed_files(table, log.actions(table, version)) for version in range(1, 5)}
     assert found == {
-        1: [join(table, "1.parquet")],
+        1: [Location(table) / "1.parquet"],
         2: [],
-        3: [join(table, "3.parquet")],
-        4: [join(table, "_change_data/c d.parquet")],
+        3: [Location(table) / "3.parquet"],
+        4: [Location(table) / "_change_data/c d.parquet"],
     }
 
 
@@ -94,7 +94,7 @@ def test_added_or_removed_file_is_a_change_unless_flagged_otherwise(table, kind,
     file = next(iter(Snapshot.read(table).files.values()))
     commit(PUTS, table, 5, [{kind: {"path": file.path, "partitionValues": {}, "size": file.size, **flag}}], {})
     assert has_changes(table, 4, 5)
-    assert feed_files(table, log.actions(table, 5)) == [join(table, file.path)]
+    assert feed_files(table, log.actions(table, 5)) == [Location(table) / file.path]
 
 
 def test_own_commits_are_yielded_newest_first(table):

@@ -19,7 +19,7 @@ from ebbtide.delta import _file_rows as file_rows
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
 from ebbtide.delta._deleting import deleting
 from ebbtide.delta._table import commit_after, create
@@ -191,7 +191,7 @@ def test_damaged_attached_index_is_computed(lookups, monkeypatch):
 
 def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
-    puts, path = LocalPuts(), str(tmp_path / "t")
+    puts, path = StoragePuts(), str(tmp_path / "t")
     create(puts, path, SCHEMA, {"delta.enableDeletionVectors": "false"}, name="t", info={})
     cache = IndexCache(path, ["key"], SCHEMA, folder=tmp_path / "copies")
     rows = rows_of(["a", "b", "c"], random.Random(1))
@@ -276,7 +276,7 @@ def test_copies_of_indices_that_were_closed_go_with_their_files(lookups):
 def test_copies_in_a_folder_that_is_now_of_another_user_are_not_read(lookups, monkeypatch):
     lookups.add(["a", "b"])
     lookups.restart()
-    monkeypatch.setattr(key_index, "is_ours", lambda folder: False)
+    monkeypatch.setattr("ebbtide.storage.Location.is_ours", lambda folder: False)
     mapped = []
     monkeypatch.setattr(key_index, "Copy", lambda path: mapped.append(path) or Copy(path))
     lookups.refuse_wrong(["a", "b"])

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._fitting import has_columns, refuse_nulls, refuse_other_columns
 from ebbtide.delta._table import create
 from ebbtide.errors import TableMismatchError
@@ -16,7 +16,7 @@ COLUMNS = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
 
 @pytest.fixture
 def metadata(tmp_path):
-    create(LocalPuts(), str(tmp_path), COLUMNS, {}, name="t", info={})
+    create(StoragePuts(), str(tmp_path), COLUMNS, {}, name="t", info={})
     return Snapshot.read(str(tmp_path)).metadata
 
 

@@ -10,12 +10,12 @@ from ebbtide.delta import DataFile, Snapshot, commit_joined, small_files, write_
 from ebbtide.delta import _log as log
 from ebbtide.delta import _table as tables
 from ebbtide.delta._altering import under_columns
-from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._joining import LEAST_BYTES, MOST_BYTES, ROWS_PER_FILE, SMALL_BYTES, WIDTH, emptied_files, in_batches
 from ebbtide.delta._table import commit_after, create, read_files
 
 COLUMNS = pa.schema([("n", pa.int64())])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 def file_of(size, rows=None, gone=0):

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
 from ebbtide.delta._snapshot import has_version
 from ebbtide.delta._table import create
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 def put(table, number):

@@ -10,13 +10,13 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._altering import under_columns
-from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._restoring import restoring
 from ebbtide.delta._table import add_file, commit_after, create, read_rows
 from ebbtide.errors import HistoryGoneError
 
 COLUMNS = pa.schema([("n", pa.int64())])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture

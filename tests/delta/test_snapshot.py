@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import DataFile, Snapshot, commit_on
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import LocalPuts, Transaction, commit, transaction_mark
+from ebbtide.delta._commit import StoragePuts, Transaction, commit, transaction_mark
 from ebbtide.delta._features import with_feature
 from ebbtide.delta._log import FACTS, commit_file, facts_in, file_location
 from ebbtide.delta._statistics import LAST_CHARACTER, statistics
@@ -29,7 +29,7 @@ from ebbtide.errors import (
 )
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 def rows(*ids):

@@ -98,8 +98,8 @@ def test_scrape_reads_no_table_and_asks_no_source(watch, monkeypatch):
         with monkeypatch.context() as patch:
             for place in (
                 "ebbtide.delta._log.actions",
-                "ebbtide.storage._paths.read_bytes",
-                "ebbtide.storage._paths.list_files",
+                "ebbtide.storage.Location.read_bytes",
+                "ebbtide.storage.Location.list_files",
                 "ebbtide.sources._file_source.FileSource.discover",
             ):
                 patch.setattr(place, lambda *given: read.append(given))

@@ -12,21 +12,22 @@ from local_run import adopt_without_spark
 from ebbtide.checks import VersionRange
 from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _log as log
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, read_rows
 from ebbtide.ledger import Cause, data_commits, foreign_writes_text
 from ebbtide.ledger import _foreign_writes as module
 from ebbtide.ledger._facts import Pause
 from ebbtide.ledger._foreign_writes import look_for_foreign_writes
 from ebbtide.ledger._pauses import pause, resume
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.model import Decision
+from ebbtide.storage import Location
 
 
 def write_as_another_client(table, operation="DELETE", *, data_change=True):
     """Remove all files of a table by a commit without our identity; return its version."""
     snapshot = Snapshot.read(table)
     removes = [file.removed(0, data_change=data_change) for file in snapshot.files.values()]
-    return commit_after(LOCAL, snapshot, removes, {"operation": operation})
+    return commit_after(StoragePuts(), snapshot, removes, {"operation": operation})
 
 
 def rewrite_as_another_client(table, change):
@@ -40,7 +41,7 @@ def rewrite_as_another_client(table, change):
     for action in actions:
         for kind in {"add", "remove"} & action.keys():
             action[kind]["dataChange"] = False
-    commit_after(LOCAL, snapshot, actions, {"operation": "OPTIMIZE"})
+    commit_after(StoragePuts(), snapshot, actions, {"operation": "OPTIMIZE"})
 
 
 LIES = {
@@ -93,7 +94,7 @@ def test_commits_of_other_clients_count_in_both_tables(pipeline):
 
 def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
     sink = pipeline.plan.sink.path
-    commit_after(LOCAL, Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
+    commit_after(StoragePuts(), Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
     rewrite_as_another_client(sink, lambda rows: rows)
     assert found(pipeline) == []
 
@@ -168,8 +169,8 @@ def test_noted_foreign_write_is_reported_after_many_commits(pipeline, monkeypatc
 
 def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypatch):
     read = []
-    read_bytes = log.read_bytes
-    monkeypatch.setattr(log, "read_bytes", lambda location: read.append(location) or read_bytes(location))
+    read_bytes = Location.read_bytes
+    monkeypatch.setattr(Location, "read_bytes", lambda location: read.append(location) or read_bytes(location))
 
     def reads_of_sink():
         turn = pipeline.plan.turn

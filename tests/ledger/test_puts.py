@@ -2,18 +2,14 @@
 
 import pytest
 
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.ledger import puts_of
-from ebbtide.ledger._puts import LOCAL, LogStorePuts, ObjectPuts
+from ebbtide.ledger._puts import LogStorePuts
 
 
-@pytest.mark.parametrize("table", ["/data/t", "data/t", "file:///data/t"])
-def test_local_tables_are_put_by_links(table):
-    assert puts_of(table) is LOCAL
-
-
-@pytest.mark.parametrize("table", ["s3://bucket/t", "gs://bucket/t"])
-def test_tables_in_object_stores_are_put_by_the_store(table):
-    assert isinstance(puts_of(table), ObjectPuts)
+@pytest.mark.parametrize("table", ["/data/t", "data/t", "file:///data/t", "s3://bucket/t", "gs://bucket/t"])
+def test_tables_on_disks_and_in_object_stores_are_put_by_the_storage(table):
+    assert isinstance(puts_of(table), StoragePuts)
 
 
 def test_tables_elsewhere_are_put_by_the_log_store():

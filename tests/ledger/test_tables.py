@@ -5,11 +5,11 @@ import pytest
 from made_facts import made_facts
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
 from ebbtide.delta._table import create
 from ebbtide.ledger import OwnTable
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture

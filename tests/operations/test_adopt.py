@@ -10,13 +10,13 @@ from support import envelope
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._adopt import AdoptedRows, _report
-from ebbtide.storage import exists
+from ebbtide.storage import Location
 from ebbtide.tables import Stager
 from ebbtide.tables._state.staging import SLICES
 
@@ -76,7 +76,7 @@ def test_by_arrival_a_row_is_retracted_by_its_content(make):
 def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monkeypatch):
     pipeline = adoptable(make)
     with monkeypatch.context() as patch:
-        patch.setattr(adopt, "delete", killed)
+        patch.setattr(Location, "delete", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("adopt")
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
@@ -90,12 +90,12 @@ def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monke
 def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make, monkeypatch):
     pipeline = adoptable(make)
     with monkeypatch.context() as patch:
-        patch.setattr(adopt, "delete", killed)
+        patch.setattr(Location, "delete", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("adopt")
     sink = Snapshot.read(pipeline.plan.sink.path)
     theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
-    commit_after(LOCAL, sink, replacing(theirs, []), {"operation": "DELETE"})
+    commit_after(StoragePuts(), sink, replacing(theirs, []), {"operation": "DELETE"})
     assert adopted(pipeline) == (0, (2,))
     pipeline.read(up(9, 9, v="new"))
     assert pipeline.rows() == {100: -1, 101: -1, 9: 9}
@@ -161,7 +161,7 @@ def test_change_of_the_log_is_newer_than_an_adopted_row(make):
 def refused(pipeline):
     with pytest.raises(AdoptionError) as raised:
         adopt.plan(SPARK, pipeline.spec, pipeline.root)
-    assert not exists(pipeline.plan.state.path)
+    assert not Location(pipeline.plan.state.path).exists()
     return str(raised.value)
 
 

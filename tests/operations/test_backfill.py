@@ -13,10 +13,9 @@ from support import change, plain
 from thinned import thinned
 
 from ebbtide import MaterializedView
-from ebbtide.delta._commit import commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger import Lease
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import asked as backfill_asked
 from ebbtide.operations._backfill import build as backfill
@@ -26,7 +25,7 @@ from ebbtide.operations._backfill.asked import Asked
 from ebbtide.operations._backfill.swap import _report
 from ebbtide.runtime import Plan
 from ebbtide.sources import Span
-from ebbtide.storage import delete, exists
+from ebbtide.storage import Location
 from ebbtide.tables import _append_table as append_table
 from ebbtide.tables import _step_commits as step_commits
 
@@ -59,7 +58,7 @@ def test_swap_of_a_backfill_that_differs_in_nothing_changes_no_row(make):
     assert (report["added"], report["changed"], report["deleted"], report.step) == (0, 0, 0, 3)
     assert pipeline.table("sink", pipeline.plan.sink.schema) == rows
     assert (pipeline.last.cause.what, pipeline.last.step) == ("swap", 3)
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
     assert pipeline.is_idle()
 
 
@@ -68,18 +67,20 @@ def test_swap_that_is_killed_while_it_deletes_the_backfill_is_ended_by_the_next_
     pipeline = with_steps(make)
     pipeline.do("backfill")
     deletions = iter(range(number))
+    delete = Location.delete
 
     def delete_some(location):
-        if next(deletions, None) is None:
+        is_of_backfill = location.startswith(pipeline.plan.backfills)
+        if is_of_backfill and next(deletions, None) is None:
             raise InterruptedError
         delete(location)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._swap.delete", delete_some)
+        patch.setattr(Location, "delete", delete_some)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     pipeline.read(up(6, 7))
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
     assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6, 6: 7}
 
 
@@ -149,7 +150,7 @@ def test_backfill_of_another_sink_is_refused(make):
             "Allowed: the same source, key, order and columns of the sink; another format, transform, function or ttl. Give it a"
             " name of its own, or run 'ebbtide refresh' to rebuild the sink from the source."
         )
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
 
 
 def test_backfill_needs_a_pipeline_that_has_run(make):
@@ -157,7 +158,7 @@ def test_backfill_needs_a_pipeline_that_has_run(make):
     with pytest.raises(BackfillError) as raised:
         pipeline.do("backfill")
     assert str(raised.value) == "'t' has made no step yet: there is nothing to build beside. Run 'ebbtide run'."
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
 
 
 def test_place_is_one_of_the_source_and_stays(make):
@@ -173,7 +174,7 @@ def test_place_is_one_of_the_source_and_stays(make):
         "'t' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of."
         " Allowed: a topic, with order: {sequence: ...}."
     )
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
     assert backfill_status.status(pipeline.spec, pipeline.root, START).text() == (
         "t: no backfill.\n  To begin one: 'ebbtide backfill start'."
     )
@@ -185,7 +186,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     with Lease(pipeline.plan.backfill.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         backfill.drop(pipeline.spec, pipeline.root)
     backfill.drop(pipeline.spec, pipeline.root)
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
         patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
@@ -198,7 +199,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
         " and drops it."
     )
     pipeline.run()
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
 
 
 def killed(*_, **__):
@@ -413,7 +414,7 @@ def test_backfill_begun_behind_a_swap_is_another_one(make):
     assert pipeline.do("swap").step == 4
     pipeline.do("backfill")
     backfill.drop(pipeline.spec, pipeline.root)
-    assert not exists(pipeline.plan.backfills)
+    assert not Location(pipeline.plan.backfills).exists()
 
 
 def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make, monkeypatch):
@@ -583,7 +584,7 @@ def test_pipeline_whose_sink_has_features_of_others_can_be_built_beside(make):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     version = pipeline.plan.sink.version() + 1
-    commit(LOCAL, pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    commit(StoragePuts(), pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
     assert backfill_asked._has_columns_of_sink(pipeline.plan)
     backfill_asked.refuse_other_columns(pipeline.plan, pipeline.plan)
 

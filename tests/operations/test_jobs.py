@@ -10,10 +10,9 @@ from local_run import HOUR, SPARK, START, killed_behind_a_decision
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import Context, maintain
 from ebbtide.operations import _registry as registry
 from ebbtide.operations import _rewind as rewind
@@ -458,7 +457,7 @@ def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_a
     sink = three_steps.plan.sink.path
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    commit(LOCAL, sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
+    commit(StoragePuts(), sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
     assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
 
 

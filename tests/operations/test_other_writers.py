@@ -12,9 +12,9 @@ from parquet_pages import compressed_by_lzo
 from support import change
 
 from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.model._decision import RestoreAndApply
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
@@ -123,7 +123,7 @@ def put_misfit(pipeline, write):
     write(rows, path)
     add = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0}
     actions = [{"add": {**add, "dataChange": True}}, file.removed(0, data_change=True)]
-    commit_after(LOCAL, found, actions, {"operation": "UPDATE"})
+    commit_after(StoragePuts(), found, actions, {"operation": "UPDATE"})
 
 
 def write_lists(rows, path):

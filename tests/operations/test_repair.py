@@ -11,14 +11,14 @@ from local_run import SPARK
 from thinned import thinned
 
 from ebbtide.delta import Snapshot
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.runtime import Stepper
-from ebbtide.storage import exists
+from ebbtide.storage import Location
 from ebbtide.tables._state.table import StateTable
 
 LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
@@ -69,7 +69,7 @@ def test_pipeline_without_a_step_has_nothing_to_repair(make):
     pipeline = make()
     pipeline.plan.state.create()
     assert list(begun(pipeline)) == [RepairReport("t")] * 3
-    assert not exists(pipeline.plan.sink.path)
+    assert not Location(pipeline.plan.sink.path).exists()
 
 
 @pytest.mark.parametrize("reason", ["", " \n"])
@@ -138,7 +138,7 @@ def test_changelog_that_a_run_has_made_is_missed_before_its_first_row(make):
     shutil.rmtree(pipeline.home / "changelog")
     report = pipeline.repair()
     assert [finding.text() for finding in report.findings] == ["changelog: gone"]
-    assert exists(pipeline.plan.changelog.path)
+    assert Location(pipeline.plan.changelog.path).exists()
     assert pipeline.repair().findings == ()
 
 
@@ -199,7 +199,7 @@ def test_sink_with_other_columns_is_neither_compared_nor_repaired(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     shutil.rmtree(pipeline.home / "sink")
-    create(LOCAL, pipeline.plan.sink.path, pa.schema([("theirs", pa.int64())]), {}, name="theirs", info={})
+    create(StoragePuts(), pipeline.plan.sink.path, pa.schema([("theirs", pa.int64())]), {}, name="theirs", info={})
     for work in (repair.plan, repair.repair):
         with pytest.raises(
             TableMismatchError, match=r"has other columns .* theirs is not the pipeline's.* 'ebbtide refresh'"

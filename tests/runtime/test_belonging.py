@@ -11,11 +11,10 @@ from local_run import SPARK
 
 from ebbtide.delta import Snapshot, commit_joined
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger import Cause
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.model import Append
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
@@ -76,7 +75,7 @@ def test_sink_that_was_deleted_behind_the_first_step_is_missed(make):
 def test_table_that_another_stands_in_the_place_of_is_refused(two_steps):
     sink = Snapshot.read(two_steps.plan.sink.path)
     metadata = {**sink.metadata, "id": "another"}
-    commit_after(LOCAL, sink, [{"metaData": metadata}], {"operation": "REPLACE"})
+    commit_after(StoragePuts(), sink, [{"metaData": metadata}], {"operation": "REPLACE"})
     assert refused(two_steps) == (
         f"The table at '{sink.table}' is another one than the pipeline's. Got: id another. Allowed: id {sink.id}. {REPAIR}"
     )
@@ -145,7 +144,7 @@ def test_sink_of_others_is_known_though_it_has_features_that_are_not_read_here(m
     pipeline.do("table")
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
-    commit(LOCAL, pipeline.plan.sink.path, 2, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    commit(StoragePuts(), pipeline.plan.sink.path, 2, [{"protocol": protocol}], {"operation": "UPGRADE"})
     assert "has not written" in refused(pipeline)
 
 
@@ -182,7 +181,7 @@ def change_by_another_client(pipeline, *, data_change=True, removes=False, opera
     add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
     shutil.copy(file.location(state.table), pipeline.home / "state" / add["path"])
     actions = [file.removed(0, data_change=data_change)] if removes else [{"add": add}]
-    commit_after(LOCAL, state, actions, {"operation": operation})
+    commit_after(StoragePuts(), state, actions, {"operation": operation})
 
 
 def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
@@ -201,7 +200,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     assert refused(two_steps) == message, "who joins files behind it does not make it right"
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
-    commit_after(LOCAL, now, back, {"operation": "RESTORE"})
+    commit_after(StoragePuts(), now, back, {"operation": "RESTORE"})
     assert two_steps.run().steps == []
 
 
@@ -262,7 +261,7 @@ def test_files_of_the_state_may_be_joined_by_others(two_steps):
 def test_change_of_somebody_who_does_not_say_what_it_was_is_refused_too(two_steps):
     state = two_steps.plan.state.snapshot()
     file = next(iter(state.files.values()))
-    commit_after(LOCAL, state, [file.removed(0, data_change=True)], {})
+    commit_after(StoragePuts(), state, [file.removed(0, data_change=True)], {})
     assert f"Got: version {state.version + 1}, unknown." in refused(two_steps)
 
 
@@ -273,7 +272,7 @@ def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_i
     assert "changed by another client" in refused(two_steps)
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
-    commit_after(LOCAL, now, back, {"operation": "RESTORE"})
+    commit_after(StoragePuts(), now, back, {"operation": "RESTORE"})
     with two_steps.stepper():
         pass
 
@@ -315,7 +314,7 @@ def joined_by_another_client(table, schema):
     files = list(found.files.values())
     rows = read_files(table, files, schema)
     add = add_file(table, "joined.parquet", rows, bounded=(), data_change=False)
-    commit_joined(LOCAL, found, files, [add], {})
+    commit_joined(StoragePuts(), found, files, [add], {})
 
 
 def test_facts_outlive_the_log_s_cleanup(two_steps):
@@ -357,7 +356,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
     with pipeline.stepper() as stepper:
         empty = stepper.newest()
         row = pipeline.plan.state.note_file([("0000.jsonl", 1)], step=1)
-        commit_after(LOCAL, empty, [row], {"operation": "WRITE"})
+        commit_after(StoragePuts(), empty, [row], {"operation": "WRITE"})
         facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.perform(Append(), StateWork(facts, empty))
@@ -417,7 +416,7 @@ def alters(table, **fields):
         known[name] = {**known.get(name, new), **change}
     schema["fields"] = [field for field in known.values() if field.get("type")]
     metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}
-    commit_after(LOCAL, snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
+    commit_after(StoragePuts(), snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
 
 
 @pytest.mark.parametrize(
@@ -468,7 +467,7 @@ def test_comments_and_the_order_of_columns_are_anybodys_to_change(two_steps):
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"] = [{**field, "metadata": {"comment": "theirs"}} for field in reversed(schema["fields"])]
     metadata = {**snapshot.metadata, "description": "theirs", "schemaString": json.dumps(schema)}
-    commit_after(LOCAL, snapshot, [{"metaData": metadata}], {"operation": "CHANGE COLUMN"})
+    commit_after(StoragePuts(), snapshot, [{"metaData": metadata}], {"operation": "CHANGE COLUMN"})
     two_steps.read(up(2, 1))
     assert two_steps.rows() == {1: 2, 2: 1}
 

@@ -18,7 +18,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
@@ -260,7 +260,7 @@ def test_commit_is_not_put_where_one_was_lost(again):
     stale = Snapshot.read(table, lost - 1)
     Path(log.commit_file(table, lost)).unlink()
     with pytest.raises(DeltaLogError, match=f"version {last} without version {lost}"):
-        commit_after(LocalPuts(), stale, [], {"operation": "WRITE"})
+        commit_after(StoragePuts(), stale, [], {"operation": "WRITE"})
 
 
 @pytest.fixture

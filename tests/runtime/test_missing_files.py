@@ -10,7 +10,7 @@ from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
 from ebbtide.inspect._status import status
 from ebbtide.runtime._missing_files import missing_files, refuse_missing_files
-from ebbtide.storage import join
+from ebbtide.storage import Location
 
 
 @pytest.fixture
@@ -118,4 +118,4 @@ def test_files_in_folders_below_the_table_are_found(pipeline):
     found = Snapshot(**{**vars(sink), "files": {**kept, ("Ab", None): moved}})
     assert missing_files(found) == []
     (folder / file.path).unlink()
-    assert missing_files(found) == [join(sink.table, f"Ab/{file.path}")]
+    assert missing_files(found) == [Location(sink.table) / f"Ab/{file.path}"]

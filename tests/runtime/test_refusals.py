@@ -9,6 +9,7 @@ from local_pipeline import BY_SEQ, killed, up
 from thinned import thinned
 
 from ebbtide.delta import replacing
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import (
     CheckpointMismatchError,
@@ -18,7 +19,6 @@ from ebbtide.errors import (
     SourceUnavailableError,
     TableMismatchError,
 )
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.runtime import Stepper
 from ebbtide.runtime import _driver as driver
 
@@ -69,7 +69,7 @@ def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_i
 def take_away(pipeline):
     """Take all rows out of the state, as another client does; returns what was there."""
     state = pipeline.plan.state.snapshot()
-    commit_after(LOCAL, state, replacing(state.files.values(), []), {"operation": "DELETE"})
+    commit_after(StoragePuts(), state, replacing(state.files.values(), []), {"operation": "DELETE"})
     return state
 
 

@@ -15,7 +15,7 @@ from ebbtide.cli.running import _summary_text
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseLostError,
@@ -25,17 +25,16 @@ from ebbtide.errors import (
 )
 from ebbtide.inspect._status import status
 from ebbtide.ledger import Cause, Checkpoint, SourceFacts
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.model import BatchSummary, Restore
 from ebbtide.model._clock import Reading
 from ebbtide.model._step import BatchCounts
 from ebbtide.runtime import Stepper, apply_staged
 from ebbtide.runtime import _reading as reading
-from ebbtide.runtime import _stage as stage
 from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._driver import reset
 from ebbtide.runtime._reading import SourceSteps, decided_batch
 from ebbtide.sources import _files as files
+from ebbtide.storage import Location
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):
@@ -230,7 +229,7 @@ def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
     made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "code": "0", "step": 2}
     stored = {log.FACTS: 1, **made_by, "now_ms": 0, "state_version": 1}
     said = {"operation": "WRITE", "userMetadata": json.dumps(stored)}
-    commit(LOCAL, state, log.versions(state)[-1] + 1, [], said)
+    commit(StoragePuts(), state, log.versions(state)[-1] + 1, [], said)
     with pytest.raises(StoredFormatError, match="an older"), pipeline.stepper():
         pass
 
@@ -266,13 +265,17 @@ def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypa
 
 
 def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make, monkeypatch):
-    def full(_):
-        raise OSError(28, "No space left on device")
+    delete = Location.delete
+
+    def full(location):
+        if location.endswith("staged"):
+            raise OSError(28, "No space left on device")
+        delete(location)
 
     pipeline = make()
     pipeline.put(up(1, 1))
     monkeypatch.setattr(reading, "decide", killed)
-    monkeypatch.setattr(stage, "delete", full)
+    monkeypatch.setattr(Location, "delete", full)
     with pytest.raises(InterruptedError):
         pipeline.run()
 

@@ -8,9 +8,9 @@ from local_pipeline import up
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import SpecChangedError, TableMismatchError
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.runtime._unused import unused_of_another_spec
 
 ID_AND_N = "id BIGINT NOT NULL, n BIGINT"
@@ -75,7 +75,7 @@ def test_table_that_was_altered_by_another_client_is_refused_not_dropped(make):
     schema = json.loads(sink.metadata["schemaString"])
     schema["fields"].append({"name": "theirs", "type": "string", "nullable": True, "metadata": {}})
     metadata = {**sink.metadata, "schemaString": json.dumps(schema)}
-    commit_after(LOCAL, sink, [{"metaData": metadata}], {"operation": "ADD COLUMNS"})
+    commit_after(StoragePuts(), sink, [{"metaData": metadata}], {"operation": "ADD COLUMNS"})
     pipeline.spec = pipeline.with_fields(schema=WITH_W)
     assert "sink" not in unused_of_another_spec(pipeline.plan)
     with pytest.raises(TableMismatchError, match="has other columns"):
@@ -87,7 +87,9 @@ def test_rows_of_another_client_are_refused_not_dropped(make):
     pipeline.run()
     sink = Snapshot.read(pipeline.plan.sink.path)
     rows = pipeline.plan.sink.schema.empty_table()
-    commit_after(LOCAL, sink, [add_file(sink.table, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+    commit_after(
+        StoragePuts(), sink, [add_file(sink.table, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"}
+    )
     pipeline.spec = pipeline.with_fields(schema=WITH_W)
     with pytest.raises(TableMismatchError, match="has not written"):
         pipeline.run()
@@ -97,7 +99,7 @@ def test_rows_of_another_client_are_refused_not_dropped(make):
 def test_empty_table_of_another_client_is_refused_not_dropped(make):
     pipeline = make(schema=WITH_W)
     table = pipeline.plan.sink.path
-    create(LOCAL, table, make(schema=ID_AND_N).spec.sink_table.columns, {}, name="theirs", info={})
+    create(StoragePuts(), table, make(schema=ID_AND_N).spec.sink_table.columns, {}, name="theirs", info={})
     with pytest.raises(TableMismatchError, match="has other columns"):
         pipeline.run()
     assert log.versions(table) == [0]

@@ -7,7 +7,7 @@ import pytest
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.sources import PATTERNS
 from ebbtide.sources._listing import changed_while_read, discover, matches
-from ebbtide.storage._usage import Usage, usage
+from ebbtide.storage import Location, Usage
 
 NOW_MS = 2_000_000_000_000
 
@@ -243,7 +243,7 @@ def test_no_link_to_a_folder_is_entered_and_the_source_may_be_one(tmp_path):
     (tmp_path / "in" / "itself").symlink_to("itself")
     found = ["a.json", "day=1/b.json"]
     assert names(tmp_path / "link") == names(tmp_path / "in") == found
-    assert usage(str(tmp_path / "in")) == Usage(files=2, bytes=10)
+    assert Location(tmp_path / "in").usage() == Usage(files=2, bytes=10)
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9.jsonl", b"caf\xe9/a.jsonl", b"a/\xff\xfe.json"])

@@ -11,6 +11,7 @@ from ebbtide.operations import _adopt as adopting
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
 from ebbtide.runtime._driver import run
+from ebbtide.storage import Location
 
 ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"
 CHANGES = [
@@ -71,7 +72,7 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypa
         run(spark, spec, str(tmp_path))
     assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
     with monkeypatch.context() as patch:
-        patch.setattr(adopting, "delete", killed)
+        patch.setattr(Location, "delete", killed)
         with pytest.raises(InterruptedError):
             adopting.apply(spark, spec, str(tmp_path), 0)
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):

@@ -8,7 +8,7 @@ from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._commit import StoragePuts, Transaction, commit
 from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger._puts import LogStorePuts
@@ -16,7 +16,7 @@ from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 class Both:

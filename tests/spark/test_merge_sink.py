@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import create
 from ebbtide.errors import ConfigError
 from ebbtide.model import Restore, SchemaChange
@@ -161,7 +161,7 @@ def test_rows_below_a_truncate_go_with_the_merge_that_met_it(spark, sink_of, seq
 
 def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spark, tmp_path):
     path = str(tmp_path / "a table")
-    create(LocalPuts(), path, COLUMNS, {}, name="theirs", info={})
+    create(StoragePuts(), path, COLUMNS, {}, name="theirs", info={})
     spark.createDataFrame([(1, 1, 1), (2, 2, 2)], "id BIGINT, n INT, `a.b` BIGINT").write.format("delta").mode(
         "append"
     ).save(path)

@@ -84,7 +84,7 @@ def spoil(rng, path, columns, schema):
             rows[rng.randrange(len(rows))] = {**row, name: rng.choice([each[name] for each in rows])}
     rows = rng.sample(rows, rng.randint(len(rows) // 2, len(rows)))
     file = add_file(path, f"theirs-{rng.random()}.parquet", pa.Table.from_pylist(rows, schema), bounded=())
-    commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
+    commit_after(puts.StoragePuts(), found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
 
 
 JUDGED = ("ordering", "expiry", "complete", "unique_key")
@@ -142,7 +142,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     plan = pipeline.plan
     found = Snapshot.read(plan.sink.path)
     file = add_file(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
-    commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
+    commit_after(puts.StoragePuts(), found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
     spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
     [judge_own] = [each.load() for each in checks.checks_of(spec) if each.name == "expectations"]

@@ -25,7 +25,7 @@ def keep_nothing_old(table):
     retentions = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
     properties = found.configuration | dict.fromkeys(retentions, "interval 0 hours")
     metadata = {"metaData": {**found.metadata, "configuration": properties}}
-    commit_after(puts.LOCAL, found, [metadata], {"operation": "SET TBLPROPERTIES"})
+    commit_after(puts.StoragePuts(), found, [metadata], {"operation": "SET TBLPROPERTIES"})
 
 
 def rows(home, spec):

@@ -24,12 +24,11 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger import Lease
 from ebbtide.ledger import _puts as puts
+from ebbtide.storage import Location, Usage
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _columnar as columnar
 from ebbtide.storage import _faults as faults
-from ebbtide.storage import _paths as paths
 from ebbtide.storage._bucket import bucket_of, client_options, parted
-from ebbtide.storage._usage import Usage, usage
 
 pytestmark = pytest.mark.xdist_group("object_store")
 OURS, THEIRS = b"ours", b"theirs"
@@ -51,8 +50,8 @@ def impatient(monkeypatch):
 def test_file_is_put_once(root, scheme):
     location = f"{root}/a b/ü%20=#1.json".replace("s3://", f"{scheme}://")
     assert [put(location, OURS), put(location, THEIRS)] == [True, False]
-    assert paths.read_bytes(location) == OURS
-    assert paths.list_files(f"{root}/a b") == ["ü%20=#1.json"]
+    assert Location(location).read_bytes() == OURS
+    assert Location(f"{root}/a b").list_files() == ["ü%20=#1.json"]
 
 
 @pytest.mark.parametrize("times", [1, QUICK_TRIES + 2])
@@ -61,7 +60,7 @@ def test_put_whose_answer_is_lost_is_ours(proxy, root, how, times):
     location = f"{root}/1.json"
     with proxy.failing(first(how, "PUT", "1.json", times)):
         assert put(location, OURS)
-    assert paths.read_bytes(location) == OURS
+    assert Location(location).read_bytes() == OURS
     n_puts = sum(method == "PUT" for method, _ in proxy.asked)
     assert n_puts > 1
 
@@ -72,14 +71,14 @@ def test_put_whose_answer_is_lost_is_not_ours_where_another_was_first(proxy, roo
     assert put(location, THEIRS)
     with proxy.failing(first(how, "PUT", "1.json")):
         assert not put(location, OURS)
-    assert paths.read_bytes(location) == THEIRS
+    assert Location(location).read_bytes() == THEIRS
 
 
 def test_put_that_lost_to_a_failed_put_is_retried(proxy, root):
     location = f"{root}/1.json"
     with proxy.failing(first("409", "PUT", "1.json")):
         assert put(location, OURS)
-    assert paths.read_bytes(location) == OURS
+    assert Location(location).read_bytes() == OURS
 
 
 def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
@@ -87,7 +86,7 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
     tables = [f"{root}/a", f"{root}/b"]
     for table in tables:
         commit(puts.puts_of(table), table, 0, [], {"operation": "WRITE"})
-    one, other = (paths.read_bytes(f"{table}/_delta_log/{0:020d}.json") for table in tables)
+    one, other = (Location(f"{table}/_delta_log/{0:020d}.json").read_bytes() for table in tables)
     assert one != other
 
 
@@ -97,40 +96,40 @@ def test_store_that_overwrites_is_refused_before_a_table_is_made(proxy, root):
         for _ in range(2):
             with pytest.raises(StoreUnsafeError, match=message), Lease(f"{root}/ledger", "p", 60):
                 pass
-    assert paths.list_files(f"{root}/ledger/_delta_log") == []
+    assert Location(f"{root}/ledger/_delta_log").list_files() == []
     with Lease(f"{root}/ledger", "p", 60):
         pass
 
 
 def test_transient_fault_is_logged_and_the_call_retried(proxy, root, caplog):
     location = f"{root}/f"
-    paths.write_bytes(location, OURS)
+    Location(location).write_bytes(OURS)
     with proxy.failing(first("503", "GET", "/f", QUICK_TRIES + 1)), caplog.at_level(logging.WARNING):
-        assert paths.read_bytes(location) == OURS
+        assert Location(location).read_bytes() == OURS
     [logged] = caplog.messages
     assert f"'{location}' failed, tried again in" in logged
     assert "503 Service Unavailable, SlowDown" in logged
 
 
 CALLS = {
-    "read": lambda at: paths.read_bytes(f"{at}/f"),
-    "size": lambda at: paths.size_of(f"{at}/f"),
-    "list": paths.list_files,
-    "walk": paths.walk,
+    "read": lambda at: Location(f"{at}/f").read_bytes(),
+    "size": lambda at: Location(f"{at}/f").size(),
+    "list": lambda at: Location(at).list_files(),
+    "walk": lambda at: Location(at).walk(),
     "put": lambda at: put(f"{at}/1.json", OURS),
-    "write": lambda at: paths.write_bytes(f"{at}/g", OURS),
+    "write": lambda at: Location(f"{at}/g").write_bytes(OURS),
     "write_parquet": lambda at: columnar.write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
     "read_parquet": lambda at: columnar.read_parquet(f"{at}/large.parquet"),
-    "delete": lambda at: paths.delete(f"{at}/f"),
+    "delete": lambda at: Location(f"{at}/f").delete(),
 }
 
 
 def filled(root):
     """A folder with a file, and one that is fetched in parts."""
-    paths.write_bytes(f"{root}/f", OURS)
+    Location(f"{root}/f").write_bytes(OURS)
     large = pa.table({"n": range(400_000)})
     columnar.write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
-    assert paths.size_of(f"{root}/large.parquet") > 1 << 20
+    assert Location(f"{root}/large.parquet").size() > 1 << 20
     return root
 
 
@@ -149,7 +148,7 @@ def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, 
     location = f"{filled(root)}/large.parquet"
     with proxy.failing(lambda method, path: "503" if method == "GET" else None), pytest.raises(StoreUnavailableError):
         columnar.read_parquet(location)
-    paths.delete(location)
+    Location(location).delete()
     with pytest.raises(DamagedFileError, match="is gone"):
         columnar.read_parquet(location)
 
@@ -212,26 +211,30 @@ def test_location_is_a_bucket_and_a_key(location, root, key):
 
 def test_listing_gives_what_is_in_a_folder_and_nothing_beside_it(root):
     for name in ("in/b", "in/a", "in/_hidden", "in/inner/c", "in/.x/d", "inside"):
-        paths.write_bytes(f"{root}/{name}", name.encode())
-    assert paths.list_files(f"{root}/in") == ["a", "b"]
-    found = paths.walk(f"{root}/in")
+        Location(f"{root}/{name}").write_bytes(name.encode())
+    assert Location(f"{root}/in").list_files() == ["a", "b"]
+    found = Location(f"{root}/in").walk()
     assert [(file.name, file.size) for file in found] == [("a", 4), ("b", 4), ("inner/c", 10)]
     assert all(file.modified_ms > 1_600_000_000_000 for file in found)
-    assert usage(f"{root}/in") == Usage(5, 4 + 4 + 10 + 10 + 7)
-    kinds = [paths.is_folder(f"{root}/{name}") for name in ("in", "in/a", "in/inner", "no", "insid")]
+    assert Location(f"{root}/in").usage() == Usage(5, 4 + 4 + 10 + 10 + 7)
+    kinds = [Location(f"{root}/{name}").is_folder() for name in ("in", "in/a", "in/inner", "no", "insid")]
     assert kinds == [True, False, True, False, False]
-    assert [paths.exists(f"{root}/{name}") for name in ("in", "in/a", "no", "insid")] == [True, True, False, False]
+    assert [Location(f"{root}/{name}").exists() for name in ("in", "in/a", "no", "insid")] == [True, True, False, False]
 
 
 def test_absent_folder_is_an_error_where_it_is_walked_and_empty_where_it_is_listed(root):
-    assert (paths.list_files(f"{root}/no"), usage(f"{root}/no")) == ([], Usage(0, 0))
-    assert (paths.read_bytes(f"{root}/no"), paths.size_of(f"{root}/no"), paths.read_range(f"{root}/no", 0, 9)) == (
+    assert (Location(f"{root}/no").list_files(), Location(f"{root}/no").usage()) == ([], Usage(0, 0))
+    assert (
+        Location(f"{root}/no").read_bytes(),
+        Location(f"{root}/no").size(),
+        Location(f"{root}/no").read_range(0, 9),
+    ) == (
         None,
         None,
         None,
     )
     with pytest.raises(FileNotFoundError):
-        paths.walk(f"{root}/no")
+        Location(f"{root}/no").walk()
 
 
 @pytest.mark.parametrize("n_files", [3, pytest.param(1_001, marks=pytest.mark.grid)])
@@ -240,24 +243,24 @@ def test_folder_is_deleted_by_as_many_requests_as_it_takes(proxy, root, n_files)
     with proxy.failing(first("503", "POST", "delete", QUICK_TRIES + 1)):
         files = [f"{root}/in/{number}" for number in range(n_files)] + [f"{root}/inside"]
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda file: paths.write_bytes(file, b""), files))
-        assert usage(f"{root}/in").files == n_files
-        paths.delete(f"{root}/in")
-    assert (paths.exists(f"{root}/in"), paths.exists(f"{root}/inside")) == (False, True)
-    paths.delete(f"{root}/in")
-    paths.delete(f"{root}/inside")
-    assert not paths.exists(root)
+            list(pool.map(lambda file: Location(file).write_bytes(b""), files))
+        assert Location(f"{root}/in").usage().files == n_files
+        Location(f"{root}/in").delete()
+    assert (Location(f"{root}/in").exists(), Location(f"{root}/inside").exists()) == (False, True)
+    Location(f"{root}/in").delete()
+    Location(f"{root}/inside").delete()
+    assert not Location(root).exists()
 
 
 def test_file_is_read_in_any_order_and_in_parts(root, monkeypatch):
     data = bytes(range(256)) * 5_000
     location = f"{root}/f"
-    paths.write_bytes(location, data)
+    Location(location).write_bytes(data)
     assert len(data) > 1 << 20
-    assert paths.read_range(location, 300, 5) == data[300:305]
-    assert paths.read_range(location, len(data) - 2, 9) == data[-2:]
+    assert Location(location).read_range(300, 5) == data[300:305]
+    assert Location(location).read_range(len(data) - 2, 9) == data[-2:]
     monkeypatch.setattr("ebbtide.storage._arrow.READ_AHEAD", 100_000)
-    with paths.open_stream(location) as stream:
+    with Location(location).open_stream() as stream:
         assert b"".join(iter(lambda: stream.read(77_777), b"")) == data
 
 
@@ -265,8 +268,8 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatc
     monkeypatch.setattr("ebbtide.storage._arrow.IN_MEMORY", 1 << 20)
     data = os.urandom(1 << 20) * 12
     with proxy.failing(first("503", "PUT", "partNumber=2", QUICK_TRIES + 1)):
-        paths.write_bytes(f"{root}/f", data)
-    assert paths.read_bytes(f"{root}/f") == data
+        Location(f"{root}/f").write_bytes(data)
+    assert Location(f"{root}/f").read_bytes() == data
     assert sum("partNumber=1" in path for _, path in proxy.asked) >= 2, "the whole is put again"
 
 
@@ -278,16 +281,16 @@ def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
 
 
 def test_file_that_was_not_closed_is_not_put(root):
-    fs, path = paths.file_system(f"{root}/f")
+    fs, path = Location(f"{root}/f").file_system()
     stream = fs.open_output_stream(path)
     stream.write(OURS)
     del stream
     gc.collect()
-    assert not paths.exists(f"{root}/f")
+    assert not Location(f"{root}/f").exists()
 
 
 def test_file_system_is_of_its_bucket(proxy):
-    one, other = (paths.file_system(f"s3://{bucket}/x")[0] for bucket in (BUCKET, "other"))
-    assert one == paths.file_system(f"s3://{BUCKET}/y")[0]
+    one, other = (Location(f"s3://{bucket}/x").file_system()[0] for bucket in (BUCKET, "other"))
+    assert one == Location(f"s3://{BUCKET}/y").file_system()[0]
     assert one != other
     assert isinstance(one, pafs.PyFileSystem)

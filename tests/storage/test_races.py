@@ -16,7 +16,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._table import create
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Lease, puts_of
-from ebbtide.storage import _paths as paths
+from ebbtide.storage import Location
 
 pytestmark = pytest.mark.xdist_group("object_store")
 N_EACH = 15
@@ -72,7 +72,7 @@ def test_of_two_writers_one_has_each_version_and_no_commit_is_lost(proxy, root):
     snapshot = Snapshot.read(table)
     assert snapshot.transactions == dict.fromkeys(RACERS, N_EACH - 1)
     assert snapshot.version == INTERVAL
-    assert f"{INTERVAL:020d}.checkpoint.parquet" in paths.list_files(f"{table}/_delta_log")
+    assert f"{INTERVAL:020d}.checkpoint.parquet" in Location(f"{table}/_delta_log").list_files()
 
 
 @pytest.mark.parametrize("seen", [False, True], ids=["the first lease", "a lease that was given back"])

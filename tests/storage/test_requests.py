@@ -21,11 +21,11 @@ from ebbtide.ledger._turns import commit_next
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _local as local
+from ebbtide.storage import Location, before_commit, current, together
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _faults as faults
-from ebbtide.storage import _paths as paths
 from ebbtide.storage._bucket import bucket_of
-from ebbtide.storage._together import Memory, before_commit, current, together
+from ebbtide.storage._together import Memory
 
 pytestmark = pytest.mark.xdist_group("object_store")
 DATA = b"rows"
@@ -58,7 +58,7 @@ def spec_in(root, **fields):
 
 def put_changes(root, number, keys=range(CHANGED)):
     lines = [json.dumps({"kind": "+U", "row": {"id": key, "n": number}}) for key in keys]
-    paths.write_bytes(f"{root}/in/{number:03d}.json", "\n".join(lines).encode())
+    Location(f"{root}/in/{number:03d}.json").write_bytes("\n".join(lines).encode())
 
 
 def steps_in(proxy, root, between=lambda number: None):
@@ -166,12 +166,12 @@ def test_heartbeat_is_a_put_after_two_looks_at_once(proxy, root):
         proxy.served.clear()
         lease.check()
         assert [each.method for each in proxy.served] == ["GET", "GET"]
-        paths.delete(path)
+        Location(path).delete()
         with pytest.raises(TableMismatchError, match="was deleted"):
             lease._renew()
         with pytest.raises(TableMismatchError, match="was deleted"):
             lease.check()
-        assert paths.list_files(f"{path}/_delta_log") == []
+        assert Location(f"{path}/_delta_log").list_files() == []
         lease.taken_by = "deleted"
 
 
@@ -224,32 +224,32 @@ def test_commit_of_another_client_that_changes_no_row_is_followed(proxy, root):
 def test_file_of_a_source_is_read_again_whatever_its_name(root):
     location = f"{root}/in/part-{UUID}.json"
     for data in (b"old", b"newer"):
-        paths.write_bytes(location, data)
-        with paths.open_stream(location) as stream:
+        Location(location).write_bytes(data)
+        with Location(location).open_stream() as stream:
             assert stream.read() == data
-        assert paths.size_of(location) == len(data)
+        assert Location(location).size() == len(data)
 
 
 def test_table_s_file_is_asked_for_once_and_not_after_it_was_deleted(proxy, root):
     location = f"{root}/{PART}"
-    paths.write_bytes(location, DATA)
+    Location(location).write_bytes(DATA)
     proxy.served.clear()
-    assert (paths.read_range(location, 1, 2), paths.size_of(location)) == (DATA[1:3], len(DATA))
+    assert (Location(location).read_range(1, 2), Location(location).size()) == (DATA[1:3], len(DATA))
     assert proxy.served == []
-    paths.delete(location)
-    assert (paths.read_range(location, 1, 2), paths.size_of(location)) == (None, None)
+    Location(location).delete()
+    assert (Location(location).read_range(1, 2), Location(location).size()) == (None, None)
 
 
 def test_what_one_process_alone_reads_is_not_put(proxy, root):
     scratch = f"{root}/staged/{UUID.replace('-', '')}.arrow"
     with together():
-        paths.write_bytes(scratch, DATA)
-        assert paths.read_range(scratch, 0, 9) == DATA
+        Location(scratch).write_bytes(DATA)
+        assert Location(scratch).read_range(0, 9) == DATA
         assert current().written == set()
     assert proxy.served == []
-    assert not paths.exists(scratch)
-    paths.write_bytes(scratch, DATA)
-    assert paths.exists(scratch)
+    assert not Location(scratch).exists()
+    Location(scratch).write_bytes(DATA)
+    assert Location(scratch).exists()
 
 
 def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root, monkeypatch):
@@ -257,9 +257,9 @@ def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root, monkeypatc
     names = [f"{root}/{number:032x}.arrow" for number in range(2)]
     with together():
         for name in names:
-            paths.write_bytes(name, DATA)
+            Location(name).write_bytes(DATA)
         assert [each.method for each in proxy.served] == ["PUT"]
-        assert [paths.read_range(name, 0, 9) for name in names] == [DATA, DATA]
+        assert [Location(name).read_range(0, 9) for name in names] == [DATA, DATA]
 
 
 def test_what_fails_beside_the_puts_prevents_the_commit_and_is_raised_once(root):
@@ -270,7 +270,7 @@ def test_what_fails_beside_the_puts_prevents_the_commit_and_is_raised_once(root)
         before_commit(fail)
         with pytest.raises(LeaseLostError):
             bucket_of(root).put_if_absent("commit", DATA)
-    assert not paths.exists(f"{root.rpartition('/')[0]}/commit")
+    assert not Location(f"{root.rpartition('/')[0]}/commit").exists()
     with pytest.raises(LeaseLostError):
         before_commit(fail)
     with pytest.raises(LeaseLostError), together():
@@ -278,11 +278,11 @@ def test_what_fails_beside_the_puts_prevents_the_commit_and_is_raised_once(root)
 
 
 def test_empty_file_is_read(root):
-    paths.write_bytes(f"{root}/empty", b"")
-    assert paths.read_range(f"{root}/empty", 0, 9) == b""
-    with paths.open_stream(f"{root}/empty") as stream:
+    Location(f"{root}/empty").write_bytes(b"")
+    assert Location(f"{root}/empty").read_range(0, 9) == b""
+    with Location(f"{root}/empty").open_stream() as stream:
         assert stream.read() == b""
-    with pytest.raises(FileNotFoundError), paths.open_stream(f"{root}/absent"):
+    with pytest.raises(FileNotFoundError), Location(f"{root}/absent").open_stream():
         pass
 
 

@@ -7,9 +7,7 @@ import pytest
 from local_pipeline import LocalPipeline, up
 
 from ebbtide.errors import DiskError
-from ebbtide.storage import is_ours, make_private
-from ebbtide.storage._disk import failures_named
-from ebbtide.storage._rights import make_home
+from ebbtide.storage import Location, failures_named
 
 OF_A_GROUP = 0o2775
 FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP
@@ -31,11 +29,11 @@ def mode_of(path):
 def test_new_folder_is_private_for_any_umask_and_an_existing_one_unchanged(tmp_path, umask):
     (tmp_path / "there").mkdir(mode=0o755)
     umask(0)
-    make_private(str(tmp_path / "there" / "a" / "b"))
+    Location(str(tmp_path / "there" / "a" / "b")).make_private()
     assert mode_of(tmp_path / "there") & 0o055
     assert [mode_of(tmp_path / name) for name in ("there/a", "there/a/b")] == [0o700, 0o700]
     (tmp_path / "there" / "a").chmod(0o770)
-    assert [is_ours(tmp_path / name) for name in ("there/a", "there/a/b")] == [False, True]
+    assert [Location(tmp_path / name).is_ours() for name in ("there/a", "there/a/b")] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +44,9 @@ def test_folder_of_a_pipeline_is_shared_where_its_root_is(tmp_path, umask, root,
         (tmp_path / "root").mkdir()
         (tmp_path / "root").chmod(root)
     umask(0o077)
-    make_home(str(tmp_path / "root" / "t"))
+    Location(str(tmp_path / "root" / "t")).make_home()
     assert mode_of(tmp_path / "root" / "t") & ~stat.S_ISGID == home & ~stat.S_ISGID
-    make_home(str(tmp_path / "root" / "t"))
+    Location(str(tmp_path / "root" / "t")).make_home()
 
 
 def test_group_of_a_shared_root_may_replace_all_that_is_in_it(tmp_path, umask):

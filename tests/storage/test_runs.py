@@ -14,9 +14,9 @@ from ebbtide.delta import _log as log
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import _lease as lease
 from ebbtide.runtime import Plan
+from ebbtide.storage import Location
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _faults as faults
-from ebbtide.storage import _paths as paths
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LATER = START + HOUR
@@ -149,7 +149,7 @@ def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_co
     assert shown(spec, root) == expected("sequence", changes_of("sequence"))
     assert stored(spec, root)["sink"] == want["sink"]
     state, ledger = f"{root}/sequence/state", f"{root}/sequence/ledger"
-    names = paths.list_files(f"{state}/_delta_log")
+    names = Location(f"{state}/_delta_log").list_files()
     assert any(name.endswith(".checkpoint.parquet") for name in names)
     *_, last = log.versions(ledger)
     whole = Snapshot.read(ledger)
@@ -164,6 +164,6 @@ def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_co
 def write_lines(spec, root):
     """Copy a source into the store; return its location."""
     folder = f"{root}/in"
-    for name in paths.list_files(spec.source.path):
-        paths.write_bytes(f"{folder}/{name}", paths.read_bytes(f"{spec.source.path}/{name}"))
+    for name in Location(spec.source.path).list_files():
+        Location(f"{folder}/{name}").write_bytes(Location(f"{spec.source.path}/{name}").read_bytes())
     return folder

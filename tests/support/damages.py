@@ -12,9 +12,9 @@ from local_pipeline import LocalPipeline
 
 from ebbtide.delta import DataFile, Snapshot, replacing
 from ebbtide.delta import _log as log
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._restoring import restoring
 from ebbtide.delta._table import add_file, commit_after, read_rows
-from ebbtide.ledger._puts import LOCAL
 
 Damage = Callable[[LocalPipeline], None]
 
@@ -30,7 +30,7 @@ def _commit(pipeline: LocalPipeline, operation: str, rows: pa.Table | None, *, i
     found, _ = _sink(pipeline)
     adds = [] if rows is None else [add_file(found.table, f"theirs-{found.version}.parquet", rows, bounded=())]
     goes = found.files.values() if is_whole else ()
-    commit_after(LOCAL, found, replacing(goes, adds), {"operation": operation})
+    commit_after(StoragePuts(), found, replacing(goes, adds), {"operation": operation})
 
 
 def insert(pipeline: LocalPipeline) -> None:
@@ -61,7 +61,7 @@ def overwrite(pipeline: LocalPipeline) -> None:
 def restore(pipeline: LocalPipeline) -> None:
     """RESTORE TABLE, by another client, to what the first step left."""
     found, _ = _sink(pipeline)
-    commit_after(LOCAL, found, restoring(found, 1), {"operation": "RESTORE"})
+    commit_after(StoragePuts(), found, restoring(found, 1), {"operation": "RESTORE"})
 
 
 def _files(pipeline: LocalPipeline) -> list[Path]:
@@ -106,7 +106,7 @@ def lose_commit(pipeline: LocalPipeline) -> None:
 def replace_table(pipeline: LocalPipeline) -> None:
     """Another table, of the same columns."""
     found, _ = _sink(pipeline)
-    commit_after(LOCAL, found, [{"metaData": {**found.metadata, "id": "another"}}], {"operation": "REPLACE"})
+    commit_after(StoragePuts(), found, [{"metaData": {**found.metadata, "id": "another"}}], {"operation": "REPLACE"})
 
 
 def keep_copy(pipeline: LocalPipeline) -> None:

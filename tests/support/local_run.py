@@ -19,11 +19,10 @@ from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import named_files
+from ebbtide.delta._commit import StoragePuts, named_files
 from ebbtide.delta._erasing import unnamed_files
 from ebbtide.delta._table import add_file, commit_after, create, read_rows, redefined
 from ebbtide.ledger import Head
-from ebbtide.ledger._puts import LOCAL
 from ebbtide.operations import Context, maintain
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations import _clock as clock
@@ -89,18 +88,18 @@ ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in rang
 
 def make_table(path: str, columns: pa.Schema) -> None:
     """Make a table as others have it: the user's columns alone."""
-    create(LOCAL, path, columns, {}, name="theirs", info={})
+    create(StoragePuts(), path, columns, {}, name="theirs", info={})
     rows = pa.Table.from_pylist(ADOPTED, columns)
     empty = Snapshot.read(path)
     assert empty is not None
-    commit_after(LOCAL, empty, [add_file(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+    commit_after(StoragePuts(), empty, [add_file(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
 
 
 def change_state(plan: Plan) -> None:
     """Delete a data file's rows of the state, as others do."""
     state = plan.state.snapshot()
     first, *_ = state.files.values()
-    commit_after(LOCAL, state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
+    commit_after(StoragePuts(), state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def adopt_without_spark() -> None:
         found = Snapshot.read(sink.path)
         assert found is not None
         actions = redefined(found, sink.stored_schema, sink.stored_properties)
-        commit_after(LOCAL, found, actions, {"operation": "SET TBLPROPERTIES"})
+        commit_after(StoragePuts(), found, actions, {"operation": "SET TBLPROPERTIES"})
 
     adopting: Any = adopt
     sinks: Any = SinkTable
@@ -159,7 +158,7 @@ def spoil(path: str) -> None:
     found = Snapshot.read(path)
     assert found is not None
     [file, *_] = found.files.values()
-    commit_after(LOCAL, found, replacing([file], []), {"operation": "DELETE"})
+    commit_after(StoragePuts(), found, replacing([file], []), {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ebbtide.inspect._status import status
 from ebbtide.operations._maintenance.vacuum import delete_all_unfinished
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
-from ebbtide.storage import delete
+from ebbtide.storage import Location
 
 BEFORE: dict[str, tuple[str, ...]] = {
     "run": (),
@@ -243,8 +243,8 @@ class CallTrials:
         """Refuse files that no vacuum would delete. What it deletes of the tables themselves, Delta does."""
         plan = self.machine.plan("struck")
         delete_all_unfinished(plan, older_than_s=0)
-        delete(plan.at("staged"))
-        delete(plan.rehearsal)
+        Location(plan.at("staged")).delete()
+        Location(plan.rehearsal).delete()
         home = Path(plan.root)
         for path, size in files_below(home).items():
             is_known = size is None or any(re.fullmatch(known, path.as_posix()) for known in KNOWN)

@@ -13,7 +13,7 @@ from made_facts import made_facts as facts
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._commit import StoragePuts, Transaction, commit
 from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import _puts as ledger_puts
@@ -32,7 +32,7 @@ HARMLESS = {
 
 
 @dataclass
-class AlteringPuts(LocalPuts):
+class AlteringPuts(StoragePuts):
     """Puts that another client is ahead of: what waits is done right before the next one."""
 
     waiting: list = field(default_factory=list)
@@ -46,7 +46,7 @@ class AlteringPuts(LocalPuts):
 @pytest.fixture
 def puts(monkeypatch):
     altering = AlteringPuts()
-    monkeypatch.setattr(ledger_puts, "LOCAL", altering)
+    monkeypatch.setattr(ledger_puts, "StoragePuts", lambda: altering)
     return altering
 
 
@@ -98,7 +98,7 @@ WRITERS = [Appended, Upserted, Staged]
 def made(tmp_path):
     path = str(tmp_path / "t")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
-    create(LocalPuts(), path, COLUMNS, properties, name="t", info={})
+    create(StoragePuts(), path, COLUMNS, properties, name="t", info={})
     return path
 
 
@@ -140,7 +140,7 @@ def test_rule_for_a_nested_field_is_refused(tmp_path, puts):
     listed = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
     schema["fields"].append({"name": "n", "type": listed, "nullable": True, "metadata": {}})
     metadata = {**found.metadata, "schemaString": json.dumps(schema)}
-    commit(LocalPuts(), path, 1, [{"metaData": metadata}], {"operation": "ALTER"})
+    commit(StoragePuts(), path, 1, [{"metaData": metadata}], {"operation": "ALTER"})
     with pytest.raises(DeltaFeatureError, match="invariants"):
         Staged(path, puts).write(1, [1])
 
@@ -162,7 +162,7 @@ def test_restore_of_a_version_with_a_rule_for_writers_is_refused(tmp_path, puts)
     altered(path, "", {"delta.constraints.c": "id < 3"})
     found = Snapshot.read(path)
     without = {**found.metadata, "configuration": {}}
-    commit(LocalPuts(), path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
+    commit(StoragePuts(), path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
     with pytest.raises(DeltaFeatureError, match="checkConstraints"):
         restore_stage(path, Restore(1, changes_rows=True), facts(1), "sink")
     restore_stage(path, Restore(0, changes_rows=True), facts(1), "sink")

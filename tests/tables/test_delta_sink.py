@@ -14,7 +14,7 @@ from made_facts import stands_above
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
 from ebbtide.delta._table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
@@ -25,7 +25,7 @@ from ebbtide.tables._delta_sink import RowFiles
 from ebbtide.tables._spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 class Changes:

@@ -16,14 +16,14 @@ from parquet_pages import compressed_by_lzo
 
 from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._commit import StoragePuts, Transaction, commit
 from ebbtide.delta._features import with_feature
 from ebbtide.delta._table import create, read_rows
 from ebbtide.errors import EbbtideError, TableMismatchError, UnsupportedFileError
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 INSTANTS = [
     datetime.fromisoformat(text)
     for text in (

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, create, read_rows
 from ebbtide.tables._quarantine_removal import ORDERS, rebased, removal
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 ONE = pa.schema([("order", ORDERS.field("order").type)])
 
 

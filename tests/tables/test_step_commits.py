@@ -9,13 +9,13 @@ from made_facts import made_facts as facts
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, create, read_rows
 from ebbtide.errors import LeaseLostError
 from ebbtide.model import Restore
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 NUMBERS = pa.schema([("n", pa.int64())])
 
 

@@ -15,7 +15,7 @@ from ebbtide.delta import IndexCache, Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
 from ebbtide.delta import _table as tables
-from ebbtide.delta._commit import LocalPuts, Transaction, commit
+from ebbtide.delta._commit import StoragePuts, Transaction, commit
 from ebbtide.delta._copy_files import Copy
 from ebbtide.delta._table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
@@ -27,7 +27,7 @@ COLUMNS = pa.schema(
     [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False), ("v", pa.int64())]
 )
 KEY = ["a", "b"]
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from great_expectations.render.view.view import DefaultJinjaIndexPageView, Defau
 from jinja2 import pass_context
 from jinja2.bccache import Bucket, BytecodeCache
 
-from ebbtide.storage import make_private
+from ebbtide.storage import Location
 
 
 class _Compiled(BytecodeCache):
@@ -108,7 +108,7 @@ def write_docs(context: Any, docs: Path, keep: int) -> Path:
         docs: Local folder of the check's sites.
         keep: Sites kept there; older ones are deleted.
     """
-    make_private(str(docs))
+    Location(docs).make_private()
     sites = sorted(docs.glob("[0-9]*"))
     n_too_many = len(sites) + 1 - keep
     for old in sites[: max(0, n_too_many)]:

@@ -12,7 +12,7 @@ from ebbtide.ledger import StepFacts
 from ebbtide.model import _stored as stored
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, SourceStart
-from ebbtide.storage import join, read_bytes
+from ebbtide.storage import Location
 
 ASKED = "asked.json"
 """Name of the file that holds the request, beside the backfill's tables."""
@@ -84,8 +84,8 @@ def asked_of(tables: Plan) -> Asked | None:
     Args:
         tables: The pipeline.
     """
-    location = join(tables.backfills, ASKED)
-    raw = read_bytes(location)
+    location = Location(tables.backfills) / ASKED
+    raw = location.read_bytes()
     if raw is None:
         return None
     what = "The request for the backfill"

@@ -38,7 +38,7 @@ from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._swap import delete_backfill
 from ebbtide.sources import begun_at
 from ebbtide.spec import Pipeline, SourceStart
-from ebbtide.storage import join
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,7 +224,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     if known is None:
         _refuse_nothing(tables, wanted, now_ms)
         # Put if absent: of two processes that begin a backfill, one stores its request and the other reads it.
-        location = join(tables.backfills, ASKED)
+        location = Location(tables.backfills) / ASKED
         content = wanted.model_dump_json().encode()
         puts_of(tables.backfills).put_if_absent(location, content)
         return asked_of(tables) or wanted

@@ -13,8 +13,7 @@ from ebbtide.ledger import NoStep
 from ebbtide.model._decision import Erase
 from ebbtide.runtime import NOW, Place, Plan
 from ebbtide.runtime._data_docs import delete_sites, found_in_sites
-from ebbtide.storage import is_in_object_store, join
-from ebbtide.storage._usage import subfolders
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from ebbtide.ledger import StepFacts
@@ -77,11 +76,11 @@ def _without_scheme(location: str) -> str:
 
 def _other_tables(plan: Plan) -> Iterator[str]:
     """Yield the Delta tables under the root, two levels deep at most, that are not the pipeline's."""
-    for name in subfolders(plan.all_pipelines):
-        folder = join(plan.all_pipelines, name)
+    for name in Location(plan.all_pipelines).subfolders():
+        folder = Location(plan.all_pipelines) / name
         if folder == plan.root:
             continue
-        inner = [join(folder, name) for name in subfolders(folder)]
+        inner = [folder / name for name in folder.subfolders()]
         for table in (folder, *inner):
             if log.versions(table):
                 yield table
@@ -99,7 +98,7 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
         fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
         name = f"sink of type {plan.spec.sink.type}"
         places.append(Place(name, Found(), fate))
-    if is_in_object_store(plan.root):
+    if Location(plan.root).is_in_object_store:
         _, _, location = plan.root.partition("://")
         bucket, _, prefix = location.partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"

@@ -14,7 +14,7 @@ from ebbtide.formats import BadRecordError, convert, parse_exactly
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.lines import lines_of
 from ebbtide.runtime._erasing import KeyNames, fields
-from ebbtide.storage import read_bytes
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def _of_file(file: str, key: pa.Schema) -> pa.Table:
 
 
 def _text_of(file: str) -> str:
-    raw = read_bytes(file)
+    raw = Location(file).read_bytes()
     if raw is None:
         raise ConfigError.of(f"There is no file of keys at '{file}'.", allowed=ALLOWED)
     try:

@@ -10,7 +10,7 @@ from ebbtide.errors import EbbtideError
 from ebbtide.ledger import unfinished
 from ebbtide.runtime import NOW, Place
 from ebbtide.runtime._purging import views_under
-from ebbtide.storage import join
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from ebbtide.operations._operation import Context
@@ -99,7 +99,7 @@ def _run(ctx: Context, spec: Pipeline) -> str:
     """Run a view; return the reason that it still has files with erased rows, empty if it has none."""
     from ebbtide.runtime import _driver as driver
 
-    home = join(ctx.root, spec.name)
+    home = Location(ctx.root) / spec.name
     if unfinished(home) is None:
         return ""
     try:

@@ -11,7 +11,7 @@ from ebbtide.delta import DataFile, Snapshot
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, Stepper, refuse_changed_spec
-from ebbtide.storage._usage import usage
+from ebbtide.storage import Location
 from ebbtide.tables import ROW, Found, find, packed
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def maintained(
         stepper.publish(spark)
         phase(f"{job}, step {stepper.number + 1}")
         before = stepper.newest()
-        stored_before = usage(plan.root)
+        stored_before = Location(plan.root).usage()
         done = step(spark, stepper)
         phase("counting the entries")
         after = stepper.newest()
@@ -95,7 +95,7 @@ def maintained(
         if counted is None:
             state = plan.state.stored(after)
             counted = find(spark, state, packed(plan.operator), None)
-        stored_after = usage(plan.root)
+        stored_after = Location(plan.root).usage()
         dropped = stepper.last.decision.removed if done.is_step else {}
         report = _report(
             spec.name,

@@ -21,8 +21,8 @@ from ebbtide.ledger._checkpoint import KINDS
 from ebbtide.ledger._lease import TURNS_KEPT
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
-from ebbtide.storage import delete, join, size_of
-from ebbtide.storage._folders import DAY_S, delete_unfinished
+from ebbtide.storage import Location
+from ebbtide.storage._location import DAY_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,12 +52,12 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
         listed = list(unneeded(spark, table))
         now = listed[:max_files]
         for location in now:
-            delete(location)
+            Location(location).delete()
         max_files -= len(now)
         left += len(listed) - len(now)
     trim_log(plan.at("ledger"), commits_kept=TURNS_KEPT)
-    delete(plan.at("staged"))
-    delete(plan.rehearsal)
+    Location(plan.at("staged")).delete()
+    Location(plan.rehearsal).delete()
     delete_all_unfinished(plan)
     return Done(is_step=False, left=left)
 
@@ -71,7 +71,7 @@ def unneeded(spark: SparkSession, table: str) -> dict[str, int]:
     sizes = {}
     for row in rows:
         location = location_of(row["path"], table)
-        n_bytes = size_of(location)
+        n_bytes = Location(location).size()
         if n_bytes is not None:
             sizes[location] = n_bytes
     return sizes
@@ -88,7 +88,7 @@ def location_of(listed: str, table: str) -> str:
     """
     folder = _without_scheme(table)
     _, _, name = _without_scheme(listed).partition(f"{folder}/")
-    return join(table, name)
+    return Location(table) / name
 
 
 def _without_scheme(location: str) -> str:
@@ -100,10 +100,10 @@ def _without_scheme(location: str) -> str:
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
     checkpoint = plan.checkpoint.path
-    kinds = [join(checkpoint, kind) for kind in KINDS]
+    kinds = [Location(checkpoint) / kind for kind in KINDS]
     folders = [plan.root, checkpoint, *kinds]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
-        folders += [table, join(table, log.LOG)]
+        folders += [table, Location(table) / log.LOG]
     for folder in folders:
-        delete_unfinished(folder, older_than_s=older_than_s)
+        Location(folder).delete_unfinished(older_than_s=older_than_s)

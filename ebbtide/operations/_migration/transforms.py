@@ -21,7 +21,7 @@ from ebbtide.runtime._expressions import select_items
 from ebbtide.runtime._finding import Found, Order
 from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
 from ebbtide.spec import Pipeline, Transform
-from ebbtide.storage import delete
+from ebbtide.storage import Location
 from ebbtide.tables import COLUMNS, Keep, Selection
 from ebbtide.tables._state.layout import columns_by_name
 from ebbtide.tables._state.transform import StoredFinish, StoredInputs
@@ -165,7 +165,7 @@ def reselected(
         in_driver=n_bytes <= BYTES_IN_DRIVER,
     )
     for add in adds:
-        delete(DataFile(add["add"]).location(state.path))
+        Location(DataFile(add["add"]).location(state.path)).delete()
     written = [action for each, _ in done for action in each]
     # All failing rows are evaluated again: what the quarantine held of them is replaced by what fails now.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))

@@ -22,7 +22,7 @@ from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._erasing import refused_rows
 from ebbtide.runtime._finding import Found, Order
-from ebbtide.storage import read_bytes
+from ebbtide.storage import Location
 from ebbtide.tables import BAD_ROWS
 from ebbtide.tables._state.staging import without_refused
 
@@ -258,7 +258,7 @@ def read_corrected(location: str) -> dict[Origin, bytes]:
     Raises:
         ConfigError: no such file; a line that is not such an object; two lines with one origin.
     """
-    content = read_bytes(location)
+    content = Location(location).read_bytes()
     if content is None:
         raise ConfigError.of("There is no file of corrected records.", got=location)
     corrected: dict[Origin, bytes] = {}

@@ -39,7 +39,7 @@ from ebbtide.runtime import Plan, Stepper, apply_staged, refuse_changed_spec
 from ebbtide.runtime._refusals import refuse_misfit
 from ebbtide.runtime._selection import selected_replay
 from ebbtide.spec import Pipeline
-from ebbtide.storage import delete, join
+from ebbtide.storage import Location
 from ebbtide.tables import Selection
 
 if TYPE_CHECKING:
@@ -250,14 +250,14 @@ def decide(
         attempt.summary,
         decision=Decision(tables={"quarantine": moved}),
     )
-    folder = join(tables.at("staged"), str(facts.step))
+    folder = Location(tables.at("staged")) / str(facts.step)
     try:
         staged = attempt.staged(folder)
         if tables.spec.has_transform:
             staged, facts = selected_replay(spark, tables, staged, folder, facts)
         apply_staged(spark, stepper, staged, facts)
     finally:
-        delete(tables.at("staged"))
+        Location(tables.at("staged")).delete()
     return True
 
 

@@ -13,9 +13,7 @@ from ebbtide.ledger import TableFacts
 from ebbtide.operations._repair.report import Finding
 from ebbtide.runtime import OwnTables, Stepper
 from ebbtide.runtime._missing_rows import missing_rows
-from ebbtide.storage import join, walk
-from ebbtide.storage._folders import aside_of, move_aside
-from ebbtide.storage._paths import copy_file
+from ebbtide.storage import Location
 
 
 def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
@@ -88,7 +86,7 @@ def set_aside(stepper: Stepper, names: list[str]) -> None:
         if name == "quarantine":
             _set_log_aside(folder)
         else:
-            move_aside(folder)
+            Location(folder).move_aside()
     stepper.tables = OwnTables(stepper.plan)
 
 
@@ -97,10 +95,10 @@ def _set_log_aside(folder: str) -> None:
 
     The log goes last: killed before, nothing has become of the table, and after it is gone, with its files.
     """
-    aside = aside_of(folder)
-    for file in walk(folder):
-        location = join(folder, file.name)
-        copy_file(location, join(aside, file.name))
+    aside = Location(folder).free_aside()
+    for file in Location(folder).walk():
+        original = Location(folder) / file.name
+        original.copy_to(Location(aside) / file.name)
     Path(aside).mkdir(exist_ok=True)
     last = Path(folder, LOG)
     last.rename(Path(aside, LOG))

@@ -22,8 +22,7 @@ from ebbtide.model._hashing import key_hashes
 from ebbtide.model._lone_tombstones import count_lone
 from ebbtide.model._offsets import OffsetRanges
 from ebbtide.operators import Operator
-from ebbtide.storage import join
-from ebbtide.storage._columnar import open_arrow, write_arrow
+from ebbtide.storage import Location, open_arrow, write_arrow
 from ebbtide.tables._state.layout import EMITTED, columns_by_name, with_kind
 from ebbtide.tables._state.lookup import Found, Stored, distinct_keys
 from ebbtide.tables._state.staging import Share
@@ -285,7 +284,7 @@ def draft(folder: str, entries: pa.Table) -> list[str]:
     if not len(entries):
         return []
     unique = uuid.uuid4().hex
-    location = join(folder, f"{unique}.draft.arrow")
+    location = Location(folder) / f"{unique}.draft.arrow"
     with write_arrow(location, entries.schema) as file:
         file.write_table(entries)
     return [location]

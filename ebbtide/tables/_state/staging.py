@@ -27,8 +27,7 @@ from ebbtide.model._changelog import ORIGIN, ROW_KINDS
 from ebbtide.model._entries import only
 from ebbtide.model._hashing import Hashes, key_hashes
 from ebbtide.model._step import BatchCounts
-from ebbtide.storage import ParquetFile, join
-from ebbtide.storage._columnar import open_arrow, write_arrow
+from ebbtide.storage import Location, ParquetFile, open_arrow, write_arrow
 
 SLICE_BITS = 6
 SLICES = 1 << SLICE_BITS
@@ -197,7 +196,7 @@ class Stager:
         Raises:
             QuarantineThresholdError: there are too many bad rows before the last table.
         """
-        stem = join(self.folder, uuid.uuid4().hex)
+        stem = Location(self.folder) / uuid.uuid4().hex
         location = f"{stem}.arrow"
         bad_location = f"{stem}.bad.parquet"
         n_bad = n_new_bad = n_rows = 0

@@ -41,7 +41,7 @@ def test_check_of_a_user_who_may_not_write_is_judged_and_warned_of(make, tmp_pat
     def refuse(*_):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("ebbtide.ledger._verdicts.replace_bytes", refuse)
+    monkeypatch.setattr("ebbtide.storage.Location.replace_bytes", refuse)
     judged = command(pipeline, tmp_path, "check", "--only", "source_loss")
     assert (judged.exit_code, judged.stdout) == (0, "t: source_loss passed\n")
     assert "The verdict of 'source_loss' on 't' was not stored: read-only" in caplog.messages

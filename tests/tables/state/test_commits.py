@@ -15,7 +15,7 @@ from support import change, plain
 from ebbtide.delta import DataFile, Snapshot, replacing
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._restoring import restoring
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import (
@@ -53,7 +53,7 @@ def newest(disk):
 
 def foreign(disk, actions, operation):
     """Commit to the state as another client."""
-    return commit_after(LocalPuts(), newest(disk), actions, {"operation": operation})
+    return commit_after(StoragePuts(), newest(disk), actions, {"operation": operation})
 
 
 def joined(disk):
@@ -102,7 +102,7 @@ def test_step_is_refused_after_a_foreign_change_of_entries(disk):
 
 def test_step_is_refused_after_one_of_another_run(disk):
     theirs = disk.head.facts.model_copy(update={"step": 7, "pipeline": "theirs"})
-    commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
+    commit(StoragePuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
     with pytest.raises(LeaseLostError, match="was committed by another run"):
         next_step(disk)
 
@@ -213,20 +213,20 @@ def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
     facts = json.loads(disk.head.facts.to_json())
     clock = {"now_ms": 0, "state_version": 2}
     older = {"ebbtide": 1, "pipeline": "t", "incarnation": "i", "epoch": 0, "code": "0", "step": 3, **clock}
-    commit(LocalPuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
+    commit(StoragePuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
     with pytest.raises(StoredFormatError, match="Got: format 1"):
         state.last()
     assert state.last(older=True)[1].step == 3
     assert list(state.steps()) == []
     newer = {**facts, log.FACTS: STATE_FORMAT + 1}
-    commit(LocalPuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
+    commit(StoragePuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
         newest_step(state.path)
 
 
 def test_unknown_field_of_facts_is_refused(disk):
     unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
-    commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
+    commit(StoragePuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
     with pytest.raises(StoredFormatError, match="of_a_later_release"):
         newest_step(disk.plan.state.path)
 

@@ -14,7 +14,7 @@ from support import change, plain
 
 from ebbtide.delta import DataFile, Snapshot, read_file, replacing
 from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, copied, create, read_rows
 from ebbtide.model import entry_table
 from ebbtide.tables import find
@@ -24,7 +24,7 @@ from ebbtide.tables._state.judging import Doom
 from ebbtide.tables._state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
-LOCAL = LocalPuts()
+LOCAL = StoragePuts()
 
 
 @pytest.fixture

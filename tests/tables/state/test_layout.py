@@ -6,12 +6,12 @@ import pytest
 from support import plain
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import LocalPuts, commit
+from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._table import add_file
 from ebbtide.model import entry_table
 from ebbtide.runtime import Plan
 
-PUTS = LocalPuts()
+PUTS = StoragePuts()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._key_lookup import KeyIndex
 from ebbtide.delta._table import commit_after
 from ebbtide.model._hashing import key_hashes
@@ -49,7 +49,7 @@ def without_row(state, id_, n):
         if at:
             [vector] = vectors.write(state.path, [BitMap64(at)])
             actions = [file.removed(0, data_change=True), file.with_vector(vector, data_change=True)]
-            commit_after(LocalPuts(), found, actions, {"operation": "DELETE"})
+            commit_after(StoragePuts(), found, actions, {"operation": "DELETE"})
             return
     raise LookupError(id_)
 

@@ -5,7 +5,7 @@ import pytest
 from support import plain
 
 from ebbtide.delta import DataFile, Snapshot, read_file, write_files
-from ebbtide.delta._commit import LocalPuts
+from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.model import entry_table
 from ebbtide.model._changelog import CHANGELOG_COLUMNS
@@ -86,7 +86,7 @@ def test_failing_rows_are_all_counted_and_some_reported(state):
 
 
 def test_changes_for_the_sink_are_what_was_selected(state):
-    made = commit_after(LocalPuts(), Snapshot.read(state.path), [written(state)], {"operation": "WRITE"})
+    made = commit_after(StoragePuts(), Snapshot.read(state.path), [written(state)], {"operation": "WRITE"})
     changes = StepChanges(state.path, made.version, state.operator)
     assert changes.rows(OUT).to_pylist() == [
         {"_change": "U", "key": 1, "n": 4},

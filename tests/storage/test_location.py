@@ -7,11 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
+from ebbtide.storage import Location, failures_named
 from ebbtide.storage import _columnar as columnar
-from ebbtide.storage import _paths as paths
-from ebbtide.storage import _rights as rights
-from ebbtide.storage._disk import failures_named
-from ebbtide.storage._folders import delete_unfinished
 
 
 @pytest.mark.parametrize(
@@ -26,17 +23,17 @@ from ebbtide.storage._folders import delete_unfinished
     ],
 )
 def test_resolve_makes_a_local_path_absolute(location, base, want):
-    assert paths.resolve(location, base) == want
+    assert Location(location).resolved(base) == want
 
 
 def test_resolve_without_a_base_starts_at_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert paths.resolve("shop") == str(tmp_path / "shop")
+    assert Location("shop").resolved() == str(tmp_path / "shop")
 
 
 @pytest.mark.parametrize("location", ["s3://bucket/a", "s3://bucket/a/"])
 def test_join_puts_one_slash_between(location):
-    assert paths.join(location, "b", "c") == "s3://bucket/a/b/c"
+    assert Location(location) / "b" / "c" == "s3://bucket/a/b/c"
 
 
 @pytest.mark.parametrize("uri", [False, True])
@@ -45,21 +42,25 @@ def test_list_files_gives_plain_names_in_order_without_hidden_ones(tmp_path, uri
         (tmp_path / name).touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inner").touch()
-    assert paths.list_files(tmp_path.as_uri() if uri else str(tmp_path)) == ["10", "9", "C", "a", "b"]
+    assert Location(tmp_path.as_uri() if uri else str(tmp_path)).list_files() == ["10", "9", "C", "a", "b"]
 
 
 def test_absent_location_has_nothing(tmp_path):
     absent = str(tmp_path / "no")
-    assert (paths.exists(absent), paths.list_files(absent), paths.read_bytes(absent)) == (False, [], None)
-    paths.delete(absent)
+    assert (Location(absent).exists(), Location(absent).list_files(), Location(absent).read_bytes()) == (
+        False,
+        [],
+        None,
+    )
+    Location(absent).delete()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["f", "f.gz", "odd name %20 ü"])
 def test_read_bytes_gives_the_file_as_it_is(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x00no gzip")
-    assert paths.exists(str(tmp_path / name))
-    assert paths.read_bytes(str(tmp_path / name)) == b"\x00no gzip"
+    assert Location(tmp_path / name).exists()
+    assert Location(tmp_path / name).read_bytes() == b"\x00no gzip"
 
 
 def test_read_parquet_gives_the_columns_asked_for(tmp_path):
@@ -73,7 +74,7 @@ def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "f").touch()
     (tmp_path / "ab").mkdir()
-    paths.delete(str(tmp_path / "a"))
+    Location(tmp_path / "a").delete()
     assert [p.name for p in tmp_path.iterdir()] == ["ab"]
 
 
@@ -81,20 +82,24 @@ def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):
 def test_walk_gives_the_files_of_all_folders_with_their_sizes_without_hidden_ones(tmp_path, uri):
     location = tmp_path.as_uri() if uri else str(tmp_path)
     for name in ("b/c.json", "b/a/x", "a.json", "_tmp/x", "b/.git/x", "b/_x"):
-        paths.write_bytes(paths.join(location, name), name.encode())
-    assert [(f.name, f.size) for f in paths.walk(location)] == [("a.json", 6), ("b/a/x", 5), ("b/c.json", 8)]
-    assert [f.name for f in paths.walk(paths.join(location, "b") + "/")] == ["a/x", "c.json"]
-    [only] = paths.walk(paths.join(location, "b/a"))
+        (Location(location) / name).write_bytes(name.encode())
+    assert [(f.name, f.size) for f in Location(location).walk()] == [("a.json", 6), ("b/a/x", 5), ("b/c.json", 8)]
+    assert [f.name for f in Location(f"{location}/b/").walk()] == ["a/x", "c.json"]
+    [only] = (Location(location) / "b/a").walk()
     assert only.modified_ms == int((tmp_path / "b/a/x").stat().st_mtime_ns) // 1_000_000
 
 
 def test_size_is_that_of_a_file_and_folders_are_distinguished(tmp_path):
     folder, file = str(tmp_path / "f"), str(tmp_path / "f" / "x")
-    paths.write_bytes(file, b"12345")
-    paths.write_bytes(file, b"123")
-    assert (paths.size_of(file), paths.size_of(folder), paths.size_of(file + "y")) == (3, None, None)
-    assert (paths.is_folder(folder), paths.is_folder(file), paths.is_folder(folder + "y")) == (True, False, False)
-    paths.delete(file)
+    Location(file).write_bytes(b"12345")
+    Location(file).write_bytes(b"123")
+    assert (Location(file).size(), Location(folder).size(), Location(file + "y").size()) == (3, None, None)
+    assert (Location(folder).is_folder(), Location(file).is_folder(), Location(folder + "y").is_folder()) == (
+        True,
+        False,
+        False,
+    )
+    Location(file).delete()
     assert list((tmp_path / "f").iterdir()) == []
 
 
@@ -103,7 +108,7 @@ def test_size_is_that_of_a_file_and_folders_are_distinguished(tmp_path):
     ["in", "../in", "/in", "~", "a:b", "r o'o\"t/{a}[b]*%2e#?$x", "file:///in", "s3://b/in", "s3a://b//in", "gs://b", "hdfs://nn:8020/a@b", "abfss://c@a.dfs/in"],
 )  # fmt: skip
 def test_path_or_bare_uri_of_a_store_is_a_location(location):
-    paths.refuse_unusable("source.path", location)
+    Location(location).refuse_unusable("source.path")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_path_or_bare_uri_of_a_store_is_a_location(location):
 )
 def test_invalid_location_is_refused_with_the_allowed_ones(location, allowed):
     with pytest.raises(ConfigError, match=r"source\.path (is not a location|has credentials in it)\. Got: ") as caught:
-        paths.refuse_unusable("source.path", location)
+        Location(location).refuse_unusable("source.path")
     assert allowed in str(caught.value)
 
 
@@ -136,14 +141,14 @@ def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path)
     elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
     (elsewhere / "t").mkdir(parents=True)
     root.symlink_to(elsewhere)
-    rights.refuse_links(str(root), "t")
-    rights.refuse_links(str(root), "absent")
+    Location(root).refuse_links("t")
+    Location(root).refuse_links("absent")
     (elsewhere / "t" / "staged").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=r"staged' is a symbolic link, which may lead out of the root"):
-        rights.refuse_links(str(root), "t")
+        Location(root).refuse_links("t")
     (elsewhere / "u").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=r"/u' is a symbolic link"):
-        rights.refuse_links(str(root), "u")
+        Location(root).refuse_links("u")
 
 
 @pytest.mark.parametrize(
@@ -172,14 +177,14 @@ def test_other_error_of_the_system_is_raised_unchanged(error):
 
 def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
     path = tmp_path / "plan.json"
-    paths.replace_bytes(str(path), b"old")
+    Location(path).replace_bytes(b"old")
 
     def fail(_):
         raise DiskError("no sync")
 
-    monkeypatch.setattr(paths, "sync", fail)
+    monkeypatch.setattr("ebbtide.storage._location.sync", fail)
     with pytest.raises(DiskError, match="no sync"):
-        paths.replace_bytes(str(path), b"new")
+        Location(path).replace_bytes(b"new")
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
 
@@ -197,7 +202,7 @@ def test_unfinished_files_are_deleted_after_a_day(tmp_path):
         path.touch()
     for path in (ours, of_delta_rs, folder, *others):
         os.utime(path, (10**9, 10**9))
-    delete_unfinished(str(tmp_path))
+    Location(tmp_path).delete_unfinished()
     assert sorted(tmp_path.iterdir()) == sorted([young, *others])
-    delete_unfinished(str(tmp_path), older_than_s=0)
+    Location(tmp_path).delete_unfinished(older_than_s=0)
     assert sorted(tmp_path.iterdir()) == sorted(others)
