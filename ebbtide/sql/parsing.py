@@ -14,7 +14,7 @@ from sqlglot import Token, TokenType
 from ebbtide.errors import SqlSyntaxError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.statements import Client, IfThere, ObjectKind, Option, Options, Parsed, Shown
-from ebbtide.sql.tokens import Cursor, Statement, keyword, split
+from ebbtide.sql.tokens import QUOTED, Cursor, Statement, keyword, split
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 """First words of queries."""
@@ -394,7 +394,33 @@ def _select(statement: Statement) -> Parsed:
             emits_changes=True,
             position=position,
         )
+    _refuse_misspelt_from(statement)
     return ast.Select(statement)
+
+
+_ENDS_EXPRESSION = (TokenType.VAR, *QUOTED, TokenType.STAR, TokenType.R_PAREN, TokenType.NUMBER, TokenType.STRING)
+
+
+def _refuse_misspelt_from(statement: Statement) -> None:
+    """Refuse `SELECT * FORM t`, which Spark would refuse as well, once its JVM had started.
+
+    Only a query that has no FROM outside of parentheses, and where a name stands behind an expression's alias: there Spark allows none.
+    """
+    depth = 0
+    outer: list[Token] = []
+    for token in statement.tokens:
+        depth -= token.token_type == TokenType.R_PAREN
+        if depth == 0:
+            outer.append(token)
+        depth += token.token_type == TokenType.L_PAREN
+    if keyword(outer[0]) != "SELECT" or any(keyword(token) == "FROM" for token in outer):
+        return
+    for before, word, name, *further in (outer[at : at + 4] for at in range(len(outer) - 2)):
+        is_alias = before.token_type in _ENDS_EXPRESSION and word.token_type == TokenType.VAR
+        is_name = name.token_type in (TokenType.VAR, *QUOTED)
+        is_end = not further or keyword(further[0]) in ("WHERE", "GROUP", "ORDER", "LIMIT")
+        if is_alias and is_name and is_end and get_close_matches(keyword(word), ["FROM"], cutoff=0.75):
+            Cursor(statement.part([word])).refuse("FROM")
 
 
 def _client(word: Client) -> Callable[[Cursor], Parsed | None]:

@@ -310,6 +310,19 @@ def test_bytes_of_tools_that_write_text_are_read_as_the_tool_writes_them_or_as_t
     assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 1, "b": b"\xde\xad\xbe\xef"}], [])
 
 
+def test_time_with_its_zone_beside_it_is_read_as_ticdc_writes_it():
+    changes, _ = history(0, 1)
+    rows = [
+        {"id": "1", "at": {"location": "Asia/Shanghai", "value": "2026-01-31 12:00:00.5"}},
+        {"id": "2", "at": {"location": "Nowhere", "value": "2026-01-31 12:00:00"}},
+    ]
+    values = [WRITERS["ticdc"].write(changes[0]) | {"data": row} for row in rows]
+    pipeline = played({"type": "ticdc"}, values, schema="id BIGINT, at TIMESTAMP", **BY_KEY)
+    [row] = pipeline.rows()
+    assert row["at"].isoformat() == "2026-01-31T04:00:00.500000+00:00"
+    assert [bad["_reason"] for bad in pipeline.quarantine] == ["wrong_type"]
+
+
 @pytest.mark.parametrize(
     ("given", "type_"),
     [

@@ -198,6 +198,37 @@ def test_word_that_begins_no_statement_is_refused_before_spark_is_asked(text, me
 
 @pytest.mark.parametrize(
     "text",
+    [
+        "SELECT * FORM t",
+        "select a, b frm `x` WHERE a > 1",
+        "SELECT count(*) FROMM t",
+        "SELECT (SELECT 1 FROM u) x FORM t",
+    ],
+)
+def test_from_that_is_misspelt_is_refused_before_spark_is_asked(text):
+    with pytest.raises(SqlSyntaxError, match=r"Got: (FORM|frm|FROMM)\. Allowed: FROM\."):
+        parse_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a form",
+        "SELECT a form, b t",
+        "SELECT a form FROM t",
+        "SELECT 1 form SORT BY form",
+        "SELECT a form LIMIT 1",
+        "SELECT form.t, form t",
+        "SELECT (SELECT a form FROM t)",
+        "SELECT 1 form UNION SELECT 2 t",
+    ],
+)
+def test_column_that_is_called_like_from_is_none(text):
+    parse_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
     ["(SELECT 1) UNION SELECT 2", "VACUUM delta.`/t`", "ANALYZE TABLE t COMPUTE STATISTICS", "msck repair table t"],
 )
 def test_statement_of_spark_is_left_to_spark(text):
