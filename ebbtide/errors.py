@@ -195,6 +195,10 @@ class SourceLostError(Terminal):
     """Raised when records that are next to be read are not there any more: deleted, or the source is another one under its name."""
 
 
+class SourceLogError(Terminal):
+    """Raised when records are of another log of the source than those before: their positions do not continue it. Nothing of the step was committed."""
+
+
 class SourceUnavailableError(Transient):
     """Raised when a source does not answer in time; nothing of the step was committed."""
 

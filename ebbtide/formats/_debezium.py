@@ -31,7 +31,7 @@ from ebbtide.formats._connect import (
     row_fields,
     time_units,
 )
-from ebbtide.formats._debezium_envelope import SNAPSHOT, value_in, value_in_row, whole_snapshot
+from ebbtide.formats._debezium_envelope import NAMED_BY, SNAPSHOT, log_named, value_in, value_in_row, whole_snapshot
 from ebbtide.formats._debezium_events import is_beside_rows, is_message
 from ebbtide.formats._debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats._debezium_scan import ScannedEnvelopes, ScannedFlattened
@@ -66,6 +66,7 @@ class _Event:
     units: TimeUnits | None
     fields: Fields
     snapshot: str | None
+    log: str | None
 
     def change(
         self,
@@ -85,6 +86,7 @@ class _Event:
             None,
             ConnectSchema(self.fields) if self.fields else None,
             self.snapshot,
+            self.log,
         )
 
 
@@ -164,6 +166,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             time_units(fields),
             fields,
             whole_snapshot(op, value_in(value, SNAPSHOT)),
+            log_named(*(value_in(value, path) for path in NAMED_BY)) if self.names_logs else None,
         )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
@@ -196,6 +199,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             time_units(fields),
             fields,
             whole_snapshot(op, value_in_row(value, SNAPSHOT)),
+            log_named(*(value_in_row(value, path) for path in NAMED_BY)) if self.names_logs else None,
         )
 
     def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:

@@ -70,6 +70,8 @@ SHORT_NAMES: Mapping[str, str] = {
     "_ts_ms": "source.ts_ms",
 }
 """Short names of fields that specs may use, and stored sequences do."""
+NAMED_BY = ("source.name", "source.file", "source.server_id")
+"""Fields of the envelope that name a log, and the server that executed the change."""
 SNAPSHOT = "source.snapshot"
 """Field with the mark of a row that a snapshot read: first, true, last, and `incremental` of a part of the table."""
 INCREMENTAL = "incremental"
@@ -210,3 +212,20 @@ def whole_snapshot(op: Any, mark: Any) -> str | None:
     """
     is_of_whole = op == "r" and isinstance(mark, str) and mark != INCREMENTAL
     return mark if is_of_whole else None
+
+
+def log_named(connector: Any, file: Any, server: Any) -> str:
+    """Return the name of the log that a change was read from, as a staged row has it: with tabs between its parts.
+
+    Args:
+        connector: Value of `source.name`.
+        file: Value of `source.file`.
+        server: Value of `source.server_id`.
+
+    Example:
+        >>> log_named("shop", "binlog.000003", 7).split(), log_named(None, "binlog.000003", None).split()
+        (['shop', 'binlog.000003', '7'], ['binlog.000003'])
+    """
+    texts = [value if isinstance(value, str) else "" for value in (connector, file)]
+    number = str(server) if type(server) is int else ""
+    return "\t".join((*texts, number))

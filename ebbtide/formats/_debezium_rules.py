@@ -95,6 +95,11 @@ class DebeziumRules:
         return tuple(field for field in named if field is not None)
 
     @property
+    def names_logs(self) -> bool:
+        """Return whether positions are in the files of a binary log: these have a name that is the log's."""
+        return [field.path for field in self.log_fields][:1] == ["source.file"]
+
+    @property
     def own_sequence(self) -> list[str]:
         """Columns of the sequence that are neither log positions nor part of the key."""
         excluded = {*position_columns(self.log_fields), *self.key}

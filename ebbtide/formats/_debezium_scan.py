@@ -9,10 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats._connect_scan import schema_reading
-from ebbtide.formats._debezium_envelope import INCREMENTAL, METADATA, METADATA_PREFIXES, SNAPSHOT, names_in_row
+from ebbtide.formats._debezium_envelope import (
+    INCREMENTAL,
+    METADATA,
+    METADATA_PREFIXES,
+    NAMED_BY,
+    SNAPSHOT,
+    names_in_row,
+)
 from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats._forms import RowForm, ScannedChanges
 from ebbtide.formats._positions import PositionField, are_known, snapshot_numbers
+from ebbtide.formats._record_map import path_of
 from ebbtide.formats._scan import Cells, Fields, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.formats._scan_schemas import SchemaReading
@@ -44,6 +52,8 @@ class ScannedEnvelopes:
         for field in rules.log_fields:
             part, _, name = field.path.partition(".")
             parts.setdefault(part, {})[name] = None
+        if rules.names_logs:
+            parts["source"] |= dict.fromkeys(("name", "server_id"))
         self.fields: Fields = {
             "before": columns,
             "after": columns,
@@ -76,7 +86,7 @@ class ScannedEnvelopes:
         is_taken &= ~is_update | keeps_key
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
-        of_position = [(field, cells[_path(field)]) for field in self._rules.log_fields]
+        of_position = [(field, cells[path_of(field.path)]) for field in self._rules.log_fields]
         times = scanned.integers(event_ms)
         position = _log_positions(scanned, of_position, op, times, is_taken)
         rows = {}
@@ -92,7 +102,14 @@ class ScannedEnvelopes:
             position,
             times,
             _snapshot_marks(scanned, cells["source", "snapshot"], op),
+            self._logs(scanned),
         )
+
+    def _logs(self, scanned: Scanned) -> pa.StringArray | None:
+        """Return the logs that the records were read from; None where these do not say."""
+        if not self._rules.names_logs:
+            return None
+        return _scanned_logs(scanned, *(scanned.cells[path_of(path)] for path in NAMED_BY))
 
     def _keeps_key(self, scanned: Scanned) -> Mask:
         """Mark the records without a row before, or with the same key in it: written in the same way."""
@@ -127,7 +144,8 @@ class ScannedFlattened:
         self._rules = rules
         self._names = row.names
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
-        for path in (SNAPSHOT, *(field.path for field in rules.log_fields)):
+        of_logs = NAMED_BY if rules.names_logs else ()
+        for path in (SNAPSHOT, *of_logs, *(field.path for field in rules.log_fields)):
             of_event += names_in_row(path)
         self.fields: Fields = dict.fromkeys((*of_event, *row.names))
 
@@ -157,7 +175,14 @@ class ScannedFlattened:
             position,
             times,
             _snapshot_marks(scanned, self._first_of(scanned, names_in_row(SNAPSHOT)), op),
+            self._logs(scanned),
         )
+
+    def _logs(self, scanned: Scanned) -> pa.StringArray | None:
+        """Return the logs that the records were read from; None where these do not say."""
+        if not self._rules.names_logs:
+            return None
+        return _scanned_logs(scanned, *(self._first_of(scanned, names_in_row(path)) for path in NAMED_BY))
 
     def _operations(self, scanned: Scanned) -> pa.StringArray:
         """Return the operations: of a row that names none, but is marked as deleted, a delete."""
@@ -180,10 +205,6 @@ class ScannedFlattened:
             is_absent = np.asarray(first.kind == ABSENT)
             first = first.but(is_absent, other)
         return first
-
-
-def _path(field: PositionField) -> tuple[str, ...]:
-    return tuple(field.path.split("."))
 
 
 def _kinds_of(op: pa.StringArray) -> pa.StringArray:
@@ -275,3 +296,19 @@ def _log_positions(
         is_taken &= are_known(numbers)
         position += numbers
     return position
+
+
+def _scanned_logs(scanned: Scanned, connector: Cells, file: Cells, server: Cells) -> pa.StringArray:
+    """Return (n,) the names of the logs of scanned records, as `log_named` does.
+
+    Args:
+        scanned: The records.
+        connector: Cells of `source.name`.
+        file: Cells of `source.file`.
+        server: Cells of `source.server_id`.
+    """
+    parts = []
+    for cells, kinds in ((connector, (TEXT, ESCAPED)), (file, (TEXT, ESCAPED)), (server, (INTEGER,))):
+        texts = scanned.texts(cells.filled(~cells.has(*kinds), NULL))
+        parts.append(texts.fill_null(""))
+    return pc.binary_join_element_wise(*parts, "\t")

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from ebbtide.formats._debezium_envelope import whole_snapshot
+from ebbtide.formats._debezium_envelope import log_named, whole_snapshot
 from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats._format import BadRecordError
 from ebbtide.formats._forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
@@ -37,10 +37,13 @@ class TypedEnvelopes:
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         row_struct = row.struct()
         self._fields = rules.log_fields
+        self._names_logs = rules.names_logs
         parts: dict[str, dict[str, Any]] = {"source": dict(_SOURCE)}
         for field in self._fields:
             part, name = _place(field.path)
             parts.setdefault(part, {}).setdefault(name, Any)
+        if self._names_logs:
+            parts["source"] |= {"name": Any, "server_id": Any}
         of_parts = {part: struct(part.title(), _nullable(types)) for part, types in parts.items()}
         envelope = {
             "op": str,
@@ -89,18 +92,20 @@ class TypedEnvelopes:
         op = value.op
         before = value.before
         after = value.after
+        source = value.source
+        log = log_named(source.name, source.file, source.server_id) if self._names_logs else None
         if op == "u" and self._can_update(before, after):
-            update = TakenChange(after, "+U", op, position, event_ms)
+            update = TakenChange(after, "+U", op, position, event_ms, None, None, log)
             if not self._rules.retract:
                 return (update,)
-            retraction = TakenChange(before, "-U", op, position, event_ms)
+            retraction = TakenChange(before, "-U", op, position, event_ms, None, None, log)
             return retraction, update
         if op in ("c", "r") and after is not None:
-            mark = whole_snapshot(op, value.source.snapshot)
-            insert = TakenChange(after, "+I", op, position, event_ms, None, mark)
+            mark = whole_snapshot(op, source.snapshot)
+            insert = TakenChange(after, "+I", op, position, event_ms, None, mark, log)
             return (insert,)
         if op == "d" and self._can_delete(before):
-            delete = TakenChange(before, "-D", op, position, event_ms)
+            delete = TakenChange(before, "-D", op, position, event_ms, None, None, log)
             return (delete,)
         return ()
 

@@ -166,6 +166,7 @@ class _Stager:
         staged["_kind"] = [str(change.kind) for change in changes]
         staged["_op"] = [change.op for change in changes]
         staged["_snapshot"] = [change.snapshot for change in changes]
+        staged["_source_log"] = [change.log for change in changes]
         staged["_ignored"] = [_ignored(change, known) for change in changes]
         if settings.unknown_columns == "infer":
             staged["_types"] = [types_text(change, known, settings.unavailable) for change in changes]

@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats._places import with_sequences
+from ebbtide.formats._settings import EPOCH_BITS
 from ebbtide.model import LONG_MIN
 
-EPOCH_BITS = 56
-"""Bits of the first number below its epoch: 64 PiB of Postgres' log."""
 MOST_EPOCHS = 100
 """Greatest number of times that a log may begin again: the sign bit is left alone."""
 

@@ -121,6 +121,7 @@ class DecodedChange:
         origin_offset: Partition and offset, if the record itself names them.
         schema: The record's own schema, if it has one.
         snapshot: The mark of a row that a snapshot of the whole table read, as Debezium's `source.snapshot` has it.
+        log: The log that it was read from, see `log_named` of Debezium's envelope; None: the record does not say.
     """
 
     kind: str
@@ -133,6 +134,7 @@ class DecodedChange:
     origin_offset: OriginOffset | None = None
     schema: RecordSchema | None = None
     snapshot: str | None = None
+    log: str | None = None
 
 
 class BadRecordError(Exception):

@@ -36,7 +36,7 @@ class TakenChange(NamedTuple):
         position: Position in the source's log.
         event_ms: Event time, epoch ms.
         offset: Partition and offset, if the record names them.
-        snapshot: See `DecodedChange`.
+        snapshot, log: See `DecodedChange`.
     """
 
     row: Any
@@ -46,6 +46,7 @@ class TakenChange(NamedTuple):
     event_ms: int | None = None
     offset: OriginOffset | None = None
     snapshot: str | None = None
+    log: str | None = None
 
 
 Take = Callable[[Any], Sequence[TakenChange]]
@@ -61,6 +62,7 @@ class TakenChanges:
         record: (n,) index of each change's record, ascending.
         left: Indices of the records that are left to the exact path.
         snapshot: See `TakenChange`; empty: no change is a row of a snapshot.
+        log: See `TakenChange`; empty: no record says.
     """
 
     row: Sequence[Any]
@@ -72,6 +74,7 @@ class TakenChanges:
     record: Sequence[int]
     left: Sequence[int] = ()
     snapshot: Sequence[str | None] = ()
+    log: Sequence[str | None] = ()
 
     @classmethod
     def of_each(cls, take: Take, values: Iterable[Any]) -> TakenChanges:
@@ -93,9 +96,10 @@ class TakenChanges:
                 left.append(number)
         if not changes:
             return cls((), (), (), (), (), (), record, left)
-        row, kind, op, position, event_ms, offset, snapshot = zip(*changes, strict=True)
+        row, kind, op, position, event_ms, offset, snapshot, log = zip(*changes, strict=True)
         marks = snapshot if any(snapshot) else ()
-        return cls(row, kind, op, position, event_ms, offset, record, left, marks)
+        logs = log if any(log) else ()
+        return cls(row, kind, op, position, event_ms, offset, record, left, marks, logs)
 
 
 class TypedForm(Protocol):
@@ -129,6 +133,7 @@ class ScannedChanges:
         position: The (n,) numbers of each log column of the sequence, in order.
         event_ms: (n,) event time of the source, epoch ms; None: it has none.
         snapshot: (n,) as in `DecodedChange`; None: no change is a row of a snapshot.
+        log: (n,) as in `DecodedChange`; None: no record says.
     """
 
     is_taken: Mask
@@ -138,6 +143,7 @@ class ScannedChanges:
     position: Sequence[pa.Int64Array] = ()
     event_ms: pa.Int64Array | None = None
     snapshot: pa.StringArray | None = None
+    log: pa.StringArray | None = None
 
 
 class ScanForm(Protocol):

@@ -287,6 +287,8 @@ class QuickDecoder:
         columns["_op"] = changes.ops
         if changes.snapshots:
             columns["_snapshot"] = changes.snapshots
+        if changes.logs:
+            columns["_source_log"] = changes.logs
         columns["_ignored"] = changes.ignored()
         columns["_order"] = orders_of(batch, read.rows, step)
         columns["_origin"] = self._origins(batch, read, changes.offsets)

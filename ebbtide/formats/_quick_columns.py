@@ -47,6 +47,7 @@ class QuickColumns:
         self.event_ms = changes.event_ms
         self.offsets = changes.offset
         self.snapshots = changes.snapshot
+        self.logs = changes.log
         self._values = _values_of(row, changes.row)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}

@@ -195,6 +195,8 @@ class ScanDecoder:
         columns["_op"] = changes.op
         if changes.snapshot is not None:
             columns["_snapshot"] = changes.snapshot
+        if changes.log is not None:
+            columns["_source_log"] = changes.log
         columns["_ignored"] = self._ignored_names(changes)
         return columns, is_taken
 

@@ -8,6 +8,7 @@ A staged row is a changelog row (`ebbtide.model._changelog`) and these columns:
 | `_raw` | the bad record's bytes; for a line that is too large its beginning, up to the limit |
 | `_ignored` | columns of the record that the pipeline's schema does not have, separated by commas |
 | `_snapshot` | Debezium's `source.snapshot` of a row that a snapshot of the whole table read |
+| `_source_log` | the log that the change was read from, see `log_named` of Debezium's envelope; null: the record does not say |
 | `_types` | with `infer`, the same columns with their types: JSON, name to DDL, null if the type is not certain |
 
 Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
@@ -42,6 +43,10 @@ from ebbtide.model._sequences import PLACE
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
 """Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
+EPOCH_BITS = 56
+"""Bits of a sequence's first number below the epoch of its log, see `ebbtide.formats._epochs`: 64 PiB of Postgres' log."""
+BETWEEN_NAMES = "\t"
+"""Between the parts of a log's name, see `_source_log`."""
 TOMBSTONE = "tombstone"
 NOT_ROW = "not_row"
 IN_DOUBT = "in_doubt"
@@ -56,6 +61,7 @@ STAGED_COLUMNS = {
     "_ignored": pa.string(),
     "_types": pa.string(),
     "_snapshot": pa.string(),
+    "_source_log": pa.string(),
 }
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats._settings import IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
+from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
 from ebbtide.model import TRUNCATE, BatchSummary, RowKind
 from ebbtide.model._changelog import ROW_KINDS
 from ebbtide.model._codes import in_one_array
 from ebbtide.model._entries import only, order_struct
 from ebbtide.model._offsets import Intervals, origin_offsets
 from ebbtide.model._sequences import rank_sequences
-from ebbtide.model._step import BatchCounts, WholeSnapshot, joined_snapshots
+from ebbtide.model._step import BatchCounts
 
 SUMMED_COLUMNS = (
     "_kind",
@@ -29,8 +30,11 @@ SUMMED_COLUMNS = (
     "_moved_from",
     "_unavailable",
     "_snapshot",
+    "_source_log",
 )
 """Columns that are summed up; those that are there."""
+_NO_SERVER = ("", "0")
+"""Servers of rows of a snapshot, and of records that name none."""
 FIRST_OF_SNAPSHOT = ("first", "first_in_data_collection")
 LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
 """Debezium's `source.snapshot` of the first and the last row of a table, or of all tables."""
@@ -87,15 +91,18 @@ def summarize(
         changes=len(good),
         key_changes=key_changes,
     )
-    return BatchSummary(
-        counts,
-        max_event_ms=max_event_ms.as_py(),
-        truncate=max(floors, default=None),
-        ignored=_ignored(rows),
-        types=_types(rows),
-        offsets=offsets,
-        truncates=truncates_by_offset,
-        snapshots=_snapshots(good),
+    return (
+        BatchSummary(
+            counts,
+            max_event_ms=max_event_ms.as_py(),
+            truncate=max(floors, default=None),
+            ignored=_ignored(rows),
+            types=_types(rows),
+            offsets=offsets,
+            truncates=truncates_by_offset,
+        )
+        .with_snapshots(_snapshots(good))
+        .with_logs(_logs(good))
     )
 
 
@@ -124,6 +131,7 @@ def to_json(summary: BatchSummary) -> str:
         "truncates": truncates,
         "types": types,
         "snapshots": [snapshot.model_dump() for snapshot in summary.snapshots],
+        "logs": [log.model_dump() for log in summary.logs],
     }
     return json.dumps(fields)
 
@@ -146,9 +154,9 @@ def from_json(text: str) -> BatchSummary:
         "offsets": offsets,
         "truncates": truncates,
         "types": types,
-        "snapshots": tuple(WholeSnapshot(**snapshot) for snapshot in fields["snapshots"]),
     }
-    return BatchSummary(**fields)
+    snapshots, logs = fields.pop("snapshots"), fields.pop("logs")
+    return BatchSummary(**fields).with_snapshots(snapshots).with_logs(logs)
 
 
 def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
@@ -160,13 +168,13 @@ def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
     return [tuple(order) for order in orders]
 
 
-def _snapshots(good: pa.Table) -> tuple[WholeSnapshot, ...]:
+def _snapshots(good: pa.Table) -> list[dict[str, Any]]:
     """Return the snapshots of the whole table that rows belong to: of each sequence one, which the next one may go on."""
     if "_snapshot" not in good.column_names or "_sequence" not in good.column_names:
-        return ()
+        return []
     rows = only(good.select(["_sequence", "_snapshot"]), good["_snapshot"].is_valid())
     if not len(rows):
-        return ()
+        return []
     [ranks], sequences = rank_sequences([in_one_array(rows["_sequence"])])
     begins = np.isin(rows["_snapshot"], FIRST_OF_SNAPSHOT)
     ends = np.isin(rows["_snapshot"], LAST_OF_SNAPSHOT)
@@ -176,10 +184,52 @@ def _snapshots(good: pa.Table) -> tuple[WholeSnapshot, ...]:
     has_ended = np.bincount(ranks, ends, n_ranks) > 0
     positions = [tuple(sequence.values()) for sequence in sequences.to_pylist()]
     each = zip(positions, has_begun.tolist(), has_ended.tolist(), strict=True)
-    return joined_snapshots(
-        WholeSnapshot(lowest=position, highest=position, has_begun=begun, has_ended=ended)
+    return [
+        {"lowest": position, "highest": position, "has_begun": begun, "has_ended": ended}
         for position, begun, ended in each
-    )
+    ]
+
+
+def _logs(good: pa.Table) -> list[dict[str, Any]]:
+    """Return what staged changes say of the logs that they were read from; nothing where they name none.
+
+    Args:
+        good: Staged changes, with the epochs of their log in their sequences.
+    """
+    if "_source_log" not in good.column_names or "_sequence" not in good.column_names:
+        return []
+    rows = only(good.select(["_sequence", "_event_ms", "_source_log"]), good["_source_log"].is_valid())
+    if not len(rows):
+        return []
+    names = in_one_array(rows["_source_log"]).dictionary_encode()
+    files, *further = in_one_array(rows["_sequence"]).flatten()
+    file_numbers = files.fill_null(0).to_numpy()
+    epochs = np.maximum(file_numbers, 0) >> EPOCH_BITS
+    numbers = file_numbers - (epochs << EPOCH_BITS)
+    places = further[0].fill_null(0).to_numpy() if further else np.zeros(len(rows), np.int64)
+    event_ms = in_one_array(rows["_event_ms"])
+    codes = names.indices.to_numpy()
+    parts = []
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        is_of_name = codes == code
+        for epoch in np.unique(epochs[is_of_name]).tolist():
+            own = np.flatnonzero(is_of_name & (epochs == epoch))
+            number = int(numbers[own[0]])  # the name has one file
+            times = pc.min_max(event_ms.take(pa.array(own))).as_py()
+            connector, file, server = name.rsplit(BETWEEN_NAMES, 2)
+            parts.append(
+                {
+                    "connector": connector,
+                    "epoch": epoch,
+                    "base": file.rpartition(".")[0],
+                    "server": "" if server in _NO_SERVER else server,
+                    "lowest": (number, int(places[own].min())),
+                    "highest": (number, int(places[own].max())),
+                    "oldest_ms": times["min"],
+                    "newest_ms": times["max"],
+                }
+            )
+    return parts
 
 
 def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset, Floor]:

@@ -21,6 +21,10 @@ RecordOffset = tuple[str, int]
 """`source/partition` and the offset in it."""
 Order = tuple[int, ...]
 """Of arrival: step, part, position."""
+LogPlace = tuple[int, int]
+"""Number of a log's file, and position in it."""
+MOST_LOGS = 100
+"""Greatest number of logs that are remembered: later ones are not compared."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,122 @@ class WholeSnapshot(BaseModel):
         )
 
 
+class LogPart(BaseModel):
+    """Facts about a log that some of its records state."""
+
+    model_config = ConfigDict(frozen=True)
+
+    connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
+    epoch: int = Field(description="How often the source's log had begun again before.")
+    base: str = Field(description="Name of the log's files, without number.")
+    server: str = Field(description="The server that executed the changes; empty: of rows of a snapshot, or unknown.")
+    lowest: LogPlace = Field(description="Least place of the records.")
+    highest: LogPlace = Field(description="Greatest place.")
+    oldest_ms: int | None = Field(description="Least event time, epoch ms.")
+    newest_ms: int | None = Field(description="Greatest event time, epoch ms.")
+
+    @property
+    def log(self) -> tuple[str, int]:
+        """The connector, and the epoch of its log."""
+        return self.connector, self.epoch
+
+    @property
+    def place_text(self) -> str:
+        """Where it begins, in words."""
+        number, position = self.lowest
+        return f"{self.base}.{number:06d} from position {position} on"
+
+    def together(self, other: LogPart) -> LogPart:
+        """Return two parts of one log and server as one."""
+        oldest = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
+        newest = [ms for ms in (self.newest_ms, other.newest_ms) if ms is not None]
+        return self.model_copy(
+            update={
+                "lowest": min(self.lowest, other.lowest),
+                "highest": max(self.highest, other.highest),
+                "oldest_ms": min(oldest, default=None),
+                "newest_ms": max(newest, default=None),
+            }
+        )
+
+
+class SourceLog(BaseModel):
+    """A log of a source, as far as it was read. Stored with each step.
+
+    A binary log of MySQL and MariaDB is the files of one server: they have one name, and their numbers rise. Places of another server's
+    log are neither later nor earlier than these. The connector's own name stands for the server that it reads.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
+    epoch: int = Field(description="How often the source's log had begun again before.")
+    bases: tuple[str, ...] = Field(description="Names of the log's files, without numbers.")
+    servers: tuple[str, ...] = Field(description="Servers that executed its changes.")
+    highest: LogPlace = Field(description="Greatest place that was read.")
+    newest_ms: int | None = Field(description="Greatest event time that was read, epoch ms.")
+
+    @classmethod
+    def of(cls, part: LogPart) -> Self:
+        """Begin a log with its first records."""
+        return cls(
+            connector=part.connector,
+            epoch=part.epoch,
+            bases=(part.base,),
+            servers=(part.server,) if part.server else (),
+            highest=part.highest,
+            newest_ms=part.newest_ms,
+        )
+
+    @property
+    def log(self) -> tuple[str, int]:
+        """The connector, and the epoch of its log."""
+        return self.connector, self.epoch
+
+    @property
+    def place_text(self) -> str:
+        """Up to where it was read, in words."""
+        number, position = self.highest
+        return (
+            f"up to {self.bases[-1]}.{number:06d}, position {position}, servers {', '.join(self.servers) or 'unknown'}"
+        )
+
+    def with_part(self, part: LogPart) -> SourceLog:
+        """Return the log after more of its records."""
+        newest = [ms for ms in (self.newest_ms, part.newest_ms) if ms is not None]
+        servers = {*self.servers, part.server} - {""}
+        return self.model_copy(
+            update={
+                "bases": tuple(sorted({*self.bases, part.base})),
+                "servers": tuple(sorted(servers)),
+                "highest": max(self.highest, part.highest),
+                "newest_ms": max(newest, default=None),
+            }
+        )
+
+    def is_another(self, part: LogPart) -> bool:
+        """Return whether records are of another log than this one.
+
+        Args:
+            part: Records of the same connector and epoch.
+
+        Example:
+            >>> at = dict(connector="shop", epoch=0, base="bin", oldest_ms=1, newest_ms=1)
+            >>> log = SourceLog.of(LogPart(server="1", lowest=(7, 4), highest=(7, 4), **at))
+            >>> log.is_another(LogPart(server="2", lowest=(3, 4), highest=(3, 4), **at))
+            True
+            >>> log.is_another(LogPart(server="1", lowest=(3, 4), highest=(3, 4), **at))
+            False
+        """
+        if part.base not in self.bases:
+            return True
+        # A server's first change may come late, but then it is an old one.
+        is_first = bool(part.server) and bool(self.servers) and part.server not in self.servers
+        is_below = part.lowest < self.highest
+        are_times_known = self.newest_ms is not None and part.newest_ms is not None
+        return is_first and is_below and are_times_known and part.newest_ms >= self.newest_ms  # type: ignore[operator]
+
+
 @dataclass(frozen=True)
 class BatchCounts:
     """Counts over the records of a batch.
@@ -153,6 +273,7 @@ class BatchSummary:
         view: The versions that a materialized view was computed from; None for other pipelines.
         recomputed: Why the view was computed from scratch; empty if it was not.
         snapshots: The snapshots of the whole table that rows belong to, in the order of their sequences.
+        logs: What the records say of the source's logs; empty where they say nothing.
     """
 
     counts: BatchCounts = field(default_factory=BatchCounts)
@@ -165,10 +286,21 @@ class BatchSummary:
     view: ViewPosition | None = None
     recomputed: str = ""
     snapshots: tuple[WholeSnapshot, ...] = ()
+    logs: tuple[LogPart, ...] = ()
 
     def with_counts(self, **counts: int) -> Self:
         """Return the summary with other counts, by name."""
         return replace(self, counts=replace(self.counts, **counts))
+
+    def with_snapshots(self, parts: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the summary with the snapshots of the whole table that rows belong to; each part has the fields of `WholeSnapshot`."""
+        snapshots = (WholeSnapshot.model_validate(part) for part in parts)
+        return replace(self, snapshots=joined_snapshots(snapshots))
+
+    def with_logs(self, documents: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the summary with what records say of the source's logs; each document has the fields of `LogPart`."""
+        logs = tuple(LogPart.model_validate(document) for document in documents)
+        return replace(self, logs=logs)
 
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
@@ -185,6 +317,7 @@ class BatchSummary:
             offsets=_total_offsets(parts),
             truncates=_first_truncates(parts),
             snapshots=joined_snapshots(snapshot for part in parts for snapshot in part.snapshots),
+            logs=_joined_parts(log for part in parts for log in part.logs),
         )
 
 
@@ -236,6 +369,39 @@ def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]
     return first
 
 
+def _joined_parts(parts: Iterable[LogPart]) -> tuple[LogPart, ...]:
+    """Join the parts of each log and server, in any order."""
+    joined: dict[tuple[str, int, str, str], LogPart] = {}
+    for part in parts:
+        name = (*part.log, part.base, part.server)
+        known = joined.get(name)
+        joined[name] = part if known is None else known.together(part)
+    return tuple(joined[name] for name in sorted(joined))
+
+
+def _logs_after(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> tuple[SourceLog, ...]:
+    """Return the logs that were read after a step.
+
+    Args:
+        known: Those before.
+        parts: What the records of the step say.
+    """
+    logs = {log.log: log for log in known}
+    for part in parts:
+        log = logs.get(part.log)
+        if log is not None:
+            logs[part.log] = log.with_part(part)
+        elif len(logs) < MOST_LOGS:
+            logs[part.log] = SourceLog.of(part)
+    return tuple(logs[name] for name in sorted(logs))
+
+
+def _other_logs(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> list[tuple[SourceLog, LogPart]]:
+    """Return the parts of a step that are of another log than the one that was read, with that one."""
+    logs = {log.log: log for log in known}
+    return [(logs[part.log], part) for part in parts if part.log in logs and logs[part.log].is_another(part)]
+
+
 class Frontier(BaseModel):
     """The position of a pipeline after a step. Stored with the step; the next step starts from it."""
 
@@ -269,6 +435,11 @@ class Frontier(BaseModel):
         exclude_if=lambda value: value is None,
         description="By a log's sequence: the newest snapshot of the source's whole table; absent before one.",
     )
+    logs: tuple[SourceLog, ...] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="The logs of the source that were read, as far as records name them; absent where they do not.",
+    )
     view: ViewPosition | None = Field(
         default=None, description="Materialized views: what the rows were computed from. Null of other pipelines."
     )
@@ -286,6 +457,10 @@ class Frontier(BaseModel):
         """
         begins = sorted({*self.log_begins, event_ms})
         return self.model_copy(update={"log_begins": tuple(begins)})
+
+    def other_logs(self, read: BatchSummary) -> list[tuple[SourceLog, LogPart]]:
+        """Return what a batch has read of other logs than those before, each with the log of its connector that was read."""
+        return _other_logs(self.logs, read.logs)
 
     def operator_step(self, number: int) -> Step:
         """Return the step as an operator sees it.
@@ -394,6 +569,7 @@ def next_frontier(
         total_records=_total(last, "records", read.counts.records),
         total_quarantined=_total(last, "quarantined", read.counts.bad),
         snapshot=_snapshot_after(last, read),
+        logs=_logs_after(last.logs if last else (), read.logs),
         view=read.view or last_view,
     )
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import CheckpointMismatchError
+from ebbtide.errors import CheckpointMismatchError, SourceLogError
 from ebbtide.ledger import Cause, NoStep, SourceFacts, StepFacts, ledger_of, refuse_paused
 from ebbtide.ledger._checkpoint import BatchOffsets
-from ebbtide.model import Decision, SchemaChange
+from ebbtide.model import BatchSummary, Decision, SchemaChange
 from ebbtide.model._clock import Reading
 from ebbtide.model._decision import Alter, Source
 from ebbtide.model._step import ViewPosition
@@ -261,6 +262,7 @@ class SourceSteps:
     def _decide(self, reading: _Reading, staged: Staged) -> tuple[StepFacts, int]:
         """Commit the decision on staged records; return its facts, and how many bad records were known already."""
         stepper = self.stepper
+        refuse_other_logs(stepper, staged.summary)  # before bad rows are written
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
         summary = staged.summary.with_counts(bad=len(bad.new))
@@ -325,6 +327,40 @@ class SourceSteps:
         )
 
 
+def refuse_other_logs(stepper: Stepper, read: BatchSummary) -> None:
+    """Refuse records that are of another log: by their positions they would lose to older rows, or win over newer ones.
+
+    Args:
+        stepper: Makes their step.
+        read: Totals over the records.
+
+    Raises:
+        SourceLogError: they are.
+    """
+    frontier = stepper.last.frontier
+    found = [] if frontier is None else frontier.other_logs(read)
+    if not found:
+        return
+    known, part = found[0]
+    connector = f" of connector {part.connector}" if part.connector else ""
+    times = [each.oldest_ms for _, each in found if each.base == part.base and each.oldest_ms is not None]
+    time_text = _time_text(min(times)) if times else "TIME"
+    raise SourceLogError.of(
+        f"The records of '{stepper.spec.name}' are of another log of the source than those before.",
+        got=f"{part.place_text}{connector}, executed by server {part.server or 'unknown'}; read before: {known.place_text}",
+        allowed="one log, or the event time from which on the next one goes on with the same rows, as after a failover without loss",
+        next_step=f"Then run 'ebbtide acknowledge --reason TEXT --new-log {time_text}', the time of its first change. If changes were lost, "
+        "have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
+    )
+
+
+def _time_text(event_ms: int) -> str:
+    """Return a time as commands take it."""
+    at = datetime.fromtimestamp(event_ms / 1000, UTC)
+    text = at.isoformat(timespec="milliseconds" if event_ms % 1000 else "seconds")
+    return text.replace("+00:00", "Z")
+
+
 def apply_staged(
     spark: SparkSession,
     stepper: Stepper,
@@ -347,6 +383,7 @@ def apply_staged(
     Raises:
         LeaseLostError: another run committed this step first.
     """
+    refuse_other_logs(stepper, staged.summary)  # also of replayed records
     before_commit(stepper.lease.check)
     known = stepper.newest(looks=False)
     made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)

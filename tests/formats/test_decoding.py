@@ -56,6 +56,7 @@ def test_change_is_staged_with_all_that_is_known_of_it():
         "_ignored": "also,more",
         "_types": None,
         "_snapshot": None,
+        "_source_log": None,
     }
 
 
