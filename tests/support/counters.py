@@ -46,25 +46,41 @@ def _files() -> dict[str, Path]:
     return found
 
 
+class Taken(NamedTuple):
+    """What a file of ours takes: names of the product, its own room's among them, and uses of `monkeypatch`."""
+
+    names: frozenset[Name]
+    n_monkeypatches: int
+
+
 @cache
+def _read(path: Path) -> Taken:
+    """Read a file, once."""
+    imports, attributes, used = [], [], []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PRODUCT}."):
+            imports.append(node)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            attributes.append(node)
+        elif isinstance(node, ast.Name):
+            used.append(node.id)
+    names = set()
+    whole = {}  # what a file calls a module -> the module
+    for node in imports:
+        for alias in node.names:
+            module = f"{node.module}.{alias.name}"
+            if module in _files():
+                whole[alias.asname or alias.name] = module
+            else:
+                names.add(Name(node.module, alias.name))
+    names |= {Name(whole[node.value.id], node.attr) for node in attributes if node.value.id in whole}
+    names |= {Name(whole[alias], "") for alias in whole.keys() - set(used)}
+    return Taken(frozenset(names), used.count("monkeypatch"))
+
+
 def taken_by(path: Path) -> frozenset[Name]:
     """Return the names of the product that a file takes, its own room's among them."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    taken = set()
-    whole = {}  # what a file calls a module -> the module
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None and f"{node.module}.".startswith(f"{PRODUCT}."):
-            for alias in node.names:
-                module = f"{node.module}.{alias.name}"
-                if module in _files():
-                    whole[alias.asname or alias.name] = module
-                else:
-                    taken.add(Name(node.module, alias.name))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in whole:
-            taken.add(Name(whole[node.value.id], node.attr))
-    unused = whole.keys() - {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return frozenset(taken | {Name(whole[alias], "") for alias in unused})
+    return _read(path).names
 
 
 def room_of(module: str) -> str:
@@ -104,11 +120,7 @@ def inner_names_of_tests() -> set[Name]:
 
 def monkeypatches() -> int:
     """Return how often tests change the inside of the product or of the process: uses of `monkeypatch`, its declarations left out."""
-    n = 0
-    for path in test_files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        n += sum(isinstance(node, ast.Name) and node.id == "monkeypatch" for node in ast.walk(tree))
-    return n
+    return sum(_read(path).n_monkeypatches for path in test_files())
 
 
 @cache
