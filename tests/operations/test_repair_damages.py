@@ -14,7 +14,6 @@ import damages
 import pyarrow as pa
 import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
-from judging import verdict_of
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
@@ -327,24 +326,6 @@ def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(f
     forgetful.run(LATER + 3 * HOUR)
     assert shown(forgetful) == untouched
     assert planned(forgetful).findings == ()
-
-
-def test_commit_without_a_checksum_that_is_torn_between_two_lines_is_found_by_the_check(make):
-    """As Spark's are, which write what is added last: such a one reads as whole."""
-    pipeline = make()
-    feed(pipeline, FILES)
-    right = shown(pipeline)
-    assert not any(finding.broken for finding in verdict_of(None, pipeline.plan, "complete").findings)
-    path = Path(log.commit_file(pipeline.plan.sink.path, pipeline.versions()["sink"]))
-    actions = [json.loads(line) for line in path.read_text().splitlines()]
-    *_, torn_off = (action for action in actions if "add" in action)
-    actions.remove(torn_off)
-    for action in actions:
-        action.get("commitInfo", {}).pop("ebbtideChecksum", None)
-    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    pipeline.run(LATER + 3 * HOUR)
-    assert shown(pipeline) != right
-    assert any(finding.broken for finding in verdict_of(None, pipeline.plan, "complete").findings)
 
 
 def test_repair_is_one_commit_of_the_sink(forgetful):
