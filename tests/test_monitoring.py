@@ -24,7 +24,6 @@ from ebbtide.cli.verbs import COMMANDS
 from ebbtide.inspect import measured, openmetrics
 from ebbtide.inspect._metrics import METRICS
 from ebbtide.ledger import LastVerdict
-from ebbtide.ledger._verdicts import note_verdict
 from ebbtide.sources import Backlog, PositionedSource
 
 PANELS = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
@@ -218,7 +217,7 @@ def test_prometheus_scrapes_a_followed_run_and_fires_its_alert(make, tmp_path):
     prometheus = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for_step(port, 1)
-        note_verdict(pipeline.plan.root, LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=LATER), KNOWN)
+        LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=LATER).note(pipeline.plan.root, KNOWN)
         firing = until(lambda: alerts(own))
         targets = json.loads(get(own, "/api/v1/targets")[2])["data"]["activeTargets"]
     finally:

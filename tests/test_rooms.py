@@ -27,6 +27,7 @@ ROOMS = {
     "lines": set(),
     "markdown": set(),
     "storage": COLUMNS,
+    "processes": set(),
     "java": set(),
     "users": set(),
     "tasks": {"pyspark"},
@@ -105,7 +106,19 @@ BESIDE = {
 
 GUEST_OF = {
     "views": {"errors", "redaction", "storage", "model", "formats", "sources", "delta", "tables", "spec", "runtime"},
-    "sql": {"amounts", "errors", "hosts", "lines", "redaction", "storage", "model", "ledger", "spec", "runtime"},
+    "sql": {
+        "amounts",
+        "errors",
+        "hosts",
+        "lines",
+        "redaction",
+        "storage",
+        "processes",
+        "model",
+        "ledger",
+        "spec",
+        "runtime",
+    },
 }
 """Rooms that only the command line and Dagster import, and the rooms that they may import. The package's own names are allowed too."""
 

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from ebbtide.cli.main import main
 from ebbtide.cli.quiet import _temporary_log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger._turns import newest_turn
+from ebbtide.ledger import Ledger
 from ebbtide.runtime._session import _start_jvm
 from ebbtide.users import has_passwd_entry, user_name
 
@@ -40,7 +40,7 @@ def test_pipeline_is_paused_by_a_user_without_a_name(nameless, tmp_path):
     )
     result = CliRunner().invoke(main, ["pause", str(spec), "--root", str(tmp_path / "root"), "--reason", "x"])
     assert result.exit_code == 0, result.output
-    _, turn = newest_turn(str(tmp_path / "root/t/ledger"))
+    turn = Ledger(str(tmp_path / "root/t/ledger"), "t").turn
     assert turn.paused.by.startswith(f"uid-{NOBODY}@")
 
 

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from ebbtide.delta import _log as log
 from ebbtide.delta._feed import readable_since
-from ebbtide.ledger import Lease, StepFacts
-from ebbtide.ledger._windows import sink_window_end, window_end
+from ebbtide.ledger import StepFacts, sink_window_end, window_end
 from ebbtide.model import to_ms
 from ebbtide.runtime import Plan
 from ebbtide.runtime._local_copies import drop_older_copies, generation_of
@@ -48,7 +47,7 @@ class Newest:
         if spec.run == "bounded":
             return cls.of(tables, generation)
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-        with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
+        with tables.ledger.lease(lease_ttl_s, asks=True):
             return cls.of(tables, generation)
 
 

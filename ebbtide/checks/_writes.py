@@ -10,7 +10,7 @@ import pyarrow as pa
 from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
-from ebbtide.ledger import DataCommit, data_commits
+from ebbtide.ledger import DataCommit
 
 _COLUMNS = pa.schema(
     [
@@ -35,8 +35,8 @@ def commits(judged: Judged) -> Rows:
     sink_versions = range(window.sink_since + 1, window.sink_until + 1)
     state_versions = range(window.state_since + 1, window.state_until + 1)
     found = [
-        *data_commits(name, "sink", tables.at("sink"), sink_versions),
-        *data_commits(name, "state", tables.state.path, state_versions),
+        *DataCommit.of_table(name, "sink", tables.at("sink"), sink_versions),
+        *DataCommit.of_table(name, "state", tables.state.path, state_versions),
     ]
     rows = [_row(commit, name) for commit in found]
     return Rows.given(pa.Table.from_pylist(rows, _COLUMNS))

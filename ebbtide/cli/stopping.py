@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ebbtide.cli.live import Live
-from ebbtide.ledger._process import Stop
+from ebbtide.processes import Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONCE = ("--accept-loss", "--accept-source-path")

@@ -206,11 +206,10 @@ def why_not(spec: Pipeline, root: str) -> str:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
-    from ebbtide.ledger import refuse_paused
     from ebbtide.runtime import Plan
 
     try:
-        refuse_paused(spec.name, Plan.under(root, spec).turn)
+        Plan.under(root, spec).ledger.refuse_paused()
     except PausedError as error:
         return str(error)
     return ""

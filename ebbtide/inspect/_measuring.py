@@ -12,8 +12,7 @@ from ebbtide.inspect._backlog import Lag, lag
 from ebbtide.inspect._host import Copies, copies_of, host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._status import Status, status
-from ebbtide.ledger import LastVerdict
-from ebbtide.ledger._verdicts import Outcome
+from ebbtide.ledger import LastVerdict, Outcome
 from ebbtide.spec import Pipeline
 
 

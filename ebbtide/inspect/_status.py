@@ -10,9 +10,15 @@ from typing import Any, Self
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
-from ebbtide.ledger import DataCommit, Head, LastVerdict, LedgerFacts, StepFacts, foreign_writes_text, holder_of
-from ebbtide.ledger._lease import Holder
-from ebbtide.ledger._verdicts import last_verdicts
+from ebbtide.ledger import (
+    DataCommit,
+    ForeignWrites,
+    Head,
+    Holder,
+    LastVerdict,
+    LedgerFacts,
+    StepFacts,
+)
 from ebbtide.runtime import OwnTables, Plan
 from ebbtide.runtime._all_bad import fault_of_all_bad
 from ebbtide.runtime._belonging import refuse_misfits_at_rest
@@ -155,7 +161,7 @@ class LeaseStatus:
         """Take the lease as the newest turn of the ledger has it; None: there is no ledger."""
         if turn is None:
             return cls()
-        holder = holder_of(turn)
+        holder = Holder.of(turn)
         return cls(holder, turn.epoch)
 
 
@@ -299,7 +305,7 @@ class Status:
             holder = _holder_text(self.lease.holder)
             yield f"held by {holder}"
         if self.foreign_writes:
-            yield foreign_writes_text(self.foreign_writes)
+            yield ForeignWrites(self.foreign_writes).text()
         for verdict in self.checks:
             if verdict.outcome == "failed":
                 at = _time_text(_time(verdict.at_ms))
@@ -317,7 +323,7 @@ def status(spec: Pipeline, root: str) -> Status:
     commit = plan.state.last()
     state = Snapshot.read(plan.at("state"), any_features=True)
     own_tables = OwnTables(plan)
-    turn = plan.turn
+    turn = plan.ledger.turn
     head = Head.at_rest(commit)
     look = plan.look_for_foreign_writes(turn)
     found = Status(
@@ -325,7 +331,7 @@ def status(spec: Pipeline, root: str) -> Status:
         plan.root,
         pause=PauseStatus.of(turn),
         lease=LeaseStatus.of(turn),
-        checks=last_verdicts(plan.root),
+        checks=LastVerdict.of_checks(plan.root),
         foreign_writes=look.writes,
         misfit=_misfit(plan, own_tables, head, state),
     )

@@ -21,8 +21,7 @@ from ebbtide.inspect._host import Copies
 from ebbtide.inspect._measuring import set_checks, set_copies, set_lag, set_status
 from ebbtide.inspect._metrics import Distribution, Values
 from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
-from ebbtide.ledger import LastVerdict, NoStep, holder_of
-from ebbtide.ledger._verdicts import last_verdicts
+from ebbtide.ledger import Holder, LastVerdict, NoStep
 from ebbtide.model import to_ms
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Clock, Observer, Phase, Plan, StepProgress, system_clock
@@ -190,7 +189,7 @@ class WatchedRun(Observer):
             self._measure_source(look)
         if reads_verdicts:
             with suppress(OSError, EbbtideError):  # the status names a file that cannot be read
-                self._verdicts = last_verdicts(self._plan.root)
+                self._verdicts = LastVerdict.of_checks(self._plan.root)
 
     @cached_property
     def _plan(self) -> Plan:
@@ -241,7 +240,7 @@ class WatchedRun(Observer):
         stepper = look.stepper
         turn = stepper.lease.facts
         last = stepper.last
-        holder = None if stepper.lease.taken_by else holder_of(turn)
+        holder = None if stepper.lease.taken_by else Holder.of(turn)
         known = Status(
             self.spec.name,
             stepper.plan.root,

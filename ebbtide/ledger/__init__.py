@@ -1,34 +1,40 @@
-"""The ledger: the facts of steps, who writes them, and the checkpoint."""
+"""The ledger: what the steps of a pipeline have decided, who may write its tables, and what is kept beside them.
+
+A step's facts (`StepFacts`) are in the commit of each table that it writes; the newest ones are the `Head`. The `Ledger` of a pipeline holds
+its turns (`LedgerFacts`): the `Lease`, pauses and requests. `OwnTable` reads which step wrote a table beside the state, and has Spark commit to
+it as a step. `ForeignWrites` are the commits of other clients, read since a `window_end`. `ErasureLedger`, `LastVerdict` and `Checkpoint`
+are files in the pipeline's folder.
+"""
 
 from typing import TYPE_CHECKING
 
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
+    from ebbtide.ledger._checkpoint import BatchOffsets as BatchOffsets
     from ebbtide.ledger._checkpoint import Checkpoint as Checkpoint
+    from ebbtide.ledger._erasures import ErasureLedger as ErasureLedger
     from ebbtide.ledger._erasures import Erasures as Erasures
-    from ebbtide.ledger._erasures import erased_keys as erased_keys
-    from ebbtide.ledger._erasures import ledger_of as ledger_of
-    from ebbtide.ledger._erasures import mark_unfinished as mark_unfinished
-    from ebbtide.ledger._erasures import unfinished as unfinished
     from ebbtide.ledger._facts import Cause as Cause
     from ebbtide.ledger._facts import Head as Head
     from ebbtide.ledger._facts import LedgerFacts as LedgerFacts
     from ebbtide.ledger._facts import NoStep as NoStep
     from ebbtide.ledger._facts import SourceFacts as SourceFacts
+    from ebbtide.ledger._facts import StateFacts as StateFacts
     from ebbtide.ledger._facts import StepFacts as StepFacts
     from ebbtide.ledger._facts import TableFacts as TableFacts
     from ebbtide.ledger._foreign_writes import DataCommit as DataCommit
-    from ebbtide.ledger._foreign_writes import data_commits as data_commits
-    from ebbtide.ledger._foreign_writes import foreign_writes_text as foreign_writes_text
+    from ebbtide.ledger._foreign_writes import ForeignWrites as ForeignWrites
+    from ebbtide.ledger._lease import Holder as Holder
     from ebbtide.ledger._lease import Lease as Lease
-    from ebbtide.ledger._lease import holder_of as holder_of
-    from ebbtide.ledger._pauses import refuse_paused as refuse_paused
+    from ebbtide.ledger._ledger import Ledger as Ledger
     from ebbtide.ledger._puts import puts_of as puts_of
-    from ebbtide.ledger._settling import settle as settle
     from ebbtide.ledger._tables import BESIDE_STATE as BESIDE_STATE
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._tables import gone as gone
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
+    from ebbtide.ledger._verdicts import Outcome as Outcome
+    from ebbtide.ledger._windows import sink_window_end as sink_window_end
+    from ebbtide.ledger._windows import window_end as window_end
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -72,6 +72,11 @@ class Checkpoint:
     path: str
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Its folders: itself, and those with a file for each batch."""
+        return (self.path, *(Location(self.path) / kind for kind in KINDS))
+
+    @property
     def query_id(self) -> str | None:
         """The id that was made with the checkpoint; None without a checkpoint."""
         raw = (Location(self.path) / "metadata").read_bytes()

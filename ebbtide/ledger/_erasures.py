@@ -8,6 +8,7 @@ while the physical part of an erasure is still to be done: see `ebbtide.runtime.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Self
 
@@ -45,7 +46,7 @@ class Erasure(BaseModel):
 
 
 class Erasures(BaseModel):
-    """All erasures of a pipeline that were not released."""
+    """All erasures of a pipeline that were not released: the content of a file."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -53,18 +54,51 @@ class Erasures(BaseModel):
     salt: str = Field(description="The pipeline's salt, as hexadecimal digits.")
     erasures: tuple[Erasure, ...] = Field(default=(), description="The erasures, the oldest first.")
 
-    @classmethod
-    def read(cls, home: str, name: str) -> Self:
-        """Read a file of the ledger.
+    @property
+    def keys(self) -> ErasedKeys:
+        """The keys of all erasures."""
+        hashes = [text for erasure in self.erasures for text in erasure.keys]
+        return ErasedKeys(bytes.fromhex(self.salt), frozenset(hashes))
+
+    def plus(self, hashes: Iterable[str], *, at_ms: int, by: str, reason: str) -> Self:
+        """Return them and one more.
 
         Args:
-            home: Folder of the pipeline's tables.
+            hashes: Salted hashes of its keys.
+            at_ms: When, epoch ms.
+            by: Who asked for it.
+            reason: Why.
+        """
+        erasure = Erasure(at_ms=at_ms, by=by, reason=reason, keys=tuple(sorted(hashes)))
+        return self.model_copy(update={"erasures": (*self.erasures, erasure)})
+
+    def without(self, hashes: frozenset[str]) -> Self:
+        """Return them without some keys."""
+        left = tuple(erasure.without(hashes) for erasure in self.erasures)
+        return self.model_copy(update={"erasures": left})
+
+
+class ErasureLedger:
+    """The ledger of erasures of one pipeline: its files, each with all erasures until then, and the mark of an unfinished one.
+
+    Args:
+        home: Folder of the pipeline's tables.
+    """
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._folder = Location(home) / FOLDER
+
+    def read(self, name: str) -> Erasures:
+        """Read a file.
+
+        Args:
             name: Name of the file, as facts have it.
 
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
         """
-        location = Location(home) / FOLDER / name
+        location = self._folder / name
         raw = location.read_bytes()
         if raw is None:
             raise DamagedFileError.of(
@@ -73,79 +107,66 @@ class Erasures(BaseModel):
                 next_step="Restore it from a copy, or put back the pipeline's whole folder.",
             )
         document = stored.parsed(raw, what=_WHAT, where=location)
-        return stored.read(cls, document, what=_WHAT, where=location)
+        return stored.read(Erasures, document, what=_WHAT, where=location)
 
-    def write(self, home: str) -> str:
-        """Write a new file of the ledger; return its name."""
+    def keys(self, name: str) -> ErasedKeys:
+        """Return the erased keys of a file; read once in a process, as it never changes. Arguments and errors as `read`."""
+        return _erased_keys(self._home, name)
+
+    def write(self, erasures: Erasures) -> str:
+        """Write a new file, on disk before this returns; return its name."""
         name = f"{uuid.uuid4()}.json"
-        self.write_as(home, name)
+        self._write_as(name, erasures)
         return name
 
-    def write_as(self, home: str, name: str) -> None:
-        """Write a file of the ledger under a name; on disk before this returns."""
-        text = self.model_dump_json(by_alias=True)
-        (Location(home) / FOLDER / name).replace_bytes(text.encode())
+    def begin_with(self, name: str, erasures: Erasures) -> None:
+        """Store what is erased for tables without a step; on disk before this returns.
 
-    @property
-    def keys(self) -> ErasedKeys:
-        """The keys of all erasures."""
-        hashes = [text for erasure in self.erasures for text in erasure.keys]
-        return ErasedKeys(bytes.fromhex(self.salt), frozenset(hashes))
+        Args:
+            name: Name of the file of another pipeline's ledger, which the copy keeps.
+            erasures: Its content.
+        """
+        self._write_as(name, erasures)
+        (self._folder / BEGUN_WITH).replace_bytes(name.encode())
+
+    def newest(self, last: StepFacts | NoStep) -> str | None:
+        """Return the name of the file that holds for the next step; None if no key was erased.
+
+        Args:
+            last: Facts of the last step; before the first one, what `begin_with` wrote holds.
+        """
+        if last.step:
+            return last.state.erased
+        raw = (self._folder / BEGUN_WITH).read_bytes()
+        if raw is None:
+            return None
+        return raw.decode()
+
+    def unfinished(self) -> bytes | None:
+        """Return the mark of files with erased rows that may still exist; None if there are none."""
+        return (self._folder / UNFINISHED).read_bytes()
+
+    def mark_unfinished(self) -> None:
+        """Note that files with erased rows may exist; on disk before this returns."""
+        mark = uuid.uuid4().hex
+        (self._folder / UNFINISHED).replace_bytes(mark.encode())
+
+    def mark_finished(self, mark: bytes | None) -> None:
+        """Note that none exist, unless a later erasure has put another mark.
+
+        Args:
+            mark: The mark, read before the files were looked for.
+        """
+        if self.unfinished() == mark:
+            # Deletions reach the disk late: a power cut would bring erased rows back, without the mark to look for them.
+            sync_all()
+            (self._folder / UNFINISHED).delete()
+
+    def _write_as(self, name: str, erasures: Erasures) -> None:
+        text = erasures.model_dump_json(by_alias=True)
+        (self._folder / name).replace_bytes(text.encode())
 
 
 @lru_cache(maxsize=16)
-def erased_keys(home: str, name: str) -> ErasedKeys:
-    """Return the erased keys of a file of the ledger; read once in a process, as it never changes."""
-    ledger = Erasures.read(home, name)
-    return ledger.keys
-
-
-def begin_with(home: str, name: str, ledger: Erasures) -> None:
-    """Store what is erased for tables without a step; on disk before this returns.
-
-    Args:
-        home: Folder of the tables.
-        name: Name of the file of the ledger, which the copy keeps.
-        ledger: Its content.
-    """
-    ledger.write_as(home, name)
-    (Location(home) / FOLDER / BEGUN_WITH).replace_bytes(name.encode())
-
-
-def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
-    """Return the name of the file of the ledger that holds for the next step; None if no key was erased.
-
-    Args:
-        home: Folder of the tables.
-        last: Facts of the last step; before the first one, what `begin_with` wrote holds.
-    """
-    if last.step:
-        return last.state.erased
-    raw = (Location(home) / FOLDER / BEGUN_WITH).read_bytes()
-    if raw is None:
-        return None
-    return raw.decode()
-
-
-def unfinished(home: str) -> bytes | None:
-    """Return the mark of files with erased rows that may still exist; None if there are none."""
-    return (Location(home) / FOLDER / UNFINISHED).read_bytes()
-
-
-def mark_unfinished(home: str) -> None:
-    """Note that files with erased rows may exist; on disk before this returns."""
-    mark = uuid.uuid4().hex
-    (Location(home) / FOLDER / UNFINISHED).replace_bytes(mark.encode())
-
-
-def mark_finished(home: str, mark: bytes | None) -> None:
-    """Note that none exist, unless a later erasure has put another mark.
-
-    Args:
-        home: Folder of the tables.
-        mark: The mark, read before the files were looked for.
-    """
-    if unfinished(home) == mark:
-        # Deletions reach the disk late: a power cut would bring erased rows back, without the mark to look for them.
-        sync_all()
-        (Location(home) / FOLDER / UNFINISHED).delete()
+def _erased_keys(home: str, name: str) -> ErasedKeys:
+    return ErasureLedger(home).read(name).keys

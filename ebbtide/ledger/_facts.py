@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.delta._commit import Transaction
 from ebbtide.delta._log import STEP
+from ebbtide.errors import PausedError
 from ebbtide.ledger._upgrade import upgraded
 from ebbtide.model import Action, Decision, Step
 from ebbtide.model import _stored as stored
 from ebbtide.model._step import Frontier, StepRecords
-
-STATE_FORMAT = stored.FORMAT
-"""Version of the stored formats: state table, sink's reserved columns, facts."""
 
 FREE = ""
 """The holder in a turn of a free lease."""
@@ -54,12 +53,12 @@ class LedgerFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
     epoch: int = Field(description="Grows with each taking of the lease.")
     holder: str = Field(
-        description="The process, see `ebbtide.ledger._process`, and a part that distinguishes its runs; empty if the lease is free."
+        description="The process, see `ebbtide.processes`, and a part that distinguishes its runs; empty if the lease is free."
     )
     heartbeat: int = Field(description="Number of the holder's heartbeats in this epoch.")
     makes_way: bool = Field(
@@ -80,7 +79,7 @@ class LedgerFacts(BaseModel):
     paused: Pause | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="The pause of the pipeline (ebbtide.ledger._pauses), repeated by each turn; absent if it is not paused.",
+        description="The pause of the pipeline (ebbtide.ledger.Ledger), repeated by each turn; absent if it is not paused.",
     )
     paused_ms: int = Field(
         default=0,
@@ -115,6 +114,26 @@ class LedgerFacts(BaseModel):
         if self.paused is None:
             return self.paused_ms
         return self.paused_ms + max(wall_ms - self.paused.since_ms, 0)
+
+    @property
+    def is_free(self) -> bool:
+        """True if the lease is free: no run holds it, or died with it."""
+        return self.holder == FREE
+
+    def refuse_paused(self) -> None:
+        """Refuse to read for a pipeline that is paused.
+
+        Raises:
+            PausedError: it is paused.
+        """
+        if self.paused is None:
+            return
+        since = datetime.fromtimestamp(self.paused.since_ms / 1000, UTC)
+        reason = self.paused.reason.rstrip(".")
+        raise PausedError.of(
+            f"'{self.pipeline}' is paused by {self.paused.by} since {since:%Y-%m-%d %H:%M:%S} UTC: {reason}.",
+            next_step="Run 'ebbtide resume' to let it read again; maintenance may go on meanwhile.",
+        )
 
 
 class TableFacts(BaseModel):
@@ -208,7 +227,7 @@ class StepFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     step: int = Field(description="Number in the ledger, from 1.")
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
@@ -257,6 +276,21 @@ class StepFacts(BaseModel):
         in_this_format = upgraded(facts, location)
         return stored.read(cls, in_this_format, what=STEP, where=location)
 
+    @classmethod
+    def step_and_uid(cls, facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:
+        """Return the number and the `uid` of the step that made a commit, in any older format; arguments and errors as `of_commit`."""
+        if facts[stored.FORMAT_KEY] < stored.FORMAT:
+            return int(facts["step"]), None
+        read = cls.of_commit(facts, location)
+        return read.step, read.uid
+
+    @property
+    def ends_window(self) -> bool:
+        """True if checks and repairs read no commits before the step."""
+        # Commits before the first step of an adoption belong to the table's earlier owner.
+        begins_adoption = self.state.unadopted is not None and self.step == 1
+        return self.decision.ends_window or begins_adoption
+
     def with_tables(self, tables: Mapping[str, Action]) -> Self:
         """Return the facts with further actions of tables; each replaces an earlier action of its table."""
         all_tables = {**self.decision.tables, **tables}
@@ -291,20 +325,6 @@ class StepFacts(BaseModel):
         # With the step's number it is the fence. Numbers rise over all incarnations: Delta's marks survive a RESTORE, and a
         # number that came back would be skipped.
         return f"{self.pipeline}/{stage}"
-
-
-def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit; arguments and errors as `step_and_uid`."""
-    number, _ = step_and_uid(facts, location)
-    return number
-
-
-def step_and_uid(facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:
-    """Return the number and the `uid` of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
-    if facts[stored.FORMAT_KEY] < STATE_FORMAT:
-        return int(facts["step"]), None
-    read = StepFacts.of_commit(facts, location)
-    return read.step, read.uid
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import Snapshot
@@ -18,7 +18,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._joining import ENGINE
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.ledger._facts import Looked, StepFacts
-from ebbtide.ledger._windows import accepted_sink_version, ends_window, is_own
+from ebbtide.ledger._windows import accepted_sink_version, is_own
 
 MOST_COMMITS = 200
 """The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
@@ -44,6 +44,53 @@ class DataCommit:
     operation: str | None
     is_own: bool
 
+    @classmethod
+    def of_table(cls, pipeline: str, table: str, location: str, versions: Collection[int]) -> Iterator[Self]:
+        """Yield the commits of a table that changed rows, the oldest first.
+
+        Args:
+            pipeline: Name of the pipeline.
+            table: `sink` or `state`.
+            location: Location of the table.
+            versions: Versions to read.
+        """
+        for version in log.versions(location):
+            if version not in versions:
+                continue
+            commit = cls.of_commit(pipeline, table, location, version, log.actions(location, version))
+            if commit is not None:
+                yield commit
+
+    @classmethod
+    def of_commit(
+        cls,
+        pipeline: str,
+        table: str,
+        location: str,
+        version: int,
+        actions: Iterable[log.Action],
+    ) -> Self | None:
+        """Return a commit of a table; None if it changed no rows.
+
+        Args:
+            pipeline: Name of the pipeline.
+            table: `sink` or `state`.
+            location: Location of the table.
+            version: Version of the commit.
+            actions: Its actions.
+        """
+        commit = list(actions)
+        info = log.commit_info(commit)
+        if not log.changed_files(commit) and not _changes_rows(table, location, version, commit, info):
+            return None
+        return cls(
+            table=table,
+            version=version,
+            at_ms=info.get("timestamp", 0),
+            operation=info.get("operation"),
+            is_own=is_own(pipeline, commit),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         return asdict(self)
@@ -53,25 +100,8 @@ class DataCommit:
         return f"{self.table} version {self.version} ({self.operation or 'unknown operation'})"
 
 
-def data_commits(pipeline: str, table: str, location: str, versions: Collection[int]) -> Iterator[DataCommit]:
-    """Yield the commits of a table that changed rows, the oldest first.
-
-    Args:
-        pipeline: Name of the pipeline.
-        table: `sink` or `state`.
-        location: Location of the table.
-        versions: Versions to read.
-    """
-    for version in log.versions(location):
-        if version not in versions:
-            continue
-        commit = _data_commit(pipeline, table, location, version, log.actions(location, version))
-        if commit is not None:
-            yield commit
-
-
 @dataclass(frozen=True)
-class Look:
+class ForeignWrites:
     """The result of a scan for foreign writes.
 
     Args:
@@ -82,41 +112,36 @@ class Look:
     writes: tuple[DataCommit, ...] = ()
     looked: Mapping[str, Looked] = field(default_factory=dict)
 
+    @classmethod
+    def found(cls, pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Self:
+        """Scan for foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
 
-def look_for_foreign_writes(pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Look:
-    """Scan for foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
+        Args:
+            pipeline: Name of the pipeline.
+            state: Location of the state.
+            sink: Location of the sink; None for a sink without a Delta log.
+            before: The earlier scan of each table; empty without one.
+        """
+        if not log.last_step(state):
+            return cls()
+        state_before = before.get("state")
+        of_state, state_looked = _look_at(pipeline, "state", state, state_before)
+        if sink is None:
+            return cls(tuple(of_state), {"state": state_looked})
+        accepted = accepted_sink_version(state, state_looked.window_end)
+        sink_before = before.get("sink")
+        of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
+        looked = {"state": state_looked, "sink": sink_looked}
+        return cls((*of_sink, *of_state), looked)
 
-    Args:
-        pipeline: Name of the pipeline.
-        state: Location of the state.
-        sink: Location of the sink; None for a sink without a Delta log.
-        before: The earlier scan of each table; empty without one.
-    """
-    if not log.last_step(state):
-        return Look()
-    state_before = before.get("state")
-    of_state, state_looked = _look_at(pipeline, "state", state, state_before)
-    if sink is None:
-        return Look(tuple(of_state), {"state": state_looked})
-    accepted = accepted_sink_version(state, state_looked.window_end)
-    sink_before = before.get("sink")
-    of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
-    looked = {"state": state_looked, "sink": sink_looked}
-    return Look((*of_sink, *of_state), looked)
-
-
-def foreign_writes_text(writes: Collection[DataCommit]) -> str:
-    """Return a message on foreign writes, with the next step, in one line.
-
-    Args:
-        writes: One or more.
-    """
-    texts = [write.text() for write in writes]
-    commits = amount(len(writes), "commit")
-    return (
-        f"{commits} of other clients changed rows: {named(texts, MOST_NAMED)}. "
-        "Run 'ebbtide repair' to put them right, or 'ebbtide acknowledge' to accept them."
-    )
+    def text(self) -> str:
+        """Return a message on the writes, one or more, with the next step, in one line."""
+        texts = [write.text() for write in self.writes]
+        commits = amount(len(self.writes), "commit")
+        return (
+            f"{commits} of other clients changed rows: {named(texts, MOST_NAMED)}. "
+            "Run 'ebbtide repair' to put them right, or 'ebbtide acknowledge' to accept them."
+        )
 
 
 def _look_at(
@@ -142,7 +167,7 @@ def _look_at(
             break
         actions = log.actions(location, version)
         own = log.facts_in(actions)
-        if own is not None and ends_window(StepFacts.of_commit(own, location)):
+        if own is not None and StepFacts.of_commit(own, location).ends_window:
             window_end = version
             break
         found += _foreign(
@@ -191,7 +216,7 @@ def _foreign(
     actions: Iterable[log.Action],
 ) -> Iterator[DataCommit]:
     """Yield a commit if it is a foreign write."""
-    commit = _data_commit(pipeline, table, location, version, actions)
+    commit = DataCommit.of_commit(pipeline, table, location, version, actions)
     if commit is not None and not commit.is_own:
         yield commit
 
@@ -221,23 +246,3 @@ def _changes_rows(table: str, location: str, version: int, commit: Sequence[log.
     if before is None or after is None or before.live_rows is None or after.live_rows is None:
         return False
     return before.live_rows != after.live_rows
-
-
-def _data_commit(
-    pipeline: str,
-    table: str,
-    location: str,
-    version: int,
-    actions: Iterable[log.Action],
-) -> DataCommit | None:
-    commit = list(actions)
-    info = log.commit_info(commit)
-    if not log.changed_files(commit) and not _changes_rows(table, location, version, commit, info):
-        return None
-    return DataCommit(
-        table=table,
-        version=version,
-        at_ms=info.get("timestamp", 0),
-        operation=info.get("operation"),
-        is_own=is_own(pipeline, commit),
-    )

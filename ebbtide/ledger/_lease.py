@@ -22,9 +22,10 @@ from typing import NoReturn, Self
 from ebbtide.delta._checkpoints import trim_log
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, LedgerFacts, Looked
-from ebbtide.ledger._process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger._requests import POLL_S, Requests
+from ebbtide.ledger._settling import settle
 from ebbtide.ledger._turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
+from ebbtide.processes import Process
 
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
@@ -54,6 +55,19 @@ class Holder:
     process: str
     user: str | None
     since_ms: int | None
+
+    @classmethod
+    def of(cls, turn: LedgerFacts) -> Self | None:
+        """Return the holder of the lease; None if it is free, or its holder is known to have ended.
+
+        Args:
+            turn: The newest turn of the ledger.
+        """
+        if has_ended(turn.holder):
+            return None
+        process = _process(turn.holder)
+        user = turn.taken_by or None
+        return cls(process.host, process.pid, user, turn.taken_ms)
 
 
 class Lease:
@@ -85,7 +99,7 @@ class Lease:
         self.path = path
         self.pipeline = pipeline
         self.ttl_s = ttl_s
-        self._me = f"{this_process()}/{uuid.uuid4().hex[:8]}"
+        self._me = f"{Process.this()}/{uuid.uuid4().hex[:8]}"
         self._makes_way = makes_way
         self._asks = asks
         self._requests = Requests(path)
@@ -180,6 +194,19 @@ class Lease:
             self.check()
         if self._makes_way:
             self._requests.refuse_asked()
+
+    def settle(self, *, is_fresh: bool = False) -> None:
+        """Put the commits of earlier processes to all tables on disk, before steps rely on them; or note that nothing is synced.
+
+        Args:
+            is_fresh: All tables are made again.
+
+        Raises:
+            DamagedFileError: tables were written without syncs, in another boot.
+            ConfigError: this system does not name its boots, and nothing is to be synced.
+        """
+        home, _, _ = self.path.rpartition("/")
+        settle(home, is_fresh=is_fresh)
 
     def renew_incarnation(self) -> str:
         """Make a new incarnation, for a rewind, a refresh or a swap: versions noted under an older one are of other tables."""
@@ -287,7 +314,7 @@ class Lease:
         if has_ended(seen.holder):
             return
         holder = _process(seen.holder)
-        if is_here(holder):
+        if holder.is_here:
             raise _held(self.pipeline, seen)
         # Only the count is compared, and only this process's monotonic clock is read: clocks of two machines may differ.
         pause_s = min(1.0, self.ttl_s / 10)
@@ -328,11 +355,13 @@ def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
         pipeline: Name of the pipeline.
         turn: The newest turn of its ledger.
     """
-    if turn.holder == FREE:
+    if turn.is_free:
         host = "another host"
         pid = "that has ended"
     else:
-        host, pid = host_and_pid(_process(turn.holder))
+        process = _process(turn.holder)
+        host = process.host
+        pid = process.pid
     return LeaseHeldError.of(
         f"Pipeline '{pipeline}' is being run by process {pid} on '{host}'.",
         allowed="one run at a time",
@@ -340,23 +369,11 @@ def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
     )
 
 
-def holder_of(turn: LedgerFacts | None) -> Holder | None:
-    """Return the holder of the lease; None if it is free, or its holder is known to have ended.
-
-    Args:
-        turn: The newest turn of the ledger; None before the first.
-    """
-    if turn is None or has_ended(turn.holder):
-        return None
-    host, process = host_and_pid(_process(turn.holder))
-    user = turn.taken_by or None
-    return Holder(host, process, user, turn.taken_ms)
-
-
 def has_ended(holder: str) -> bool:
     """Return whether the lease is free, as far as this process can know."""
-    return holder == FREE or holder in _ended or is_gone(_process(holder))
+    return holder == FREE or holder in _ended or _process(holder).is_gone
 
 
-def _process(holder: str) -> str:
-    return holder.partition("/")[0]
+def _process(holder: str) -> Process:
+    name, _, _ = holder.partition("/")
+    return Process(name)

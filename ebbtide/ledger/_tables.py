@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._snapshot import has_version
 from ebbtide.errors import TableMismatchError
-from ebbtide.ledger._facts import StepFacts, TableFacts, step_and_uid
+from ebbtide.ledger import _spark_commits as spark_commits
+from ebbtide.ledger._facts import StepFacts, TableFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """Tables that a step writes after the state, each in a commit of its own."""
-REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
-"""Next step for a table that was deleted or replaced."""
 
 
 class OwnTable:
@@ -24,8 +28,14 @@ class OwnTable:
         stage: Name of the stage that writes it: one of `BESIDE_STATE`.
     """
 
+    REPAIR: ClassVar = (
+        "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+    )
+    """Next step for a table that was deleted or replaced."""
+
     def __init__(self, location: str, stage: str) -> None:
         self.location = location
+        self.stage = stage
         self._of_stage = f"/{stage}"
         self._version = -1
         self._id = ""
@@ -64,6 +74,43 @@ class OwnTable:
         if was_read and not has_version(self.location, self._version):
             raise gone(self.location)
 
+    def refuse_lost(self, facts: StepFacts) -> None:
+        """Refuse it if it existed before a step and no longer does: a new one would lack the rows of earlier steps.
+
+        Args:
+            facts: Facts of the step.
+
+        Raises:
+            TableMismatchError: it was deleted.
+        """
+        if self.stage in facts.state.tables and not log.versions(self.location):
+            raise gone(self.location)
+
+    def write(self, frame: DataFrame, facts: StepFacts, mode: str = "append") -> None:
+        """Have Spark write rows as a step's commit.
+
+        Args:
+            frame: The rows; evaluated once, here.
+            facts: Facts of the step.
+            mode: `append`, or `overwrite`, which also replaces the columns.
+        """
+        spark_commits.write(frame, self.location, facts, self.stage, mode)
+
+    def transaction(self, session: SparkSession, facts: StepFacts) -> AbstractContextManager[None]:
+        """Give the one statement of Spark inside the identity of a step; see `write`.
+
+        The source of a MERGE inside must be files that do not change: Spark may read it twice.
+        """
+        return spark_commits.transaction(session, self.location, facts, self.stage)
+
+    def settled(self) -> AbstractContextManager[None]:
+        """Sync the commits that Spark makes inside, with their files."""
+        return spark_commits.settled(self.location)
+
+    def settle_newest(self) -> None:
+        """Sync the newest commits: a run that was killed after a commit of Spark may not have synced it."""
+        spark_commits.settle_newest(self.location)
+
     def _read(self) -> bool:
         snapshot = Snapshot.read(self.location, any_features=True)
         if snapshot is None:
@@ -92,7 +139,7 @@ class OwnTable:
         step = 0
         uid = None
         if own is not None:
-            step, uid = step_and_uid(own, self.location)
+            step, uid = StepFacts.step_and_uid(own, self.location)
         marked = self._marked(marks)
         if marked > step:
             step = marked
@@ -107,21 +154,6 @@ class OwnTable:
         return max(own, default=0)
 
 
-def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
-    """Refuse a table that existed before a step and no longer does: a new one would lack the rows of earlier steps.
-
-    Args:
-        location: Location of the table.
-        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
-        facts: Facts of the step.
-
-    Raises:
-        TableMismatchError: it was deleted.
-    """
-    if stage in facts.state.tables and not log.versions(location):
-        raise gone(location)
-
-
 def gone(location: str) -> TableMismatchError:
     """Return the error of a table that was deleted.
 
@@ -131,5 +163,5 @@ def gone(location: str) -> TableMismatchError:
     return TableMismatchError.of(
         f"The table at '{location}' is gone.",
         allowed="the table that the pipeline has written",
-        next_step=REPAIR,
+        next_step=OwnTable.REPAIR,
     )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,46 +33,44 @@ class LastVerdict(BaseModel):
         """Return it as plain values."""
         return self.model_dump(exclude={"format"})
 
+    def note(self, home: str, known: Collection[str]) -> None:
+        """Store it in place of the check's last one; verdicts of checks that the spec no longer has are deleted.
 
-def note_verdict(home: str, verdict: LastVerdict, known: Collection[str]) -> None:
-    """Store a verdict in place of the check's last one; verdicts of checks that the spec no longer has are deleted.
+        Args:
+            home: Folder of the pipeline's tables.
+            known: Names of the pipeline's checks.
+        """
+        folder = _folder(home)
+        for name in folder.list_files():
+            if name.removesuffix(SUFFIX) not in known:
+                (folder / name).delete()
+        text = self.model_dump_json(by_alias=True)
+        # A file for each check: two processes that judge at once overwrite no verdict of another check.
+        place = folder / f"{self.check}{SUFFIX}"
+        place.replace_bytes(text.encode())
 
-    Args:
-        home: Folder of the pipeline's tables.
-        verdict: The verdict.
-        known: Names of the pipeline's checks.
-    """
-    folder = _folder(home)
-    for name in Location(folder).list_files():
-        if name.removesuffix(SUFFIX) not in known:
-            (Location(folder) / name).delete()
-    text = verdict.model_dump_json(by_alias=True)
-    # A file for each check: two processes that judge at once overwrite no verdict of another check.
-    place = Location(folder) / f"{verdict.check}{SUFFIX}"
-    place.replace_bytes(text.encode())
+    @classmethod
+    def of_checks(cls, home: str) -> tuple[Self, ...]:
+        """Return the last verdict of each check that was judged, by name.
 
+        Args:
+            home: Folder of the pipeline's tables.
 
-def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
-    """Return the last verdict of each check that was judged, by name.
-
-    Args:
-        home: Folder of the pipeline's tables.
-
-    Raises:
-        StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
-    """
-    folder = _folder(home)
-    found = []
-    for name in Location(folder).list_files():
-        where = Location(folder) / name
-        raw = where.read_bytes()
-        if raw is None:
-            continue  # deleted since it was listed
-        document = stored.parsed(raw, what=WHAT, where=where)
-        verdict = stored.read(LastVerdict, document, what=WHAT, where=where)
-        found.append(verdict)
-    return tuple(found)
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+        """
+        folder = _folder(home)
+        found = []
+        for name in folder.list_files():
+            where = folder / name
+            raw = where.read_bytes()
+            if raw is None:
+                continue  # deleted since it was listed
+            document = stored.parsed(raw, what=WHAT, where=where)
+            verdict = stored.read(cls, document, what=WHAT, where=where)
+            found.append(verdict)
+        return tuple(found)
 
 
-def _folder(home: str) -> str:
+def _folder(home: str) -> Location:
     return Location(home) / "checks"

@@ -19,20 +19,9 @@ def window_end(table: str, judged: int, newest: int) -> int:
             break
         if version > newest:
             continue
-        if ends_window(StepFacts.of_commit(facts, table)):
+        if StepFacts.of_commit(facts, table).ends_window:
             return version
     return judged
-
-
-def ends_window(facts: StepFacts) -> bool:
-    """Return whether checks read no commits before a step.
-
-    Args:
-        facts: Facts of the step.
-    """
-    # Commits before the first step of an adoption belong to the table's earlier owner.
-    begins_adoption = facts.state.unadopted is not None and facts.step == 1
-    return facts.decision.ends_window or begins_adoption
 
 
 def sink_window_end(state: str, state_end: int, sink_end: int) -> int:

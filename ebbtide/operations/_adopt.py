@@ -20,7 +20,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.errors import AdoptionError
 from ebbtide.formats import Decoding, summarize
-from ebbtide.ledger import Cause, Lease, StepFacts, settle
+from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import RowKind, entry_table, to_ms
 from ebbtide.model._decision import Rewrite
 from ebbtide.operations._operation import Report
@@ -93,8 +93,8 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     refuse_action(tables, Rewrite(), "adoption")
     _adoptable(spark, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
-        settle(tables.root)
+    with tables.ledger.lease(lease_ttl_s) as lease:
+        lease.settle()
         tables.state.create()
         stepper = Stepper(tables, lease, clock_ms)
         refuse_changed_spec(tables, stepper)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ebbtide.ledger import _pauses as pauses
-from ebbtide.ledger._facts import Pause
 from ebbtide.model import to_ms
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import Plan
@@ -27,22 +25,20 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
         ConfigError: there is no reason.
     """
     tables = Plan.under(root, spec)
-    asked = Pause(by=by, since_ms=clock_ms, reason=reason)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     newest = tables.state.last(older=True)
     last = None
     if newest is not None:
         _, last = newest
-    ledger = tables.at("ledger")
-    is_at_rest = pauses.pause(ledger, spec.name, asked, lease_ttl_s, last=last)
+    is_at_rest = tables.ledger.pause(by, reason, clock_ms, lease_ttl_s, last=last)
     under_way = "A run is under way: it ends after its step."
     if is_at_rest:
         under_way = "Nothing is read any more."
     return Report(
         spec.name,
-        [f"paused: {_reason(asked)}. {under_way}"],
+        [f"paused: {_sentence(reason)}. {under_way}"],
         {"seconds": 0.0},
-        {"paused": True, **_details(asked), "is_at_rest": is_at_rest},
+        {"paused": True, **_details(by, clock_ms, reason), "is_at_rest": is_at_rest},
         next_step="To go on: 'ebbtide resume'.",
     )
 
@@ -56,7 +52,7 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
         clock_ms: The time, epoch ms.
     """
     tables = Plan.under(root, spec)
-    ended = pauses.resume(tables.at("ledger"), spec.name, clock_ms)
+    ended = tables.ledger.resume(clock_ms)
     if ended is None:
         nothing = {
             "paused": False,
@@ -68,23 +64,23 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
         return Report(spec.name, ["it was not paused."], {"seconds": 0.0}, nothing)
     took_ms = max(clock_ms - ended.since_ms, 0)
     seconds = took_ms / 1000
-    reason = _reason(ended)
+    reason = _sentence(ended.reason)
     return Report(
         spec.name,
         [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {reason}."],
         {"seconds": seconds},
-        {"paused": False, **_details(ended), "is_at_rest": True},
+        {"paused": False, **_details(ended.by, ended.since_ms, ended.reason), "is_at_rest": True},
     )
 
 
-def _details(pause: Pause) -> dict[str, Any]:
-    since = datetime.fromtimestamp(pause.since_ms / 1000, UTC)
+def _details(by: str, since_ms: int, reason: str) -> dict[str, Any]:
+    since = datetime.fromtimestamp(since_ms / 1000, UTC)
     return {
-        "by": pause.by,
+        "by": by,
         "since": since,
-        "reason": pause.reason,
+        "reason": reason,
     }
 
 
-def _reason(pause: Pause) -> str:
-    return pause.reason.rstrip(".")
+def _sentence(reason: str) -> str:
+    return reason.rstrip(".")

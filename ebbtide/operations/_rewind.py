@@ -17,7 +17,6 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
 from ebbtide.ledger import BESIDE_STATE, StepFacts
-from ebbtide.ledger._facts import step_and_uid
 from ebbtide.model import Restore
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, of_actions, with_places
@@ -323,7 +322,7 @@ def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
     """Return the version that a table had after a step, and step and `uid` of that version's commit; 0 before the first."""
     for version, facts in log.own_commits(table):
         if facts["step"] <= step:
-            found, uid = step_and_uid(facts, table)
+            found, uid = StepFacts.step_and_uid(facts, table)
             return version, found, uid
     return 0, 0, None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger import Head, Lease, settle
+from ebbtide.ledger import Head
 from ebbtide.model import to_ms
 from ebbtide.runtime import OwnTables, Plan, Stepper
 from ebbtide.runtime._belonging import refuse_lost_ledger, refuse_lost_state, refuse_misfits
@@ -56,13 +56,12 @@ def stepping(
             got=f"no state at '{plan.state.path}'",
             next_step="Run 'ebbtide run' first.",
         )
-    refuse_lost_ledger(plan, plan.turn)
+    refuse_lost_ledger(plan, plan.ledger.turn)
     spec = plan.spec
-    ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     # asks: a continuous run yields the lease between two steps.
-    with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
-        settle(plan.root)
+    with plan.ledger.lease(lease_ttl_s, asks=True) as lease:
+        lease.settle()
         stepper = Stepper(plan, lease, started_ms)
         if refuse is None:
             refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())

@@ -12,7 +12,6 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta._log import file_location
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Head, LedgerFacts, NoStep, OwnTable, StepFacts, TableFacts, gone
-from ebbtide.ledger._tables import REPAIR
 from ebbtide.model import Decision
 from ebbtide.runtime._other_copies import refuse_other_copies
 from ebbtide.runtime._plan import Plan
@@ -142,7 +141,7 @@ def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Sna
         TableMismatchError, CheckpointMismatchError: see there.
     """
     try:
-        refuse_lost_ledger(plan, plan.turn)
+        refuse_lost_ledger(plan, plan.ledger.turn)
         if state is None:
             refuse_lost_state(plan, tables)
         else:
@@ -235,7 +234,7 @@ def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
                 f"The quarantine at '{quarantine}' was deleted or put back: it lacks the bad records of step {facts.step}.",
                 got=f"no file '{path}'",
                 allowed="the files that the step has written there",
-                next_step=REPAIR,
+                next_step=OwnTable.REPAIR,
             )
 
 
@@ -323,14 +322,14 @@ def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) ->
             f"The table at '{location}' is another one than the pipeline's.",
             got=f"id {found.id}",
             allowed=f"id {known.id}",
-            next_step=REPAIR,
+            next_step=OwnTable.REPAIR,
         )
     if found.step < known.step:
         raise TableMismatchError.of(
             f"The table at '{location}' is older than the state: it was put back to an earlier version.",
             got=f"step {found.step}",
             allowed=f"step {known.step} or the one after it",
-            next_step=REPAIR,
+            next_step=OwnTable.REPAIR,
         )
 
 

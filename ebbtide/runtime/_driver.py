@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
-from ebbtide.ledger import BESIDE_STATE, Lease, refuse_paused, settle, unfinished
-from ebbtide.ledger._pauses import wait_until_resumed
-from ebbtide.ledger._requests import Requests
+from ebbtide.ledger import BESIDE_STATE, Lease
 from ebbtide.model import to_ms
 from ebbtide.model._decision import Clear
 from ebbtide.model._step import reset_frontier
@@ -239,7 +237,7 @@ class _Run:
     def _turn(self, *, accepts_path: bool, accepts_loss: bool) -> None:
         """Take a turn, see `turn`, where the spec says."""
         plan = self.plan
-        mark = unfinished(plan.root) if self.spec.is_view else None
+        mark = plan.erasures.unfinished() if self.spec.is_view else None
         if mark is not None:
             self.is_fresh = True  # an input's rows were erased
         shown = _Phases(self.spec.name, self.events.phase)
@@ -249,9 +247,7 @@ class _Run:
         refuse_unfit(self.spark, plan, fresh=self.is_fresh)
         if self.rereads_changed:
             refuse_rereading(plan)
-        with Lease(
-            plan.at("ledger"),
-            self.spec.name,
+        with plan.ledger.lease(
             self._lease_ttl_s,
             makes_way=self.going_on is not None,
             asks=self.is_fresh,
@@ -294,7 +290,7 @@ class _Run:
         """Open the tables, make those that are not there, and return what makes steps in them."""
         if not self.is_fresh:
             _clear_the_way(plan)
-        settle(plan.root, is_fresh=self.is_fresh)
+        lease.settle(is_fresh=self.is_fresh)
         plan.state.create()
         stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, log_begins=self.log_begins)
         pace = Pace(self.spec.source.max_records_per_second, self.stop)
@@ -320,7 +316,7 @@ class _Run:
             pass  # goes on below: an error that is being handled would be held meanwhile, with all tables of its turn
         except LeaseHeldError:
             # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
-            newest = self.plan.turn
+            newest = self.plan.ledger.turn
             is_held_by_a_run = newest is not None and newest.makes_way
             if is_held_by_a_run:
                 raise
@@ -432,17 +428,16 @@ class _Run:
         """Wait until no process asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
         plan = self.plan
         name = self.spec.name
-        ledger = plan.at("ledger")
-        requests = Requests(ledger)
-        if requests.names:
+        ledger = plan.ledger
+        if ledger.requests.names:
             self.events.phase(Phase(name, "making way for maintenance"))
-            requests.wait_until_served(self._lease_ttl_s, self.stop)
+            ledger.requests.wait_until_served(self._lease_ttl_s, self.stop)
         try:
-            refuse_paused(name, plan.turn)
+            ledger.refuse_paused()
         except PausedError as paused:
             _log.warning("%s", paused)
             self.events.phase(Phase(name, "paused"))
-            wait_until_resumed(ledger, self.stop, faults.passed)
+            ledger.wait_until_resumed(self.stop, faults.passed)
 
 
 @dataclass

@@ -22,7 +22,6 @@ from ebbtide.delta._erasing import RowsAlone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import parsed
 from ebbtide.formats._named_keys import keys_named
-from ebbtide.ledger import erased_keys
 from ebbtide.model import Mask
 from ebbtide.model._erased import ErasedKeys
 from ebbtide.operators import cut_changes, cut_entries, names_erased
@@ -228,6 +227,6 @@ def refused_rows(plan: Plan, name: str | None) -> RefusedRows | None:
     """
     if name is None:
         return None
-    erased = erased_keys(plan.root, name)
+    erased = plan.erasures.keys(name)
     key = fields(plan.spec.table.columns, KeyNames.of(plan).source)
     return RefusedRows(RowsOfKeys(erased, key), RecordsOfKeys(erased, key, "_raw"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger import Lease
+from ebbtide.ledger import Ledger
 from ebbtide.model._step import ViewPosition
 from ebbtide.sources import Source
 from ebbtide.spec import MaterializedView
@@ -175,9 +175,9 @@ def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
     Raises:
         LeaseHeldError: a run holds the pipeline.
     """
-    ledger = Location(root) / "ledger"
-    if log.versions(ledger):
-        with Lease(ledger, pipeline, lease_ttl_s):
+    ledger = Ledger(Location(root) / "ledger", pipeline)
+    if log.versions(ledger.location):
+        with ledger.lease(lease_ttl_s):
             pass  # raises if a run has the lease
     Location(root).delete()
 

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger import Head, LedgerFacts, StepFacts, refuse_paused, unfinished
-from ebbtide.ledger._facts import FREE
+from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.model import Step
 from ebbtide.model._entries import live_entries
 from ebbtide.model._step import next_frontier
@@ -51,8 +50,9 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
-    turn = plan.turn
-    refuse_paused(spec.name, turn)
+    turn = plan.ledger.turn
+    if turn is not None:
+        turn.refuse_paused()
     spec = plan.spec
     state = plan.at("state")
     # The step before the snapshot: a run that commits between the two leaves a newer snapshot, which the refusals below let through.
@@ -132,8 +132,8 @@ def _snapshot(state: str) -> Snapshot | None:
 
 def _is_free(plan: Plan) -> bool:
     """Return whether no run holds the pipeline, nor died with it."""
-    turn = plan.turn
-    return turn is not None and turn.holder == FREE
+    turn = plan.ledger.turn
+    return turn is not None and turn.is_free
 
 
 def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
@@ -148,7 +148,7 @@ def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
 def _has_erased_rows(plan: Plan, facts: StepFacts) -> bool:
     """Return whether an erasure, here or in the inputs of a view, has left files with erased rows, which the run deletes."""
     may_have = plan.spec.is_view or facts.state.erased is not None
-    return may_have and unfinished(plan.root) is not None
+    return may_have and plan.erasures.unfinished() is not None
 
 
 def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:

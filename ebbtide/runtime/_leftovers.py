@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbtide.delta import Found
-from ebbtide.ledger._process import is_gone
+from ebbtide.processes import Process
 from ebbtide.storage import Location
 from ebbtide.users import user_name
 
@@ -77,7 +77,7 @@ def _logs_of_jobs(root: str) -> Iterator[Path]:
             own_root: str = json.loads(text)["root"]
             is_of_root = own_root.rstrip("/") == root.rstrip("/") or Location(root).is_local
             has_exit = (folder / "exit").exists()
-            is_ended = has_exit or is_gone(process.read_text(encoding="utf-8").strip())
+            is_ended = has_exit or Process(process.read_text(encoding="utf-8").strip()).is_gone
             if is_of_root and is_ended:
                 yield folder / "log"
 

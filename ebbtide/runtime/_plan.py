@@ -12,9 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Decoding, of_bytes, read_bytes
 from ebbtide.formats._settings import UnknownColumns
-from ebbtide.ledger import Checkpoint, Head, LedgerFacts, OwnTable
-from ebbtide.ledger._foreign_writes import Look, look_for_foreign_writes
-from ebbtide.ledger._turns import newest_turn
+from ebbtide.ledger import Checkpoint, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
 from ebbtide.model import TRUNCATE, to_ms
 from ebbtide.model._changelog import changelog_schema
 from ebbtide.model._clock import Reading
@@ -262,19 +260,23 @@ class Plan:
         return Plan.under(self.backfills, self.spec)
 
     @property
-    def turn(self) -> LedgerFacts | None:
-        """The newest turn of the lease; None before the first one."""
-        _, newest = newest_turn(self.at("ledger"))
-        return newest
+    def ledger(self) -> Ledger:
+        """Its ledger: the lease, pauses, and requests for the lease."""
+        return Ledger(self.at("ledger"), self.spec.name)
 
-    def look_for_foreign_writes(self, turn: LedgerFacts | None) -> Look:
+    @property
+    def erasures(self) -> ErasureLedger:
+        """Its ledger of erasures."""
+        return ErasureLedger(self.root)
+
+    def look_for_foreign_writes(self, turn: LedgerFacts | None) -> ForeignWrites:
         """Look for commits of other clients to sink and state that are neither repaired nor acknowledged.
 
         Args:
             turn: The newest one of the ledger, or an earlier one: the look goes on from what it noted. None: there is none.
         """
         before = turn.looked if turn else {}
-        return look_for_foreign_writes(self.spec.name, self.at("state"), self.sink_log, before)
+        return ForeignWrites.found(self.spec.name, self.at("state"), self.sink_log, before)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.
@@ -283,7 +285,7 @@ class Plan:
             last: Where the pipeline stands; None before the first step.
             wall_ms: The wall clock, epoch ms.
         """
-        turn = self.turn
+        turn = self.ledger.turn
         paused_ms = turn.paused_until(wall_ms) if turn else 0
         return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
 

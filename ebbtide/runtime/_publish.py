@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger import Head, NoStep, StepFacts, erased_keys
+from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Append
 from ebbtide.model._decision import Alter, Erase, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import _swap as swap
@@ -129,7 +129,7 @@ class PlannedWork:
 
     def doomed(self, action: Erase) -> Doomed:
         """Return what selects the rows of erased keys in the table."""
-        return doomed_in(self.plan, self.name, erased_keys(self.plan.root, action.erasures))
+        return doomed_in(self.plan, self.name, self.plan.erasures.keys(action.erasures))
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
         """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""

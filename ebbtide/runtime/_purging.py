@@ -19,8 +19,7 @@ from ebbtide.delta import Found, Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._erasing import cut_log, unnamed, unnamed_files
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger import BESIDE_STATE, NoStep, erased_keys, mark_unfinished, puts_of, unfinished
-from ebbtide.ledger._erasures import mark_finished
+from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, puts_of
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.runtime._local_copies import drop_copies, drop_older_copies
@@ -71,7 +70,7 @@ class Place:
 def finish_purge(stepper: Stepper) -> None:
     """Do the physical part of an erasure that was interrupted; nothing happens without one. Call it once the last step is published."""
     last = stepper.last
-    if isinstance(last, NoStep) or last.state.erased is None or unfinished(stepper.plan.root) is None:
+    if isinstance(last, NoStep) or last.state.erased is None or stepper.plan.erasures.unfinished() is None:
         return
     purge(stepper, last.state.erased)
 
@@ -87,12 +86,12 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
         What was found, by place.
     """
     plan = stepper.plan
-    mark = unfinished(plan.root)
+    mark = plan.erasures.unfinished()
     _mark_views(plan)
     places = []
     for table in ("state", *BESIDE_STATE):
         places += _purge_table(plan, table, name)
-    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name), name)))
+    places.append(Place("local copies", drop_copies(plan, plan.erasures.keys(name), name)))
     left = delete_leftovers(plan.all_pipelines)
     if left.files:
         places.append(Place("logs of commands, files of ended sessions of SQL", left))
@@ -128,7 +127,7 @@ def _finish(stepper: Stepper, mark: bytes | None) -> None:
     Location(plan.rehearsal).delete()
     stepper.plan = replace(plan)
     stepper.open()
-    mark_finished(plan.root, mark)
+    plan.erasures.mark_finished(mark)
 
 
 def _mark_views(plan: Plan) -> None:
@@ -136,7 +135,7 @@ def _mark_views(plan: Plan) -> None:
     # Before the log is cut: a view whose run has begun sees the mark at its next run, one that begins later reads a sink without the rows.
     for name, inputs in views_under(plan.all_pipelines).items():
         if inputs is not None and plan.spec.name in inputs:
-            mark_unfinished(Location(plan.all_pipelines) / name)
+            ErasureLedger(Location(plan.all_pipelines) / name).mark_unfinished()
 
 
 def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
@@ -165,7 +164,7 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return []
-    doomed = doomed_in(plan, name, erased_keys(plan.root, erasures))
+    doomed = doomed_in(plan, name, plan.erasures.keys(erasures))
     old = unnamed(snapshot, doomed)
     for location in old.holding:
         Location(location).delete()

@@ -26,8 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import CheckpointMismatchError, SourceLogError
-from ebbtide.ledger import Cause, NoStep, SourceFacts, StepFacts, ledger_of, refuse_paused
-from ebbtide.ledger._checkpoint import BatchOffsets
+from ebbtide.ledger import BatchOffsets, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import BatchSummary, Decision, SchemaChange
 from ebbtide.model._clock import Reading
 from ebbtide.model._decision import Alter, Source
@@ -244,7 +243,7 @@ class SourceSteps:
         lease = self.stepper.lease
         lease.check()
         lease.make_way()
-        refuse_paused(self.plan.spec.name, lease.seen)
+        lease.seen.refuse_paused()
 
     def _staged_by_its_columns(self, reading: _Reading) -> Staged:
         """Stage records; if they bring columns, add these by a step of its own, and stage the records again by the plan that has them."""
@@ -427,7 +426,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
+    refused = refused_rows(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
         replace(plan.stager(folder, refused), in_one=is_without_spark(spark)),

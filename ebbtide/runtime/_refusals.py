@@ -12,7 +12,7 @@ from ebbtide.errors import (
     SourceLostError,
     SpecChangedError,
 )
-from ebbtide.ledger import NoStep, StepFacts, refuse_paused
+from ebbtide.ledger import NoStep, StepFacts
 from ebbtide.model._decision import Clear
 from ebbtide.runtime._abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime._belonging import refuse_lost_ledger
@@ -36,9 +36,10 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
 
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
-    turn = plan.turn
+    turn = plan.ledger.turn
     refuse_lost_ledger(plan, turn)
-    refuse_paused(plan.spec.name, turn)
+    if turn is not None:
+        turn.refuse_paused()
     refuse_spark_only(spark, plan.spec)
     refuse_unfit_sink(plan)
     if fresh:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ebbtide.amounts import amount
-from ebbtide.ledger import foreign_writes_text
+from ebbtide.ledger import ForeignWrites
 from ebbtide.runtime._progress import RunSummary
 from ebbtide.spec import added_ddl
 
@@ -19,7 +19,7 @@ def remarks(summary: RunSummary) -> Iterator[str]:
     if summary.nothing_matched:
         yield f"Nothing to read: {summary.nothing_matched}"
     if summary.foreign_writes:
-        yield foreign_writes_text(summary.foreign_writes)
+        yield ForeignWrites(summary.foreign_writes).text()
     if summary.recomputed:
         yield f"Computed whole: {'; '.join(summary.recomputed)}."
     if summary.is_aged:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import Action, Snapshot
 from ebbtide.delta import _log as log
-from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StepFacts, ledger_of
-from ebbtide.ledger._facts import StateFacts
-from ebbtide.ledger._transaction import settle_newest
+from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Append, BatchSummary, Decision
 from ebbtide.model._clock import Reading
 from ebbtide.model._step import Frontier, StepRecords, clock_after, next_frontier, records_of
@@ -70,7 +68,7 @@ class Stepper:
         plan = self.plan
         last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
-            settle_newest(plan.at("sink"))
+            OwnTable(plan.at("sink"), "sink").settle_newest()
         self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
         drop_older_copies(plan, self.last)
         self.tables = OwnTables(plan)
@@ -232,7 +230,7 @@ class Stepper:
             evolved=dict(self.plan.evolved),
             tables=self.tables.noted(),
             pending_key_changes=self.last.state.pending_key_changes,
-            erased=ledger_of(self.plan.root, self.last),
+            erased=self.plan.erasures.newest(self.last),
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:

@@ -67,7 +67,7 @@ def refuse_gone(plan: Plan, action: Replace) -> None:
     Raises:
         BackfillError: it is.
     """
-    turn = plan.backfill.turn
+    turn = plan.backfill.ledger.turn
     if turn is None or turn.incarnation != action.incarnation:
         raise BackfillError.of(
             f"The backfill that '{plan.spec.name}' is being given is gone from '{plan.backfills}'.",
@@ -82,7 +82,7 @@ def drop_swapped(plan: Plan, incarnation: str) -> None:
         plan: The pipeline.
         incarnation: The backfill's.
     """
-    turn = plan.backfill.turn
+    turn = plan.backfill.ledger.turn
     if turn is None or turn.incarnation != incarnation:
         return
     delete_backfill(plan)

@@ -16,8 +16,7 @@ import pyarrow as pa
 from ebbtide.delta import DataFile, Snapshot, WholeFiles
 from ebbtide.delta import _log as log
 from ebbtide.errors import HistoryGoneError
-from ebbtide.ledger import DataCommit, StepFacts, data_commits
-from ebbtide.ledger._windows import ends_window, window_end
+from ebbtide.ledger import DataCommit, StepFacts, window_end
 from ebbtide.model import row_codes
 from ebbtide.model._decision import Clear, RestoreAndApply
 from ebbtide.runtime._missing_rows import Steps, steps_to_repeat
@@ -75,7 +74,7 @@ class OwnVersions:
             accepted = accepted_version(plan, state_version, sink_step)
             since = max(own_end, accepted)
         looked_at = range(since + 1, sink_version + 1)
-        commits = data_commits(plan.spec.name, "sink", sink, looked_at)
+        commits = DataCommit.of_table(plan.spec.name, "sink", sink, looked_at)
         foreign = [commit for commit in commits if not commit.is_own]
         until = sink_version
         if foreign:
@@ -99,7 +98,7 @@ def accepted_version(plan: Plan, state_version: int, sink_step: int) -> int:
             continue
         facts = StepFacts.of_commit(own, plan.state.path)
         is_open = facts.decision.is_repair and facts.step > sink_step
-        if not is_open and ends_window(facts):
+        if not is_open and facts.ends_window:
             return facts.decision.accepts_sink or 0
     return 0
 

@@ -5,7 +5,7 @@ A job is a folder ROOT/.sql/jobs/ID:
 | file | holds |
 |---|---|
 | `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway |
-| `process` | the process, as `ebbtide.ledger._process` names it |
+| `process` | the process, as `ebbtide.processes` names it |
 | `log` | the output |
 | `stop` | present once the job was asked to stop |
 | `exit` | the exit code, once the job has ended |
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
-from ebbtide.ledger._process import Stop, host_and_pid, is_gone, is_here, this_process
+from ebbtide.processes import Process, Stop
 
 if TYPE_CHECKING:  # a job's process stays small: it loads neither Arrow nor the models of specs
     from ebbtide import MaterializedView, Pipeline
@@ -94,7 +94,7 @@ class Job:
         code = self._text("exit")
         if code:
             return JobStatus.FINISHED if int(code) == 0 else JobStatus.FAILED
-        if is_gone(self._text("process")):
+        if Process(self._text("process")).is_gone:
             return JobStatus.FAILED
         return JobStatus.STOPPING if (self.folder / "stop").exists() else JobStatus.RUNNING
 
@@ -117,13 +117,12 @@ class Job:
         """
         if self.status is not JobStatus.RUNNING:
             return
-        process = self._text("process")
-        host, pid = host_and_pid(process)
-        if not is_here(process):
+        process = Process(self._text("process"))
+        if not process.is_here:
             what = f"The job '{self.id}' runs on another machine."
-            raise SqlError.of(what, got=host, next_step=f"Stop it on '{host}'.")
+            raise SqlError.of(what, got=process.host, next_step=f"Stop it on '{process.host}'.")
         (self.folder / "stop").touch()
-        os.kill(int(pid), signal.SIGTERM)
+        os.kill(int(process.pid), signal.SIGTERM)
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -253,7 +252,7 @@ def main(folder: Path) -> int:
             run.send_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
-    _write(folder / "process", this_process())
+    _write(folder / "process", Process.this())
     # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
     # on, and the run ends after its step.
     code = n_failures = 0

@@ -12,7 +12,6 @@ from ebbtide.delta import Action as LogAction
 from ebbtide.delta import Snapshot, create_if_absent, emptied, replacing, with_properties
 from ebbtide.delta._statistics import statistics_property
 from ebbtide.ledger import OwnTable, StepFacts, TableFacts, puts_of
-from ebbtide.ledger._tables import refuse_lost
 from ebbtide.model import Action, Append, Restore
 from ebbtide.model._decision import Clear, Erase, Replace, Rewrite
 from ebbtide.tables import _step_commits as step_commits
@@ -164,7 +163,7 @@ class AppendTable(ABC):
             TableMismatchError: the table was deleted.
         """
         # Checked first: `create` would replace a table that was deleted by one without the earlier rows.
-        refuse_lost(self.path, self.STAGE, facts)
+        OwnTable(self.path, self.STAGE).refuse_lost(facts)
         self.create()
 
         def with_own_properties(found: Snapshot) -> Sequence[LogAction]:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from ebbtide.delta import Action, Snapshot, emptied, replacing, write_files
 from ebbtide.delta._restoring import restoring
 from ebbtide.ledger import StepFacts, gone, puts_of
-from ebbtide.ledger._transaction import settle_newest
 from ebbtide.model import DELETE, Restore, SchemaChange, columns_named, quoted
 from ebbtide.model import _decision as does
 from ebbtide.model._decision import RestoreAndApply
@@ -260,7 +259,7 @@ class SinkTable(SinkDefinition):
         table = f"delta.{quoted(self.path)}"
         writer.option("mergeSchema", "true").save(self.path)
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
-        settle_newest(self.path)  # the state's commit, which follows, relies on both
+        self._own.settle_newest()  # the state's commit, which follows, relies on both
 
     def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse a table with columns of another client; see `Sink`."""

@@ -21,7 +21,6 @@ from ebbtide.delta import Snapshot, fills_of
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.ledger._transaction import settled, transaction, write
 from ebbtide.model import DELETE, Action, Restore, SchemaChange, quoted
 from ebbtide.model._decision import Replace, RestoreAndApply
 from ebbtide.tables._delta_sink import SinkTable
@@ -39,7 +38,7 @@ class SparkMadeSink(SinkTable):
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
-        with transaction(spark, self.path, facts, "sink"):
+        with self._own.transaction(spark, facts):
             self._define(DeltaTable.replace(spark))
 
     def _define(self, builder: DeltaTableBuilder) -> None:
@@ -48,7 +47,7 @@ class SparkMadeSink(SinkTable):
         for name, value in self.stored_properties.items():
             builder = builder.property(name, value)
         try:
-            with settled(self.path):
+            with self._own.settled():
                 builder.execute()
         except PySparkException as error:
             why = str(error).partition("\n")[0]
@@ -83,7 +82,7 @@ class MergeSink(SparkMadeSink):
         own = columns(names)
         if only_inserts:
             # An append does not read the sink: a MERGE would scan it for matches that do not exist.
-            write(decided.select(*own), self.path, facts, "sink")
+            self._own.write(decided.select(*own), facts)
             return
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = decided.select("_change", *own).alias("s")
@@ -104,7 +103,7 @@ class MergeSink(SparkMadeSink):
         if facts.raised_floor is not None:
             is_below_floor = self._floors.condition(facts.raised_floor, "t.")
             merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
-        with transaction(spark, self.path, facts, "sink"):
+        with self._own.transaction(spark, facts):
             merge.execute()
 
     @property
@@ -128,10 +127,10 @@ class MergeSink(SparkMadeSink):
         # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = keys.alias("s")
-        with settled(self.path):
+        with self._own.settled():
             merge = table.merge(source, self._is_same_row)
             merge.whenMatchedDelete().execute()
-        write(self._in_order(rows), self.path, facts, "sink")
+        self._own.write(self._in_order(rows), facts)
 
     def _in_order(self, rows: DataFrame) -> DataFrame:
         """Return rows under the sink's columns."""
@@ -151,7 +150,7 @@ class MergeSink(SparkMadeSink):
         facts: StepFacts,
     ) -> None:
         """Replace all rows, and the columns by the spec's."""
-        write(self._in_order(rows), self.path, facts, "sink", "overwrite")
+        self._own.write(self._in_order(rows), facts, "overwrite")
 
     def restore(
         self,
@@ -160,7 +159,7 @@ class MergeSink(SparkMadeSink):
         facts: StepFacts,
     ) -> None:
         """Bring the table back to an earlier version."""
-        with transaction(spark, self.path, facts, "sink"):
+        with self._own.transaction(spark, facts):
             DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
 
     def alter(
@@ -184,7 +183,7 @@ class MergeSink(SparkMadeSink):
                 value = column(old_name)
             typed = value.cast(types[name].dataType)
             selected.append(typed.alias(name))
-        write(rows.select(*selected), self.path, facts, "sink", "overwrite")
+        self._own.write(rows.select(*selected), facts, "overwrite")
 
     def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse nothing: Spark itself refuses what it cannot write."""
@@ -197,5 +196,5 @@ class MergeSink(SparkMadeSink):
 
     def join_files(self, spark: SparkSession) -> None:
         """Join all small files."""
-        with settled(self.path):
+        with self._own.settled():
             DeltaTable.forPath(spark, self.path).optimize().executeCompaction()

@@ -12,8 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import PATIENCE_S
 
 from ebbtide.cli.main import main
-from ebbtide.ledger._facts import FREE
-from ebbtide.ledger._turns import newest_turn
+from ebbtide.ledger import Ledger
 
 
 def test_fleet_that_was_killed_goes_on_with_all_its_pipelines(tmp_path):
@@ -34,8 +33,8 @@ def test_fleet_that_was_killed_goes_on_with_all_its_pipelines(tmp_path):
     said, _ = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0
     assert sorted(line[0] for line in said.splitlines() if line[1:2] == ":") == list(NAMES)
-    turns = [newest_turn(f"{project.root}/{name}/ledger")[1] for name in NAMES]
-    assert [turn.holder for turn in turns] == [FREE] * 3
+    turns = [Ledger(f"{project.root}/{name}/ledger", name).turn for name in NAMES]
+    assert [turn.is_free for turn in turns] == [True] * 3
 
 
 def test_bad_pipeline_is_named_and_the_others_go_on(tmp_path):

@@ -16,7 +16,6 @@ from ebbtide.inspect._measuring import set_lag
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
 from ebbtide.inspect._status import status
 from ebbtide.ledger import LastVerdict, Lease
-from ebbtide.ledger._verdicts import last_verdicts, note_verdict
 from ebbtide.sources import Backlog
 
 KNOWN = ("ordering", "expiry")
@@ -72,16 +71,16 @@ def test_last_verdict_of_each_check_is_shown_and_a_later_one_takes_its_place(mak
     pipeline = make(checks={"max_quarantine_rate": 0.5})
     pipeline.read("bad", "worse", up(1, 1))
     home = pipeline.plan.root
-    assert last_verdicts(home) == ()
-    note_verdict(home, LastVerdict(check="ordering", outcome="passed", broken=0, at_ms=1_000), KNOWN)
-    note_verdict(home, LastVerdict(check="expiry", outcome="failed", broken=1, at_ms=1_000), KNOWN)
-    note_verdict(home, LastVerdict(check="expiry", outcome="warning", broken=7, at_ms=9_000), KNOWN)
+    assert LastVerdict.of_checks(home) == ()
+    LastVerdict(check="ordering", outcome="passed", broken=0, at_ms=1_000).note(home, KNOWN)
+    LastVerdict(check="expiry", outcome="failed", broken=1, at_ms=1_000).note(home, KNOWN)
+    LastVerdict(check="expiry", outcome="warning", broken=7, at_ms=9_000).note(home, KNOWN)
     found, _ = measure(pipeline)
     assert [found["ebbtide_check", "expiry", outcome] for outcome in ("passed", "warning", "failed")] == [0, 1, 0]
     assert (found["ebbtide_check_broken_rows", "expiry"], found["ebbtide_check_timestamp_seconds", "expiry"]) == (7, 9)
     assert found["ebbtide_check", "ordering", "passed"] == 1
     assert "check" not in status(pipeline.spec, pipeline.root).text()
-    note_verdict(home, LastVerdict(check="expiry", outcome="failed", broken=1, at_ms=1_000), KNOWN)
+    LastVerdict(check="expiry", outcome="failed", broken=1, at_ms=1_000).note(home, KNOWN)
     assert "  check expiry failed at 1970-01-01 00:00:01 UTC\n" in status(pipeline.spec, pipeline.root).text()
 
 

@@ -12,11 +12,8 @@ from local_pipeline import up
 from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.inspect._status import status
-from ebbtide.ledger import LastVerdict, Lease, LedgerFacts, holder_of
-from ebbtide.ledger._facts import FREE, Pause
-from ebbtide.ledger._pauses import pause
+from ebbtide.ledger import Holder, LastVerdict, Lease, Ledger, LedgerFacts
 from ebbtide.ledger._turns import commit_turn, newest_turn
-from ebbtide.ledger._verdicts import note_verdict
 from ebbtide.users import user_name
 
 
@@ -82,7 +79,7 @@ def test_holder_that_took_the_lease_by_an_earlier_release_has_neither_user_nor_t
     turn = {"pipeline": "t", "incarnation": newest.incarnation, "epoch": newest.epoch + 1, "heartbeat": 0}
     commit_turn(ledger, version + 1, LedgerFacts(**turn, holder="elsewhere@0-1:7:1/x"))
     assert "  held by process 7 on 'elsewhere'\n" in status(pipeline.spec, pipeline.root).text()
-    assert holder_of(LedgerFacts(**turn, holder=FREE)) is None
+    assert Holder.of(LedgerFacts(**turn, holder="")) is None
 
 
 def test_foreign_write_is_said_with_what_to_do(make):
@@ -116,11 +113,11 @@ def test_json_has_all_in_one_level(make):
     pipeline.read(up(1, 1), up(2, 2), "bad")
     pipeline.do("spoil")
     ledger = pipeline.plan.at("ledger")
-    pause(ledger, "t", Pause(by="ann", since_ms=2000, reason="longer"), 60)
-    note_verdict(str(pipeline.home), LastVerdict(check="expiry", outcome="failed", broken=2, at_ms=1000), {"expiry"})
+    Ledger(ledger, "t").pause("ann", "longer", 2000, 60)
+    LastVerdict(check="expiry", outcome="failed", broken=2, at_ms=1000).note(str(pipeline.home), {"expiry"})
     with Lease(ledger, "t", 60) as lease:
         found = status(pipeline.spec, pipeline.root)
-        holder = asdict(holder_of(lease.facts))
+        holder = asdict(Holder.of(lease.facts))
     state, sink = (pipeline.plan.at(name) for name in ("state", "sink"))
     versions = pipeline.versions()
     printed = json.loads(json.dumps(found.as_dict(), default=str))

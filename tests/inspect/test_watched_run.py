@@ -14,7 +14,6 @@ from ebbtide.errors import SourceUnavailableError
 from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics
 from ebbtide.inspect._status import status
 from ebbtide.ledger import LastVerdict, Lease
-from ebbtide.ledger._verdicts import note_verdict
 from ebbtide.runtime import Observer, Phase
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
@@ -217,7 +216,7 @@ def test_source_that_does_not_answer_is_said_and_the_last_lag_with_it_no_more(wa
 def test_verdicts_copies_and_disks_are_those_of_the_last_measurement(watch):
     pipeline = watch.pipeline
     pipeline.read(up(1, 1))
-    note_verdict(pipeline.plan.root, LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=1), KNOWN)
+    LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=1).note(pipeline.plan.root, KNOWN)
     assert ("ebbtide_check", "ordering", "failed") not in watch.samples()
     watch.fleet.measure()
     found = watch.samples()

@@ -7,7 +7,7 @@ import pytest
 from spark_support import change, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.ledger._process import host_and_pid
+from ebbtide.processes import Process
 from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.grid
@@ -26,8 +26,8 @@ def test_run_is_followed_by_the_next_one_after_kills_and_of_age(dagster_dev, hom
     write(home / "in" / "steady")
     with dagster_dev.sensor("ebbtide_keep_running"):
         put_and_wait_for(1)
-        process = plan.turn.holder.partition("/")[0]
-        os.kill(int(host_and_pid(process)[1]), signal.SIGKILL)
+        process = plan.ledger.turn.holder.partition("/")[0]
+        os.kill(int(Process(process).pid), signal.SIGKILL)
         dagster_dev.until(lambda: statuses()[:1] == ["FAILURE"], "the worker's end is noticed")
 
         put_and_wait_for(2)

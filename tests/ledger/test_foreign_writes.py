@@ -14,11 +14,8 @@ from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, read_rows
-from ebbtide.ledger import Cause, data_commits, foreign_writes_text
+from ebbtide.ledger import Cause, DataCommit, ForeignWrites, Ledger
 from ebbtide.ledger import _foreign_writes as module
-from ebbtide.ledger._facts import Pause
-from ebbtide.ledger._foreign_writes import look_for_foreign_writes
-from ebbtide.ledger._pauses import pause, resume
 from ebbtide.model import Decision
 from ebbtide.storage import Location
 
@@ -61,9 +58,9 @@ def found(pipeline):
     """The foreign writes, the same whether the look goes on from what a run has noted or not."""
     plan = pipeline.plan
     afresh = plan.look_for_foreign_writes(None)
-    further = plan.look_for_foreign_writes(plan.turn)
+    further = plan.look_for_foreign_writes(plan.ledger.turn)
     assert further == afresh
-    assert look_for_foreign_writes("t", plan.state.path, plan.sink.path, afresh.looked) == afresh
+    assert ForeignWrites.found("t", plan.state.path, plan.sink.path, afresh.looked) == afresh
     return found_afresh(pipeline)
 
 
@@ -152,7 +149,7 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
     assert [version for table, version in read if table == sink] == list(range(newest, spoilt, -1))
     monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt + 1)
     assert [version for _, version, _ in found_afresh(pipeline)] == [spoilt]
-    commits = data_commits("t", "sink", sink, range(newest + 1))
+    commits = DataCommit.of_table("t", "sink", sink, range(newest + 1))
     assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
 
 
@@ -173,7 +170,7 @@ def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypat
     monkeypatch.setattr(Location, "read_bytes", lambda location: read.append(location) or read_bytes(location))
 
     def reads_of_sink():
-        turn = pipeline.plan.turn
+        turn = pipeline.plan.ledger.turn
         read.clear()
         pipeline.plan.look_for_foreign_writes(turn)
         return sum(location.startswith(pipeline.plan.sink.path) for location in read)
@@ -188,8 +185,8 @@ def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypat
     pipeline.read(up(8, 8))
     assert reads_of_sink() == 2, "the foreign write"
     ledger = pipeline.plan.at("ledger")
-    pause(ledger, "t", Pause(by="me", since_ms=LATER, reason="to look"), 60)
-    resume(ledger, "t", LATER)
+    Ledger(ledger, "t").pause("me", "to look", LATER, 60)
+    Ledger(ledger, "t").resume(LATER)
     pipeline.do("cleanup")
     assert reads_of_sink() == 2, "turns of another run repeat the noted scan"
 
@@ -225,7 +222,7 @@ def test_text_names_some_and_counts_the_rest(pipeline):
     for number in range(7):
         pipeline.read(up(number, number))
         pipeline.do("spoil")
-    text = foreign_writes_text(pipeline.plan.look_for_foreign_writes(None).writes)
+    text = pipeline.plan.look_for_foreign_writes(None).text()
     assert text.startswith("7 commits of other clients changed rows: sink version ")
     assert text.count("sink version") == module.MOST_NAMED
     assert " and 2 more. Run 'ebbtide repair'" in text

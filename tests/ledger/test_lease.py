@@ -19,9 +19,8 @@ from ebbtide.delta._commit import commit
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import Lease
 from ebbtide.ledger import _lease as lease_module
-from ebbtide.ledger._facts import FREE
-from ebbtide.ledger._process import this_process
 from ebbtide.ledger._turns import newest_turn
+from ebbtide.processes import Process
 
 ELSEWHERE = "elsewhere:1:1/x"
 
@@ -41,7 +40,7 @@ def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(pa
             with pytest.raises(LeaseLostError) as raised:
                 stale.check()
             assert str(raised.value) == (
-                f"Another run has taken 'p' over. Got: {this_process()}."
+                f"Another run has taken 'p' over. Got: {Process.this()}."
                 " This run stopped before its next commit; nothing is lost."
             )
             with pytest.raises(LeaseLostError):
@@ -123,7 +122,7 @@ def test_lease_beats_and_is_free_in_the_end(path):
             time.sleep(0.05)
         assert lease.facts.heartbeat >= 3
     _, last = newest_turn(path)
-    assert last.holder == FREE
+    assert last.is_free
 
 
 class Pauses:

@@ -11,7 +11,6 @@ from local_run import adopt_without_spark, as_found, swap_without_spark
 from ebbtide.delta import _log as log
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger import BESIDE_STATE, StepFacts
-from ebbtide.ledger._windows import ends_window
 from ebbtide.model import Append, Restore, SchemaChange
 from ebbtide.model._decision import Alter, Apply, Clear, Replace, Rewrite, Source
 
@@ -116,7 +115,7 @@ def test_each_kind_has_its_effect_on_the_source(kinds, source):
     ],
 )
 def test_checks_look_back_to_where_they_looked_before(kind, given, ends):
-    assert ends_window(facts(kind, **given)) is ends
+    assert facts(kind, **given).ends_window is ends
 
 
 def test_what_held_for_one_kind_stands_where_it_belongs():

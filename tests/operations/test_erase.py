@@ -17,7 +17,7 @@ from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.formats._unavailable import UNAVAILABLE
-from ebbtide.ledger import _erasures as erasures
+from ebbtide.ledger import ErasureLedger
 from ebbtide.operations import Context
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._erase import erase, views
@@ -373,35 +373,35 @@ def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatc
         patch.setattr(purging, "cut_log", killed)
         with pytest.raises(InterruptedError):
             act(pipeline, "apply")
-    assert erasures.unfinished(pipeline.plan.root)
+    assert pipeline.plan.erasures.unfinished()
     assert holders(pipeline.home)
     assert not pipeline.is_idle()
     pipeline.run()
-    assert erasures.unfinished(pipeline.plan.root) is None
+    assert pipeline.plan.erasures.unfinished() is None
     assert holders(pipeline.home) == []
 
 
 def test_mark_of_a_later_erasure_outlives_the_end_of_an_earlier_one(tmp_path):
     home = str(tmp_path)
-    erasures.mark_unfinished(home)
-    first = erasures.unfinished(home)
-    erasures.mark_unfinished(home)
-    erasures.mark_finished(home, first)
-    assert erasures.unfinished(home) not in (None, first)
-    erasures.mark_finished(home, erasures.unfinished(home))
-    assert erasures.unfinished(home) is None
+    ErasureLedger(home).mark_unfinished()
+    first = ErasureLedger(home).unfinished()
+    ErasureLedger(home).mark_unfinished()
+    ErasureLedger(home).mark_finished(first)
+    assert ErasureLedger(home).unfinished() not in (None, first)
+    ErasureLedger(home).mark_finished(ErasureLedger(home).unfinished())
+    assert ErasureLedger(home).unfinished() is None
 
 
 @BY_SEQUENCE
 def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, monkeypatch):
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id STRING", key=["id"], inputs=["t"])
     monkeypatch.setattr(views, "views_under", lambda _: {"v": frozenset({"t"}), "older": None})
-    erasures.mark_unfinished(f"{pipeline.root}/v")
+    ErasureLedger(f"{pipeline.root}/v").mark_unfinished()
     ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, clock=lambda: LATER, beside=lambda: [view])
     [of_view, of_older] = views.computed_again(ctx, pipeline.plan)
     assert of_view.fate.startswith("gone by the next run of the view: it was not computed now: ")
     assert of_older.fate.startswith("unknown")
-    assert erasures.unfinished(f"{pipeline.root}/v")
+    assert ErasureLedger(f"{pipeline.root}/v").unfinished()
 
 
 @BY_SEQUENCE
@@ -412,8 +412,8 @@ def test_views_are_computed_after_those_that_they_read(pipeline, monkeypatch):
 
 
 PLACES = {
-    "the ledger is written": ("ebbtide.ledger._erasures:Erasures", "write", "after", 1),
-    "it is marked as unfinished": ("ebbtide.operations._erase.erase", "mark_unfinished", "after", 1),
+    "the ledger is written": ("ebbtide.ledger._erasures:ErasureLedger", "write", "after", 1),
+    "it is marked as unfinished": ("ebbtide.ledger._erasures:ErasureLedger", "mark_unfinished", "after", 1),
     "the state is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
     "the state is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
     "the sink's files are rewritten": ("ebbtide.tables._step_commits", "without_rows", "after", 2),
@@ -506,7 +506,7 @@ def refuse_unfinished(killer, kind, source, root, before, again):
     """Have an erasure finished that was killed; refuse other rows than before, and erased ones."""
     order(killer, kind, source, root, again, "run")
     plan = Plan.under(str(root), spec_of(kind, source))
-    assert erasures.unfinished(plan.root) is None
+    assert plan.erasures.unfinished() is None
     assert rows_by_key(plan, before) == rows_by_key(plan, root)
     for table in ("state", "sink", "changelog"):
         for path in Path(plan.at(table)).rglob("*.parquet"):

@@ -5,7 +5,7 @@ import pytest
 from local_pipeline import up
 from support import spec
 
-from ebbtide.ledger._facts import StateFacts
+from ebbtide.ledger import StateFacts
 from ebbtide.operations._migration.transforms import (
     KnownRecords,
     Unselected,

@@ -11,7 +11,6 @@ from support import plain
 from waiting import PATIENCE_S
 
 from ebbtide.errors import SourceReadError
-from ebbtide.ledger._facts import FREE
 from ebbtide.runtime import RunSummary, StepProgress
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
@@ -237,11 +236,11 @@ def test_leases_are_kept_while_the_step_of_another_pipeline_takes_long(make_name
         if name == "waiting":
             long.put(up(1, 1))
         elif step.records:  # within its step, which has the only slot
-            first = waiting.plan.turn
-            while waiting.plan.turn.heartbeat < first.heartbeat + 3:
+            first = waiting.plan.ledger.turn
+            while waiting.plan.ledger.turn.heartbeat < first.heartbeat + 3:
                 assert time.monotonic() < end_s
                 time.sleep(0.01)
-            beats.append((first.epoch, waiting.plan.turn.epoch))
+            beats.append((first.epoch, waiting.plan.ledger.turn.epoch))
             stop.set()
 
     end_s = time.monotonic() + PATIENCE_S
@@ -266,7 +265,7 @@ def test_bad_one_gives_its_lease_back_and_goes_on_once_it_is_mended(make_named):
     for event in fleet_of([good, bad], on_progress, stop).events():
         seen.append((event.spec.name, type(event)))
         if seen.count(("bad", Failed)) == 2 and not bad.source.exists():
-            assert bad.plan.turn.holder == FREE, "free for others"
+            assert bad.plan.ledger.turn.is_free, "free for others"
             aside.rename(bad.source)
             bad.put(up(7, 7))
     assert ("bad", GoesOn) in seen

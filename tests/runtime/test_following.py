@@ -10,7 +10,6 @@ from local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger import Lease
-from ebbtide.ledger._requests import Requests
 from ebbtide.runtime import _following as following_module
 from ebbtide.runtime import _local as local
 from ebbtide.runtime import _reading as reading
@@ -336,14 +335,14 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
     assert made[0] == made[-1] == "batch"
     assert "compaction" in made
     assert len(kinds) == 1
-    assert Requests(pipeline.plan.at("ledger")).names == []
+    assert pipeline.plan.ledger.requests.names == []
     assert pipeline.rows()[2] == 2
 
 
 def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make, monkeypatch):
     pipeline = make()
     pipeline.put(up(1, 1))
-    requests = Requests(pipeline.plan.at("ledger"))
+    requests = pipeline.plan.ledger.requests
     discover = FileSource.discover
     asked, away = [], []
 
@@ -354,7 +353,7 @@ def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make,
         return discover(self, *given)
 
     monkeypatch.setattr(FileSource, "discover", discover_later)
-    monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
+    monkeypatch.setattr(type(requests), "wait_until_served", lambda *_: requests.withdraw("job"))
     monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
 
     def on_progress(step, stop):
@@ -374,7 +373,7 @@ def test_run_that_ends_makes_no_way(make):
     pipeline.put(up(1, 1))
     with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
-    assert Requests(pipeline.plan.at("ledger")).names == []
+    assert pipeline.plan.ledger.requests.names == []
 
 
 def test_run_ends_after_a_step_once_it_is_as_old_as_it_may_get(make):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.ledger._process import this_process
+from ebbtide.processes import Process
 from ebbtide.runtime import _leftovers as leftovers
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.sql import jobs
@@ -50,8 +50,8 @@ def test_logs_of_ended_commands_and_jobs_are_deleted(tmp_path, temporary, ended)
         folder.mkdir(mode=0o700, parents=True)
         for pid in (ended, os.getpid()):
             (folder / f"20260101T000000-{pid}.log").write_text("key 7")
-    left = job(tmp_path / "root", "a", this_process(), "0")
-    running = job(tmp_path / "root", "b", this_process())
+    left = job(tmp_path / "root", "a", Process.this(), "0")
+    running = job(tmp_path / "root", "b", Process.this())
     found = delete_leftovers(str(tmp_path / "root"))
     assert found.files == 3
     for folder in (logs, in_temporary):

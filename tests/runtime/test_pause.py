@@ -14,10 +14,8 @@ from local_run import HOUR, START
 from ebbtide import status
 from ebbtide.cli.main import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import Cause, Lease
-from ebbtide.ledger import _pauses as pauses
-from ebbtide.ledger._facts import FREE, Pause
-from ebbtide.ledger._turns import newest_turn
+from ebbtide.ledger import Cause, Lease, Ledger
+from ebbtide.ledger import _ledger as ledgers
 from ebbtide.operations import _pausing as pausing
 from ebbtide.runtime import _following as following
 from ebbtide.runtime._following import Following
@@ -104,10 +102,9 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
 def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):
     pipeline = make(lease_ttl="30s")
     given = []
-    monkeypatch.setattr(pauses, "pause", lambda *asked, last: given.append((*asked, last)))
+    monkeypatch.setattr(Ledger, "pause", lambda _, *asked, last: given.append((*asked, last)))
     pause(pipeline)
-    asked = Pause(by="ann", since_ms=START, reason="the source is being repaired")
-    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30, None)]
+    assert given == [("ann", "the source is being repaired", START, 30, None)]
 
 
 def test_run_that_ends_stops_before_its_next_step(make):
@@ -126,12 +123,12 @@ def test_run_that_ends_stops_before_its_next_step(make):
         pipeline.run(on_progress=on_progress)
     assert pipeline.rows() == {1: 1}
     assert pipeline.last.step == 1
-    turn = newest_turn(pipeline.plan.at("ledger"))[1]
-    assert (turn.holder, turn.paused.by) == (FREE, "ann")
+    turn = pipeline.plan.ledger.turn
+    assert (turn.is_free, turn.paused.by) == (True, "ann")
 
 
 def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
-    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
     pipeline = make(lease_ttl="30s")
     pipeline.put(up(1, 1))
     stop = threading.Event()
@@ -164,7 +161,7 @@ def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
 
 
 def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
-    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
     pipeline = make()
     pause(pipeline)
     stop = threading.Event()
@@ -173,12 +170,13 @@ def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
 
 
 def test_store_that_is_away_now_and_then_is_waited_for_while_the_run_is_paused(make, monkeypatch):
-    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
     monkeypatch.setattr(following, "FIRST_WAIT_S", 0.01)
     pipeline = make()
     pause(pipeline)
     stop = threading.Event()
     looks = iter(range(8))
+    read = ledgers.newest_turn
 
     def sometimes(ledger):
         look = next(looks)
@@ -186,9 +184,9 @@ def test_store_that_is_away_now_and_then_is_waited_for_while_the_run_is_paused(m
             raise StoreUnavailableError("The store is away.")
         if look == 6:
             stop.set()
-        return newest_turn(ledger)
+        return read(ledger)
 
-    monkeypatch.setattr(pauses, "newest_turn", sometimes)
+    monkeypatch.setattr(ledgers, "newest_turn", sometimes)
     patience = Following(interval_ms=1, fault_budget_s=0)
     assert pipeline.follow(patience, lambda _: None, stop).steps == []
     assert next(looks) == 7
@@ -198,14 +196,14 @@ def test_heartbeats_of_a_run_carry_a_pause_on(make):
     pipeline = make()
     ledger = pipeline.plan.at("ledger")
     with Lease(ledger, "t", 3600) as lease:
-        pauses.pause(ledger, "t", Pause(by="ann", since_ms=1, reason="why"), 3600)
+        Ledger(ledger, "t").pause("ann", "why", 1, 3600)
         lease._renew()
         lease._renew()
         lease.check()
         assert lease.seen.paused.reason == lease.facts.paused.reason == "why"
-        pauses.resume(ledger, "t", 11)
+        Ledger(ledger, "t").resume(11)
         lease._renew()
-    turn = newest_turn(ledger)[1]
+    turn = Ledger(ledger, "t").turn
     assert (turn.paused, turn.paused_ms) == (None, 10)
 
 
@@ -303,7 +301,7 @@ def test_ledger_that_does_not_know_of_the_last_step_is_refused_since_the_pipelin
             ask()
     assert pipeline.rows() == {1: 1, 2: 1}
     pause(pipeline, later)
-    _, turn = newest_turn(pipeline.plan.at("ledger"))
+    turn = pipeline.plan.ledger.turn
     assert turn.epoch == last_epoch
     with pytest.raises(PausedError):
         pipeline.run(clock_ms=later)

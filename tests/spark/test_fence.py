@@ -7,12 +7,12 @@ from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import Cause, Lease
-from ebbtide.ledger import _lease as lease
 from ebbtide.model import Decision
 from ebbtide.model._decision import Apply
 from ebbtide.operations import maintain
 from ebbtide.operations._maintenance import compaction as compacting
 from ebbtide.operations._stepping import stepping as held
+from ebbtide.processes import Process
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._driver import refresh, run
@@ -35,8 +35,8 @@ class Sleeper:
             return call(*args, **options)
 
         monkeypatch.setattr(owner, name, sleepy)
-        here, keep = lease.this_process, Lease._keep
-        monkeypatch.setattr(lease, "this_process", lambda: "elsewhere@0-1:1:1" if self._is_it() else here())
+        here, keep = Process.this, Lease._keep
+        monkeypatch.setattr(Process, "this", lambda: Process("elsewhere@0-1:1:1") if self._is_it() else here())
         monkeypatch.setattr(Lease, "_keep", lambda own: None if own._me.startswith("elsewhere") else keep(own))
 
     def _is_it(self):

@@ -12,7 +12,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import DeltaLogError
-from ebbtide.ledger import _transaction as transaction
+from ebbtide.ledger import _spark_commits as transaction
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan

@@ -98,7 +98,7 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"
     spark.sql(sql.format(name, name))
-    monkeypatch.setattr(way_back, "data_commits", lambda *_: [])
+    monkeypatch.setattr(way_back.DataCommit, "of_table", lambda *_: [])
     planned = repairing.plan(spark, spec, str(root))
     wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
     assert {field: getattr(planned, field) for field in wanted} == wanted

@@ -12,7 +12,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _log as log
 from ebbtide.errors import StoreUnavailableError
-from ebbtide.ledger import _lease as lease
+from ebbtide.ledger import Lease
 from ebbtide.runtime import Plan
 from ebbtide.storage import Location
 from ebbtide.storage import _bucket as bucket
@@ -157,7 +157,7 @@ def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_co
     assert log.versions(ledger) == [last]
     assert Snapshot.read(ledger) == whole
     checkpoints.trim_log(state)
-    with lease.Lease(ledger, "sequence", 60) as held:
+    with Lease(ledger, "sequence", 60) as held:
         assert held.facts.epoch == 2
 
 

@@ -14,8 +14,7 @@ from support import change
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import create, read_rows
 from ebbtide.formats import RECORDS, summarize
-from ebbtide.ledger import Head, StepFacts, puts_of
-from ebbtide.ledger._facts import StateFacts
+from ebbtide.ledger import Head, StateFacts, StepFacts, puts_of
 from ebbtide.model import Append, BatchSummary
 from ebbtide.model._step import StepRecords, clock_after, next_frontier, records_of
 from ebbtide.runtime import Plan, Staged

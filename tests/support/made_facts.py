@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ebbtide.ledger import Cause, SourceFacts, StepFacts
-from ebbtide.ledger._facts import StateFacts
+from ebbtide.ledger import Cause, SourceFacts, StateFacts, StepFacts
 from ebbtide.model._clock import Reading
 from ebbtide.model._step import Frontier, StepRecords
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ebbtide.checks.great_expectations.wording import WAYS_OUT
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import LastVerdict
-from ebbtide.ledger._verdicts import note_verdict
 from ebbtide.model._durations import format_duration
 from ebbtide.spec import DeltaSink, Pipeline
 
@@ -96,7 +95,7 @@ class Check:
         broken = sum(finding.broken for finding in verdict.findings)
         last = LastVerdict(check=self.name, outcome=verdict.outcome, broken=broken, at_ms=clock_ms)
         try:
-            note_verdict(tables.root, last, [check.name for check in checks_of(tables.spec)])
+            last.note(tables.root, [check.name for check in checks_of(tables.spec)])
         except (OSError, EbbtideError) as error:
             _log.warning("The verdict of '%s' on '%s' was not stored: %s", self.name, tables.spec.name, error)
 

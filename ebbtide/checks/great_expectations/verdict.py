@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ebbtide.ledger._verdicts import Outcome
+from ebbtide.ledger import Outcome
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
     if swapped is None:
         return False
     # Publishing deletes the folder: a swap whose backfill is gone has been published.
-    turn = tables.backfill.turn
+    turn = tables.backfill.ledger.turn
     if turn is None:
         return asked is None
     return turn.incarnation == swapped

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger import Cause, Erasures, Lease, puts_of
-from ebbtide.ledger._erasures import begin_with
+from ebbtide.ledger import Cause, puts_of
 from ebbtide.model import Decision, to_ms
 from ebbtide.model._decision import Replace, Source
 from ebbtide.operations._backfill.asked import (
@@ -122,7 +121,7 @@ def _take_erasures(tables: Plan, beside: Pipeline) -> None:
         return
     name = commit[1].state.erased
     if name is not None:
-        begin_with(taken.root, name, Erasures.read(tables.root, name))
+        taken.erasures.begin_with(name, tables.erasures.read(name))
 
 
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
@@ -163,9 +162,9 @@ def drop(spec: Pipeline, root: str) -> Report:
             f"The backfill of '{spec.name}' is being swapped in, in step {commit[1].step}.",
             next_step="Run 'ebbtide run' or 'ebbtide backfill swap --apply': either ends that, and drops it.",
         )
-    if tables.backfill.turn is not None:
+    if tables.backfill.ledger.turn is not None:
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-        with Lease(tables.backfill.at("ledger"), spec.name, lease_ttl_s):
+        with tables.backfill.ledger.lease(lease_ttl_s):
             pass  # holding the lease shows that no run builds it
     places = places_of(tables)
     delete_backfill(tables)

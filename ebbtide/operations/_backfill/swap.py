@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.amounts import amount
 from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError
-from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts, erased_keys, ledger_of
+from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model._decision import Replace
 from ebbtide.operations._backfill.asked import (
     asked_of,
@@ -167,12 +167,11 @@ def _refuse_erased(own: Stepper, taken: Stepper) -> None:
 
 
 def _erased(stepper: Stepper) -> frozenset[str]:
-    home = stepper.plan.root
-    name = ledger_of(home, stepper.last)
+    erasures = stepper.plan.erasures
+    name = erasures.newest(stepper.last)
     if name is None:
         return frozenset()
-    erased = erased_keys(home, name)
-    return erased.hashes
+    return erasures.keys(name).hashes
 
 
 def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:

@@ -32,7 +32,7 @@ def refuse_others(plan: Plan) -> None:
         DeltaFeatureError: the sink has a feature by which Ebbtide cannot rewrite its files.
         ConfigError: another table under the root is a shallow clone of one of these, or the sink cannot erase.
     """
-    if plan.backfill.turn is not None:
+    if plan.backfill.ledger.turn is not None:
         raise BackfillError.of(
             f"A backfill of '{plan.spec.name}' is at '{plan.backfills}': it may hold rows of the keys.",
             next_step="Nothing was changed. Run 'ebbtide backfill swap' or 'ebbtide backfill drop' first.",

@@ -16,12 +16,7 @@ from ebbtide.ledger import (
     Erasures,
     Head,
     StepFacts,
-    erased_keys,
-    ledger_of,
-    mark_unfinished,
-    unfinished,
 )
-from ebbtide.ledger._erasures import Erasure
 from ebbtide.model import Decision
 from ebbtide.model._decision import Erase as EraseRows
 from ebbtide.model._erased import ErasedKeys, hashes_of
@@ -90,14 +85,12 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         stepper.publish(spark)
         ledger = _ledger(stepper)
         hashes = _hashes(keys, ledger)
-        is_continued = unfinished(tables.root) is not None
-        new = tuple(sorted(hashes - ledger.keys.hashes))
-        erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=new)
-        erasures = (*ledger.erasures, erasure)
-        ledger = ledger.model_copy(update={"erasures": erasures})
-        name = ledger.write(tables.root)
+        is_continued = tables.erasures.unfinished() is not None
+        new = hashes - ledger.keys.hashes
+        ledger = ledger.plus(new, at_ms=ctx.now_ms, by=ctx.by, reason=reason)
+        name = tables.erasures.write(ledger)
         # Before the step: a run that dies after it leaves files with erased rows, which the next one deletes.
-        mark_unfinished(tables.root)
+        tables.erasures.mark_unfinished()
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
         purged = purge(stepper, name)
@@ -127,9 +120,7 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
         counts = {"released": n_known}
         if not n_known:
             return Report(ctx.spec.name, ["none of these keys was erased."], counts)
-        left = [erasure.without(hashes) for erasure in ledger.erasures]
-        ledger = ledger.model_copy(update={"erasures": tuple(left)})
-        name = ledger.write(tables.root)
+        name = tables.erasures.write(ledger.without(hashes))
         cause = Cause(what="release")
         facts = stepper.facts(cause).with_state({"erased": name})
         stepper.commit(facts, [])
@@ -141,10 +132,10 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
 
 def _ledger(stepper: Stepper) -> Erasures:
     """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
-    home = stepper.plan.root
-    name = ledger_of(home, stepper.last)
+    erasures = stepper.plan.erasures
+    name = erasures.newest(stepper.last)
     if name is not None:
-        return Erasures.read(home, name)
+        return erasures.read(name)
     salt = secrets.token_hex(SALT_BYTES)
     return Erasures(salt=salt)
 
@@ -165,7 +156,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     decision = Decision(tables=dict.fromkeys(there, action))
     cause = Cause(what="erase", why=reason)
     facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
-    erased = erased_keys(plan.root, name)
+    erased = plan.erasures.keys(name)
     doomed = doomed_in(plan, "state", erased)
     rewrite = FileWithout(state.path, state.schema, state.bounded, doomed)
     actions = erasing(spark, rewrite, stepper.newest())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import Found
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger import unfinished
+from ebbtide.ledger import ErasureLedger
 from ebbtide.runtime import NOW, Place
 from ebbtide.runtime._purging import views_under
 from ebbtide.storage import Location
@@ -99,8 +99,8 @@ def _run(ctx: Context, spec: Pipeline) -> str:
     """Run a view; return the reason that it still has files with erased rows, empty if it has none."""
     from ebbtide.runtime import _driver as driver
 
-    home = Location(ctx.root) / spec.name
-    if unfinished(home) is None:
+    erasures = ErasureLedger(Location(ctx.root) / spec.name)
+    if erasures.unfinished() is None:
         return ""
     try:
         driver.run(
@@ -113,6 +113,6 @@ def _run(ctx: Context, spec: Pipeline) -> str:
         )
     except EbbtideError as error:
         return f"it was not computed now: {error}"
-    if unfinished(home) is not None:
+    if erasures.unfinished() is not None:
         return "an input is still to be computed"
     return ""

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import _log as log
 from ebbtide.delta._checkpoints import trim_log
 from ebbtide.ledger import BESIDE_STATE
-from ebbtide.ledger._checkpoint import KINDS
-from ebbtide.ledger._lease import TURNS_KEPT
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.storage import Location
@@ -55,7 +53,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
             Location(location).delete()
         max_files -= len(now)
         left += len(listed) - len(now)
-    trim_log(plan.at("ledger"), commits_kept=TURNS_KEPT)
+    plan.ledger.trim()
     Location(plan.at("staged")).delete()
     Location(plan.rehearsal).delete()
     delete_all_unfinished(plan)
@@ -99,9 +97,7 @@ def _without_scheme(location: str) -> str:
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
-    checkpoint = plan.checkpoint.path
-    kinds = [Location(checkpoint) / kind for kind in KINDS]
-    folders = [plan.root, checkpoint, *kinds]
+    folders = [plan.root, *plan.checkpoint.folders]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
         folders += [table, Location(table) / log.LOG]

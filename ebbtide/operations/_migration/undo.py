@@ -9,7 +9,6 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger import BESIDE_STATE, Cause, NoStep, StepFacts
-from ebbtide.ledger._facts import step_number
 from ebbtide.model import Decision, Restore
 from ebbtide.model import _decision as does
 from ebbtide.model._decision import Alter, Rewrite
@@ -77,7 +76,8 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
             continue
         version, facts = newest
         # A table that has not taken the step yet is as it was before the migration.
-        if step_number(facts, location) != migration.step:
+        step, _ = StepFacts.step_and_uid(facts, location)
+        if step != migration.step:
             continue
         _refuse_changed_since(location, version)
         # Only to refuse missing files now: the table is restored when the step is published.

@@ -35,7 +35,6 @@ from ebbtide.errors import (
     UnsupportedFileError,
 )
 from ebbtide.ledger import Cause, DataCommit, Head
-from ebbtide.ledger._foreign_writes import MOST_NAMED
 from ebbtide.model import Action, Decision
 from ebbtide.model._decision import RestoreAndApply, Rewrite
 from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
@@ -56,6 +55,8 @@ FORGOTTEN = "rows that the state has forgotten stood there alone: what is missin
 CANNOT_TAKE = (DamagedFileError, DeltaLogError, TableMismatchError, UnsupportedFileError)
 """Errors of a sink that cannot take the open step as the sink is: a repair brings it there by another way."""
 ACKNOWLEDGE = "accept the sink as it is: 'ebbtide acknowledge --reason TEXT'"
+MOST_NAMED = 5
+"""The most files, and the most foreign writes, that a finding names."""
 REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
 

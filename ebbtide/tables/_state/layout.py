@@ -14,7 +14,6 @@ from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _log as log
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger import StepFacts
-from ebbtide.ledger._facts import STATE_FORMAT
 from ebbtide.model import Step, entry_table
 from ebbtide.model import _stored as stored
 from ebbtide.operators import ExpiryRules, Operator
@@ -82,7 +81,7 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
         raise StoredFormatError.of(
             f"The state at '{table}' was written by an older Ebbtide.",
             got=f"format {facts[log.FACTS]}",
-            allowed=f"format {OLDEST_FORMAT} to {STATE_FORMAT}",
+            allowed=f"format {OLDEST_FORMAT} to {stored.FORMAT}",
             next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
     return version, StepFacts.of_commit(facts, table)

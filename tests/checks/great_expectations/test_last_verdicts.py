@@ -6,7 +6,6 @@ from local_pipeline import up
 from metrics_support import command
 
 from ebbtide.ledger import LastVerdict
-from ebbtide.ledger._verdicts import last_verdicts, note_verdict
 
 
 def test_command_check_stores_its_verdicts_without_values_of_rows(make, tmp_path):
@@ -14,7 +13,7 @@ def test_command_check_stores_its_verdicts_without_values_of_rows(make, tmp_path
     pipeline.read("bad-secret", "worse", up(1, 1))
     judged = command(pipeline, tmp_path, "check", "--only", "quarantine_rate", "--only", "source_loss")
     assert judged.exit_code == 1, judged.output
-    stored = last_verdicts(pipeline.plan.root)
+    stored = LastVerdict.of_checks(pipeline.plan.root)
     assert {each.check: each.outcome for each in stored} == {"quarantine_rate": "failed", "source_loss": "passed"}
     text = (pipeline.home / "checks" / "quarantine_rate.json").read_text()
     assert json.loads(text).keys() == {"ebbtide", "check", "outcome", "broken", "at_ms"}
@@ -29,9 +28,9 @@ def test_verdict_of_a_check_that_the_spec_no_longer_has_is_forgotten(make, tmp_p
     pipeline = make()
     pipeline.read(up(1, 1))
     red = LastVerdict(check="state_size", outcome="failed", broken=1, at_ms=1)
-    note_verdict(pipeline.plan.root, red, ["state_size"])
+    red.note(pipeline.plan.root, ["state_size"])
     command(pipeline, tmp_path, "check", "--only", "source_loss")
-    assert [each.check for each in last_verdicts(pipeline.plan.root)] == ["source_loss"]
+    assert [each.check for each in LastVerdict.of_checks(pipeline.plan.root)] == ["source_loss"]
 
 
 def test_check_of_a_user_who_may_not_write_is_judged_and_warned_of(make, tmp_path, caplog, monkeypatch):

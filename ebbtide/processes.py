@@ -1,4 +1,4 @@
-"""Names processes, so that a later reader of a name can find out whether that process has ended, or that this is unknown; stops this one.
+"""Processes: names by which a later reader can find out whether one has ended, or that this is unknown; and the stop of this one.
 
 A process number is valid on one machine, in one boot and in one namespace of process numbers: containers share a host's name, and each
 has a process 1. A process whose end is not certain counts as alive.
@@ -13,8 +13,67 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from ebbtide.storage import boot
+
+
+class Process(str):
+    """The unique name of a process, a text: `host@boot-namespace:pid:start`.
+
+    Example:
+        >>> process = Process("worker@8c1f2f46-4026531836:4711:123456")
+        >>> process.host, process.pid
+        ('worker', '4711')
+        >>> Process.this().is_gone
+        False
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def this(cls) -> Self:
+        """Return the name of this process."""
+        pid = os.getpid()
+        return cls(f"{_here()}:{pid}:{_started(pid)}")
+
+    @property
+    def host(self) -> str:
+        """Its host, for a message."""
+        host, _, _ = self._place.partition("@")
+        return host
+
+    @property
+    def pid(self) -> str:
+        """Its number there, for a message."""
+        _, pid, _ = self.rsplit(":", 2)
+        return pid
+
+    @property
+    def is_here(self) -> bool:
+        """True if it has the same host, boot and namespace as this one, so that its number can be looked up."""
+        return self._place == _here()
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it is known to have ended; False if that is unknown here."""
+        if not self.is_here:
+            return False
+        _, pid_text, started = self.rsplit(":", 2)
+        pid = int(pid_text)
+        try:
+            os.kill(pid, 0)  # signal 0 sends nothing, it only looks for the process
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        # Process numbers are used again: the start distinguishes an older process from a later one with its number.
+        return _started(pid) != started
+
+    @property
+    def _place(self) -> str:
+        place, _, _ = self.rsplit(":", 2)
+        return place
 
 
 class Stop(threading.Event):
@@ -42,41 +101,6 @@ class Stop(threading.Event):
     def is_signalled(self) -> bool:
         """Return whether a signal has come, from that moment on."""
         return self._is_signalled
-
-
-def this_process() -> str:
-    """Return a unique name of this process: `host@boot-namespace:pid:start`."""
-    pid = os.getpid()
-    return f"{_here()}:{pid}:{_started(pid)}"
-
-
-def host_and_pid(process: str) -> tuple[str, str]:
-    """Return the host and the number of a process, for a message."""
-    place, pid, _ = process.rsplit(":", 2)
-    host, _, _ = place.partition("@")
-    return host, pid
-
-
-def is_here(process: str) -> bool:
-    """Return whether a process has the same host, boot and namespace as this one, so that its number can be looked up."""
-    place, _, _ = process.rsplit(":", 2)
-    return place == _here()
-
-
-def is_gone(process: str) -> bool:
-    """Return whether a process is known to have ended; False if that is unknown here."""
-    if not is_here(process):
-        return False
-    _, pid_text, started = process.rsplit(":", 2)
-    pid = int(pid_text)
-    try:
-        os.kill(pid, 0)  # signal 0 sends nothing, it only looks for the process
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    # Process numbers are used again: the start distinguishes an older process from a later one with its number.
-    return _started(pid) != started
 
 
 @cache

@@ -7,62 +7,63 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.ledger import _process as process
+from ebbtide import processes
+from ebbtide.processes import Process
 
 
 def test_this_process_is_here_and_lives():
-    name = process.this_process()
-    assert process.is_here(name)
-    assert not process.is_gone(name)
-    assert process.host_and_pid(name) == (os.uname().nodename, str(os.getpid()))
+    name = Process.this()
+    assert Process(name).is_here
+    assert not Process(name).is_gone
+    assert (Process(name).host, Process(name).pid) == (os.uname().nodename, str(os.getpid()))
 
 
 def test_a_process_that_ended_is_gone():
-    code = "from ebbtide.ledger._process import this_process; print(this_process())"
+    code = "from ebbtide.processes import Process; print(Process.this())"
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
-    assert process.is_here(ended)
-    assert process.is_gone(ended)
+    assert Process(ended).is_here
+    assert Process(ended).is_gone
 
 
 def test_a_number_that_another_process_has_since_is_gone():
-    place, pid, started = process.this_process().rsplit(":", 2)
-    assert process.is_gone(f"{place}:{pid}:{int(started) - 1}")
+    place, pid, started = Process.this().rsplit(":", 2)
+    assert Process(f"{place}:{pid}:{int(started) - 1}").is_gone
 
 
 def test_colons_in_a_place_are_part_of_its_name():
     name = "fe80::1@boot-1:12:345"
-    assert process.host_and_pid(name) == ("fe80::1", "12")
-    assert not process.is_here(name)
-    assert not process.is_gone(name)
+    assert (Process(name).host, Process(name).pid) == ("fe80::1", "12")
+    assert not Process(name).is_here
+    assert not Process(name).is_gone
 
 
 def test_process_of_a_place_with_colons_is_looked_up_there(monkeypatch):
-    monkeypatch.setattr(process, "_here", lambda: "fe80::1@boot-1")
-    name = process.this_process()
-    assert process.is_here(name)
-    assert not process.is_gone(name)
-    assert process.is_gone(f"fe80::1@boot-1:{2**22 + 1}:345")
+    monkeypatch.setattr(processes, "_here", lambda: "fe80::1@boot-1")
+    name = Process.this()
+    assert Process(name).is_here
+    assert not Process(name).is_gone
+    assert Process(f"fe80::1@boot-1:{2**22 + 1}:345").is_gone
 
 
 def test_process_name_does_not_change_with_its_title_or_memory():
     own = Path("/proc/self/comm")
-    called, before = own.read_text(), process.this_process()
+    called, before = own.read_text(), Process.this()
     held = bytearray(50_000_000)
     try:
         own.write_text("a) b (c) 1 2")
-        assert process.this_process() == before
+        assert Process.this() == before
     finally:
         own.write_text(called)
     del held
 
 
 def test_of_a_process_that_is_not_there_no_start_is_known():
-    assert process._started(2**22 + 1) == ""
+    assert processes._started(2**22 + 1) == ""
 
 
 @pytest.mark.parametrize("change", ["another host", "another boot", "another namespace", "an older name"])
 def test_a_process_of_another_place_is_not_known_to_have_ended(change):
-    place, _, started = process.this_process().rsplit(":", 2)
+    place, _, started = Process.this().rsplit(":", 2)
     host, _, rest = place.partition("@")
     boot, _, namespace = rest.partition("-")
     places = {
@@ -72,5 +73,5 @@ def test_a_process_of_another_place_is_not_known_to_have_ended(change):
         "an older name": host,
     }
     absent_pid = 2**22 + 1
-    assert process.is_gone(f"{place}:{absent_pid}:{started}")
-    assert not process.is_gone(f"{places[change]}:{absent_pid}:{started}")
+    assert Process(f"{place}:{absent_pid}:{started}").is_gone
+    assert not Process(f"{places[change]}:{absent_pid}:{started}").is_gone
