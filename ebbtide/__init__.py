@@ -10,8 +10,8 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.errors import EbbtideError as EbbtideError
     from ebbtide.inspect import create_view as create_view
-    from ebbtide.inspect._state import state as state
-    from ebbtide.inspect._status import status as status
+    from ebbtide.inspect import state as state
+    from ebbtide.inspect import status as status
     from ebbtide.model import RowKind as RowKind
     from ebbtide.model import StateTtlConfig as StateTtlConfig
     from ebbtide.model._materializer.multiset import OrderedMultiset as OrderedMultiset

@@ -33,7 +33,8 @@ from ebbtide import UpsertPipeline
 from ebbtide.checks import checks_of
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
-from ebbtide.inspect._status import Status, status
+from ebbtide.inspect import status
+from ebbtide.inspect._status import Status
 from ebbtide.runtime import build_session
 from ebbtide.runtime._session_settings import settings_of_file
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -> None:
     """Show the status of pipelines, without starting Spark."""
-    from ebbtide.inspect._status import status as status_of
+    from ebbtide.inspect import status as status_of
 
     if as_metrics and as_json:
         raise click.UsageError("Got --json and --metrics. Allowed: one of them.")
@@ -114,7 +114,7 @@ def state(
     show_personal: bool,
 ) -> None:
     """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
-    from ebbtide.inspect._state import state as state_of
+    from ebbtide.inspect import state as state_of
 
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)

@@ -12,8 +12,7 @@ import click
 from ebbtide.errors import ConfigError
 from ebbtide.proposal import Proposal, Sample, propose, usable_topic
 from ebbtide.runtime._kinds import source_of
-from ebbtide.sources import _listing as listing
-from ebbtide.sources import matching
+from ebbtide.sources import FileSource, folders_like, matching
 from ebbtide.spec import parse_ddl, project_of, type_ddl
 from ebbtide.spec._several import WILDCARD
 from ebbtide.storage import Location
@@ -109,8 +108,14 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
         return None
     project = project_of(folder)
     pattern = Location(given.path).resolved()
-    folders = {place: {"path": _in_project(place, project)} for place in listing.folders_like(pattern)}
-    return Listed("folder", _in_project(pattern, project), _given({"table": given.table}), folders, _lines)
+    folders = {place: {"path": _in_project(place, project)} for place in folders_like(pattern)}
+    return Listed(
+        "folder",
+        _in_project(pattern, project),
+        _given({"table": given.table}),
+        folders,
+        lambda path: FileSource(path).lines(),
+    )
 
 
 def _types(columns: Sequence[str]) -> dict[str, str]:
@@ -134,7 +139,7 @@ def folder_source(asked: Asked, folder: Path) -> Source:
     named = Location(given.path).expanded("--path")
     location = named.resolved()
     _refuse_no_folder(location, given.path)
-    lines = _lines(location)
+    lines = FileSource(location).lines()
     path = _in_project(location, project) if named == given.path else given.path
     source: dict[str, Any] = {"path": path, "topic": given.topic, "table": given.table}
     return _given(source), lines
@@ -163,18 +168,6 @@ def _refuse_no_folder(location: str, given: str) -> None:
             next_step=f"Name its folder: --path {Path(given).parent}.",
         )
     raise ConfigError.of("There is no such folder.", got=f"--path {given}", allowed="a folder that is there")
-
-
-def _lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a folder's files, in the order in which a run reads them."""
-    from ebbtide.sources import read_lines
-
-    found = listing.discover(path, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
-    if found.nothing_matched:
-        raise ConfigError.of(found.nothing_matched)
-    for number, (name, size) in enumerate(found.parts):
-        for batch in read_lines(path, name, number, size=size):
-            yield from batch["value"].to_pylist()
 
 
 def topic_source(asked: Asked) -> Source:

@@ -1,4 +1,9 @@
-"""Looks at pipelines: their status, and what their state holds."""
+"""Inspect: what is known of pipelines, for people and for monitors; nothing is changed.
+
+`status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show what its state holds, `records`
+and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`, `host_measured`, `openmetrics` and `registry`
+turn all of this into metrics; `without_personal` leaves out what a spec names as personal.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
     from ebbtide.inspect._quarantine import records as records
     from ebbtide.inspect._quarantine import summary as summary
     from ebbtide.inspect._state import create_view as create_view
+    from ebbtide.inspect._state import state as state
+    from ebbtide.inspect._status import status as status
     from ebbtide.inspect._watched_fleet import WatchedFleet as WatchedFleet
     from ebbtide.inspect._watched_run import WatchedRun as WatchedRun
     from ebbtide.inspect._watched_run import longest_silence_s as longest_silence_s

@@ -1,4 +1,10 @@
-"""Sources: from stored or streamed bytes to raw records."""
+"""Sources: from stored or streamed bytes to raw records.
+
+A `Source` is what a run reads: it discovers what there is (`Discovery`), plans batches of it (`BatchPlanner`) and reads them (`SourceBatch`,
+whose `Records` are raw). `FileSource` and `KafkaSource` are built in; one of a project derives from `PositionedSource`, is made from
+`SourceSettings` and says what is there by `Available`. Its position is a `Span`: begin and end of each partition; files are `Part`s. `Backlog` is
+what is still to be read.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +13,6 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.sources._available import Available as Available
     from ebbtide.sources._file_source import FileSource as FileSource
-    from ebbtide.sources._files import read_lines as read_lines
     from ebbtide.sources._kafka.client import Client as Client
     from ebbtide.sources._kafka.registry import Registry as Registry
     from ebbtide.sources._kafka.source import KafkaSource as KafkaSource
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
     from ebbtide.sources._source import Work as Work
     from ebbtide.sources._span import Span as Span
     from ebbtide.sources._span import begun_at as begun_at
-    from ebbtide.sources._span import described as described
     from ebbtide.sources._span import span_of as span_of
     from ebbtide.sources._span import stored_form_of as stored_form_of
 else:

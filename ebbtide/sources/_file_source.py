@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ebbtide.errors import ConfigError
 from ebbtide.sources import _listing as listing
 from ebbtide.sources._records import ReadRecords
 from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
@@ -33,12 +34,12 @@ class FileSource(Source):
     """
 
     path: str
-    patterns: tuple[str, ...]
-    in_order: bool
-    counts_repeats: bool
-    min_age_ms: int
-    max_files_per_step: int
-    max_bytes_per_step: int
+    patterns: tuple[str, ...] = listing.PATTERNS
+    in_order: bool = False
+    counts_repeats: bool = False
+    min_age_ms: int = 0
+    max_files_per_step: int = 1000
+    max_bytes_per_step: int = 256 * 2**20
 
     def refuse_absent(self) -> None:
         """See `Source`."""
@@ -60,6 +61,21 @@ class FileSource(Source):
             now_ms=now_ms,
             counts_repeats=self.counts_repeats,
         )
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of all files, in the order in which a run reads them.
+
+        Raises:
+            ConfigError: there are files, and none matches.
+        """
+        from ebbtide.sources._files import read_lines
+
+        found = self.discover({}, now_ms=0)
+        if found.nothing_matched:
+            raise ConfigError.of(found.nothing_matched)
+        for number, (name, size) in enumerate(found.parts):
+            for batch in read_lines(self.path, name, number, size=size):
+                yield from batch["value"].to_pylist()
 
     def unchanged(self, read: Mapping[str, int | None]) -> dict[str, int | None]:
         """Return the files that were read, without those that have changed since."""

@@ -34,6 +34,16 @@ class Span:
     start: Offsets
     end: Offsets
 
+    @property
+    def source_text(self) -> str:
+        """What identifies the source, for people.
+
+        Example:
+            >>> Span({"topic": "orders", "topic_id": "x1"}, {}, {}).source_text
+            "topic 'orders', topic_id 'x1'"
+        """
+        return described(self.identity)
+
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], where: str | None = None) -> Self:
         """Read the stored form.
@@ -130,7 +140,7 @@ class Span:
             'partition 0: 2 to 9 was read, 4 to 9 is there'
         """
         if self.identity != read.identity:
-            return f"all that was read of {described(read.identity)}"
+            return f"all that was read of {read.source_text}"
         lacking = []
         for partition, start in read.start.items():
             end = read.end[partition]
@@ -178,8 +188,8 @@ class Span:
         begins_at = {partition: self.start.get(partition) for partition in ended_at}
         is_of_source = self.identity == since.identity
         if not is_of_source or begins_at != ended_at:
-            own = described(self.identity)
-            needed = described(since.identity)
+            own = self.source_text
+            needed = since.source_text
             raise CheckpointMismatchError.of(
                 "The checkpoint's next batch does not begin where the last step ended.",
                 got=f"{own}, offsets {begins_at}",

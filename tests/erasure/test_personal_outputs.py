@@ -21,8 +21,7 @@ from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.delta import DataFile, read_file
 from ebbtide.delta._table import add_file
 from ebbtide.errors import ConfigError, TableMismatchError
-from ebbtide.inspect import without_personal
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state, without_personal
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan
 from ebbtide.spec._load import load

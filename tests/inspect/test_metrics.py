@@ -9,12 +9,11 @@ from local_pipeline import LATER, up
 from metrics_support import command, samples_of
 
 from ebbtide.errors import SourceReadError
-from ebbtide.inspect import Lag, measured, openmetrics
+from ebbtide.inspect import Lag, measured, openmetrics, status
 from ebbtide.inspect import _host as host_module
 from ebbtide.inspect._host import copies_of, host_values, local_copies
 from ebbtide.inspect._measuring import set_lag
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
-from ebbtide.inspect._status import status
 from ebbtide.ledger import LastVerdict, Lease
 from ebbtide.sources import Backlog
 

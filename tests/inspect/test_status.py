@@ -11,7 +11,7 @@ from local_pipeline import up
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.ledger import Holder, LastVerdict, Lease, Ledger, LedgerFacts
 from ebbtide.ledger._turns import commit_turn, newest_turn
 from ebbtide.users import user_name

@@ -11,8 +11,7 @@ from metrics_support import samples_of
 from support import plain
 
 from ebbtide.errors import SourceUnavailableError
-from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics
-from ebbtide.inspect._status import status
+from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics, status
 from ebbtide.ledger import LastVerdict, Lease
 from ebbtide.runtime import Observer, Phase
 from ebbtide.runtime import _driver as driver

@@ -7,7 +7,7 @@ import pytest
 from spark_support import PROJECT, shop_lines, table, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state
 
 SHIPPED = PROJECT / "pipelines" / "defs" / "activity" / "last_seen" / "defs.yaml"
 PASSED = {check.name: check.name != "schema_drift" for check in CHECKS}

@@ -8,7 +8,7 @@ from local_pipeline import up
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.runtime._missing_files import missing_files, refuse_missing_files
 from ebbtide.storage import Location
 

@@ -12,8 +12,7 @@ from thinned import thinned
 from ebbtide.cli.errors import REFUSED, exit_code
 from ebbtide.delta import _log as log
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredFormatError
-from ebbtide.inspect import lag
-from ebbtide.inspect._status import status
+from ebbtide.inspect import lag, status
 from ebbtide.ledger import Checkpoint
 from ebbtide.ledger._checkpoint import START
 from ebbtide.model._step import ViewPosition

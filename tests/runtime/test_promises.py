@@ -29,7 +29,7 @@ from ebbtide.errors import (
     StatefulFunctionError,
     StoredFormatError,
 )
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, Stepper

@@ -23,7 +23,7 @@ from ebbtide.errors import (
     SchemaDriftError,
     StoredFormatError,
 )
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.ledger import Cause, Checkpoint, SourceFacts
 from ebbtide.model import BatchSummary, Restore
 from ebbtide.model._clock import Reading

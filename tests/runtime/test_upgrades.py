@@ -13,7 +13,7 @@ from local_pipeline import LocalPipeline, up
 
 from ebbtide.delta import _log as log
 from ebbtide.errors import StoredFormatError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.model._stored import FORMAT, FORMAT_KEY
 from ebbtide.tables import COLUMNS
 

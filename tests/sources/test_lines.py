@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.sources import _lines as lines
-from ebbtide.sources import read_lines
+from ebbtide.sources._files import read_lines
 from ebbtide.sources._lines import NoTextError, split_lines
 
 LIMIT = 1000

@@ -7,7 +7,7 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 from ebbtide.checks import VersionRange
 from ebbtide.delta import _log as log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.runtime import Plan
 from ebbtide.runtime._driver import run

@@ -16,7 +16,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state
 from ebbtide.operations import maintain
 from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen

@@ -12,7 +12,7 @@ from support import envelope, record
 from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state
 from ebbtide.runtime import Plan
 from ebbtide.runtime._driver import refresh, run
 

@@ -7,8 +7,7 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
-from ebbtide.inspect import create_view
-from ebbtide.inspect._state import state
+from ebbtide.inspect import create_view, state
 from ebbtide.operations import maintain
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.undo import undo as undo_migration

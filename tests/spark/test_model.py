@@ -11,7 +11,7 @@ from state_ops import expect, operation
 from state_walker import NAMES, PAIRWISE, TTL_MS, config
 
 from ebbtide import StatefulPipeline
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state
 from ebbtide.runtime._driver import run
 
 KEYS, STEPS = 2_000, 40

@@ -14,7 +14,7 @@ from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan, system_clock

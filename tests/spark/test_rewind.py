@@ -7,7 +7,7 @@ from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.operations import _rewind as rewinding
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan

@@ -15,7 +15,7 @@ from support import SHOP, lines_of
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
-from ebbtide.inspect._state import state
+from ebbtide.inspect import state
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations import maintain
 from ebbtide.operations._migration import migrate as migration

@@ -31,7 +31,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import named_files
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.ledger import unfinished
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline

@@ -17,7 +17,7 @@ from local_run import HOUR, START, StreamError
 from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, spec_for, tables, write_source
 
 from ebbtide import errors
-from ebbtide.inspect._status import status
+from ebbtide.inspect import status
 from ebbtide.operations._maintenance.vacuum import delete_all_unfinished
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline

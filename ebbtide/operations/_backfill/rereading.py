@@ -22,7 +22,7 @@ from ebbtide.runtime import Clock, OnPhase, OnProgress, Phase, Plan, Stepper, ig
 from ebbtide.runtime._kinds import positioned_source
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._reading import SourceSteps
-from ebbtide.sources import Span, described
+from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.spec._positioned import PositionedPart
 
@@ -167,8 +167,8 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     if wanted.identity != stands.identity:
         raise BackfillError.of(
             f"The source is another one than '{stepper.spec.name}' has read.",
-            got=described(wanted.identity),
-            allowed=described(stands.identity),
+            got=wanted.source_text,
+            allowed=stands.source_text,
         )
     start = {}
     end = {}

@@ -30,7 +30,6 @@ from ebbtide.runtime import Clock, Place, Plan, Stepper, system_clock
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _swap as swap
 from ebbtide.runtime._beginning import begun_elsewhere
-from ebbtide.sources import described
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
     reached = taken.last_read
     # A topic that was recreated has other records at the same offsets.
     if reached is None or stands.identity != reached.identity:
-        yield f"all of {described(stands.identity)}"
+        yield f"all of {stands.source_text}"
         return
     for partition, offset in stands.end.items():
         n_reached = reached.end.get(partition, 0)
