@@ -426,7 +426,7 @@ PLACES = {
     "the state's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 1),
     "the sink's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 2),
     "the copies are dropped": ("ebbtide.runtime._purging", "drop_copies", "after", 1),
-    "it is not marked as finished": ("ebbtide.runtime._purging", "mark_finished", "before", 1),
+    "it is not marked as finished": ("ebbtide.ledger._erasures:ErasureLedger", "mark_finished", "before", 1),
 }
 BEFORE_THE_STEP = {"the ledger is written", "it is marked as unfinished", "the state is not committed"}
 ERASED = [3, 5]
