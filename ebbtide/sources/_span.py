@@ -36,7 +36,7 @@ class Span:
 
     @property
     def source_text(self) -> str:
-        """What identifies the source, for people.
+        """The identity of the source, for people.
 
         Example:
             >>> Span({"topic": "orders", "topic_id": "x1"}, {}, {}).source_text
