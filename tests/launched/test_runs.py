@@ -10,7 +10,7 @@ from ebbtide.delta._table import read_rows
 from ebbtide.errors import LeaseHeldError
 from ebbtide.runtime._driver import run as run_pipeline
 
-FILES = 12
+FILES = 8
 """A file a step: so many that a run is still under way when it is to be ended."""
 
 
