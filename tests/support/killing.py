@@ -44,7 +44,7 @@ PLACES: dict[str, Place] = {
     "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 2),
     "the quarantine's files are not joined": ("ebbtide.tables._step_commits", "commit_joined", "before", 1),
     "the step is published": ("ebbtide.runtime._step", "publish", "after", 3),
-    "the staged files are deleted": ("ebbtide.runtime._stage", "delete", "after", 2),
+    "the staged files are deleted": ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete", "after", 2),
     "the state's fold is written": ("ebbtide.runtime._fold", "rewritten", "after", 1),
     "the state is folded": ("ebbtide.runtime._fold", "commit_joined", "after", 1),
     "the sink's fold is not committed": ("ebbtide.tables._upsert", "commit_joined", "before", 1),
@@ -130,7 +130,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "another table is copied": ("ebbtide.tables._append_table", "commit_stage", "before", 1),
         "another table is swapped": ("ebbtide.tables._append_table:AppendTable", "take_rows", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
-        "the backfill is deleted": ("ebbtide.runtime._swap", "delete", "after", 9),
+        "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._swap", "delete", "after", 9),
     },
     "adopt": COMMITS
     | {
@@ -138,7 +138,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the rows are staged": ("ebbtide.operations._adopt", "apply_staged", "before", 1),
         "the second step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
         "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
-        "the staged files are deleted": ("ebbtide.operations._adopt", "delete", "after", 1),
+        "the staged files are deleted": (
+            "ebbtide.storage:Location from ebbtide.operations._adopt",
+            "delete",
+            "after",
+            1,
+        ),
     },
     "refresh": {
         "the first step is tried": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
@@ -155,27 +160,30 @@ AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt"
 WRITES = (
     ("os", "link"),
     ("ebbtide.delta._table", "write_parquet"),
-    ("ebbtide.delta._vectors", "write_bytes"),
-    ("ebbtide.sources._files", "replace_bytes"),
-    ("ebbtide.runtime._stage", "delete"),
-    ("ebbtide.runtime._publish", "delete"),
-    ("ebbtide.ledger._checkpoint", "delete"),
+    ("ebbtide.storage:Location from ebbtide.delta._vectors", "write_bytes"),
+    ("ebbtide.storage:Location from ebbtide.sources._files", "replace_bytes"),
+    ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete"),
+    ("ebbtide.storage:Location from ebbtide.runtime._publish", "delete"),
+    ("ebbtide.storage:Location from ebbtide.ledger._checkpoint", "delete"),
     ("pathlib:Path", "rename"),
 )
 """What changes anything on disk that outlives a step."""
 
 
-def resolve(owner: str) -> Any:
-    """Return a module or class by its name."""
-    return resolve_name(owner)
+def resolve(owner: str) -> tuple[Any, str]:
+    """Return a module or class by its name, and the module that alone calls it there; empty: calls of all modules count."""
+    name, _, caller = owner.partition(" from ")
+    return resolve_name(name), caller
 
 
 def before_or_after(owner: str, name: str, act: Callable[[str], None]) -> None:
-    """Have `act` called with `before` and `after` at each call of a function."""
-    holder = resolve(owner)
+    """Have `act` called with `before` and `after` at each call of a function; `CLASS from MODULE`: at those in a module."""
+    holder, caller = resolve(owner)
     call = getattr(holder, name)
 
     def watched(*args: Any, **options: Any) -> Any:
+        if caller not in ("", sys._getframe(1).f_globals["__name__"]):
+            return call(*args, **options)
         act("before")
         result = call(*args, **options)
         act("after")
