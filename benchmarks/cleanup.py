@@ -31,11 +31,10 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide import UpsertPipeline
+from ebbtide.columns import entry_table, key_hashes
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import add_file
 from ebbtide.ledger import Cause
-from ebbtide.model import entry_table
-from ebbtide.model._hashing import key_hashes
 from ebbtide.operations import Context
 from ebbtide.operations._maintenance.jobs import Cleanup, Compact
 from ebbtide.operations._stepping import stepping

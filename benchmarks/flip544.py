@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import RowKind, row_codes
-from ebbtide.model._equality import equality_key
-from ebbtide.model._materializer import kernel
-from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model._materializer.operator import SinkUpsertMaterializer
+from ebbtide.changelog import RowKind
+from ebbtide.columns import equality_key, row_codes
+from ebbtide.materializer import OrderedMultiset, SinkUpsertMaterializer, Strategy
+from ebbtide.operators._arrival import kernel
 from ebbtide.stores import HeapStore
 
 HERE = Path(__file__).resolve().parent

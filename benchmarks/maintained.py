@@ -299,16 +299,15 @@ class Samples:
 
 def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
+    from ebbtide.columns import flags
     from ebbtide.delta import in_hash_order, write_files
-    from ebbtide.model import flags
-    from ebbtide.model._step import next_frontier
     from ebbtide.tables import StoredEntries, packed
     from ebbtide.tables._state.layout import with_kind
     from ebbtide.tables._state.rewriting import Part
 
     snapshot = plan.state.snapshot(version)
     last = next(facts for at, facts in plan.state.steps() if at <= snapshot.version)
-    at = next_frontier(last.frontier, last.frontier.clock, plan.rules, None).operator_step(last.step + 1)
+    at = plan.rules.next_frontier(last.frontier, last.frontier.clock).operator_step(last.step + 1)
     operator = plan.operator
     pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(Part(0, 1))
     entries = pa.concat_tables(pieces)

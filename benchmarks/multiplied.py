@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide import UpsertPipeline
+from ebbtide.columns import key_hashes
 from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, read_file, write_files
 from ebbtide.delta._table import commit_after
 from ebbtide.ledger import puts_of
-from ebbtide.model._hashing import key_hashes
 from ebbtide.runtime import Plan
 from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART
 

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
+    from ebbtide.changelog import RowKind as RowKind
     from ebbtide.errors import EbbtideError as EbbtideError
     from ebbtide.inspect import create_view as create_view
     from ebbtide.inspect import state as state
     from ebbtide.inspect import status as status
-    from ebbtide.model import RowKind as RowKind
-    from ebbtide.model import StateTtlConfig as StateTtlConfig
-    from ebbtide.model._materializer.multiset import OrderedMultiset as OrderedMultiset
-    from ebbtide.model._materializer.multiset import Strategy as Strategy
-    from ebbtide.model._materializer.operator import SinkUpsertMaterializer as SinkUpsertMaterializer
-    from ebbtide.model._state.function import Change as Change
-    from ebbtide.model._state.function import FunctionContext as FunctionContext
-    from ebbtide.model._state.function import ListStateDescriptor as ListStateDescriptor
-    from ebbtide.model._state.function import MapStateDescriptor as MapStateDescriptor
-    from ebbtide.model._state.function import StatefulFunction as StatefulFunction
-    from ebbtide.model._state.function import ValueStateDescriptor as ValueStateDescriptor
-    from ebbtide.model._ttl import CleanupConfig as CleanupConfig
-    from ebbtide.model._ttl import CompactionFilter as CompactionFilter
-    from ebbtide.model._ttl import ExpiryClock as ExpiryClock
-    from ebbtide.model._ttl import IncrementalCleanup as IncrementalCleanup
-    from ebbtide.model._ttl import StateVisibility as StateVisibility
-    from ebbtide.model._ttl import TimeCharacteristic as TimeCharacteristic
-    from ebbtide.model._ttl import UpdateType as UpdateType
+    from ebbtide.keyed_state import Change as Change
+    from ebbtide.keyed_state import CleanupConfig as CleanupConfig
+    from ebbtide.keyed_state import CompactionFilter as CompactionFilter
+    from ebbtide.keyed_state import ExpiryClock as ExpiryClock
+    from ebbtide.keyed_state import FunctionContext as FunctionContext
+    from ebbtide.keyed_state import IncrementalCleanup as IncrementalCleanup
+    from ebbtide.keyed_state import ListStateDescriptor as ListStateDescriptor
+    from ebbtide.keyed_state import MapStateDescriptor as MapStateDescriptor
+    from ebbtide.keyed_state import StatefulFunction as StatefulFunction
+    from ebbtide.keyed_state import StateTtlConfig as StateTtlConfig
+    from ebbtide.keyed_state import StateVisibility as StateVisibility
+    from ebbtide.keyed_state import TimeCharacteristic as TimeCharacteristic
+    from ebbtide.keyed_state import UpdateType as UpdateType
+    from ebbtide.keyed_state import ValueStateDescriptor as ValueStateDescriptor
+    from ebbtide.materializer import OrderedMultiset as OrderedMultiset
+    from ebbtide.materializer import SinkUpsertMaterializer as SinkUpsertMaterializer
+    from ebbtide.materializer import Strategy as Strategy
     from ebbtide.operations import maintain as maintain
     from ebbtide.runtime import RunSummary as RunSummary
     from ebbtide.runtime import StepProgress as StepProgress

@@ -1,11 +1,11 @@
 """Names for sources, formats, sinks and operations of other packages; see docs/how-to/extending.md. Importing this loads no Spark."""
 
+from ebbtide.changelog import RowKind
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
 from ebbtide.formats import BadRecordError, DecodedChange, Format
 from ebbtide.formats._records import PLACED_RECORDS
 from ebbtide.ledger import StepFacts, TableFacts
-from ebbtide.model import Action, Restore, RowKind
-from ebbtide.model._decision import Apply, Clear, Erase
+from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations import Context, Operation, Report
 from ebbtide.runtime import Observer, RunBegun, RunEnded
 from ebbtide.sources import Available, Backlog, PositionedSource, SourceSettings, Span

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ebbtide.model import StateTtlConfig
-from ebbtide.model._changelog import ADDS
-from ebbtide.model._equality import equality_key
-from ebbtide.model._materializer.element import Row
-from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model._state.function import (
+from ebbtide.changelog import ADDS
+from ebbtide.columns import equality_key
+from ebbtide.keyed_state import (
     SOURCE_COLUMNS,
     Change,
     FunctionContext,
     MapStateDescriptor,
     StatefulFunction,
+    StateTtlConfig,
+    TimeCharacteristic,
+    UpdateType,
     ValueStateDescriptor,
 )
-from ebbtide.model._ttl import TimeCharacteristic, UpdateType
+from ebbtide.materializer import OrderedMultiset, Row, Strategy
 from ebbtide.stores import HeapStore
 
 Rows = dict[int, Mapping[str, Any]]

@@ -13,14 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import ORDER, TRUNCATE, OffsetRanges, RowKind
+from ebbtide.entries import DELETE, SINK_STEP, Reconciled, count_lone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import IN_DOUBT, RECORDS, summarize
 from ebbtide.formats._settings import TOMBSTONE
-from ebbtide.model import DELETE, ORDER, TRUNCATE, BatchSummary, RowKind
-from ebbtide.model._entries import SINK_STEP, Reconciled
-from ebbtide.model._lone_tombstones import count_lone
-from ebbtide.model._offsets import OffsetRanges
-from ebbtide.model._step import Frontier, clock_after, next_frontier
+from ebbtide.model import BatchSummary, Frontier
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._plan import decoding_of, rules_of
 from ebbtide.spec import Pipeline
@@ -135,8 +133,8 @@ class MemoryPipeline:
         return self.spec.applies_in_order and self.spec.has_positions
 
     def _advance(self, wall_ms: int, batch: BatchSummary | None = None) -> Frontier:
-        clock = clock_after(self._frontier, self._rules, wall_ms, started_ms=0)
-        self._frontier = next_frontier(self._frontier, clock, self._rules, batch)
+        clock = self._rules.clock_after(self._frontier, wall_ms, started_ms=0)
+        self._frontier = self._rules.next_frontier(self._frontier, clock, batch)
         self._step += 1
         return self._frontier
 

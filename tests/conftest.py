@@ -1,4 +1,4 @@
-"""Settings of all tests, and Spark. A longer search: `pytest --hypothesis-profile=search tests/model`."""
+"""Settings of all tests, and Spark. A longer search: `pytest --hypothesis-profile=search tests/keyed_state`."""
 
 import gc
 import os

@@ -28,7 +28,17 @@ from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
-PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
+PURE = (
+    "ebbtide/columns",
+    "ebbtide/changelog",
+    "ebbtide/keyed_state",
+    "ebbtide/materializer",
+    "ebbtide/entries",
+    "ebbtide/model",
+    "ebbtide/operators",
+    "ebbtide/formats",
+    "ebbtide/sources",
+)
 OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "swap", "following", "batches")
 STEPS = [f"ebbtide/runtime/{name}.py" for name in OF_RUNS]
 ROOMS = (*PURE, "ebbtide/ledger", "ebbtide/delta", *STEPS, "ebbtide/tables", "ebbtide/operations", "ebbtide/checks")

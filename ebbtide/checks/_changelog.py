@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ebbtide.changelog import ORDER, TRUNCATE
 from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._inputs import TableRows
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
 from ebbtide.delta import _log as log
-from ebbtide.model import ORDER, TRUNCATE
 
 
 def emitted(judged: Judged) -> Rows:

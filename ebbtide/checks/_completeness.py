@@ -12,9 +12,9 @@ from ebbtide.checks._entries import Entries
 from ebbtide.checks._inputs import GivenRows, Input, TableRows
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
+from ebbtide.entries import DELETE
 from ebbtide.ledger import StepFacts
-from ebbtide.model import DELETE
-from ebbtide.model._decision import RestoreAndApply
+from ebbtide.model import RestoreAndApply
 from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, net_changes, way_back
 
 

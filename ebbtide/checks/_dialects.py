@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from ebbtide.model import LONG_MIN
+from ebbtide.columns import LONG_MIN
 
 
 class Dialect(ABC):
@@ -50,7 +50,7 @@ class Dialect(ABC):
     def equal(self, left: str, right: str, type_: pa.DataType) -> str:
         """Return whether two values of a type are equal, null as a value of its own.
 
-        As `ebbtide.model._equality` has it: all NaN are alike, and -0.0 is not 0.0, which both engines take for equal.
+        As `ebbtide.columns._equality` has it: all NaN are alike, and -0.0 is not 0.0, which both engines take for equal.
         """
         if pa.types.is_nested(type_):
             left = self.nested_text(left)

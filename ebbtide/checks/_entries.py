@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ebbtide.checks._dialects import Dialect
-from ebbtide.model import DELETE
-from ebbtide.model._entries import INSERT
+from ebbtide.entries import DELETE, INSERT
 from ebbtide.runtime import Plan
 from ebbtide.tables import ROW
 from ebbtide.tables._state.layout import ACKNOWLEDGED

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
-from ebbtide.model import to_ms
+from ebbtide.durations import to_ms
 
 _COLUMNS = pa.schema([("step", pa.int64()), ("newest_event_ms", pa.int64()), ("behind_ms", pa.int64())])
 

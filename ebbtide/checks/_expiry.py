@@ -10,8 +10,10 @@ from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._entries import Entries
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
+from ebbtide.columns import LONG_MAX, LONG_MIN
 from ebbtide.delta import _vectors as vectors
-from ebbtide.model import LONG_MAX, LONG_MIN, Step, to_ms
+from ebbtide.durations import to_ms
+from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.tables._state.deletion import Expired, earlier, hidden_rows
 

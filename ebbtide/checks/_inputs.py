@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import Mask
 from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import DeltaFeatureError, DeltaLogError
-from ebbtide.model import Mask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ebbtide.changelog import LOG_POSITIONS
 from ebbtide.checks._engines import Broken, Engines
 from ebbtide.checks._inputs import ChangeFeed, TableRows
 from ebbtide.checks._rule import Rows
 from ebbtide.checks._version_range import VersionRange
-from ebbtide.model import columns_named
-from ebbtide.model._sequences import LOG_POSITIONS
+from ebbtide.columns import columns_named
 from ebbtide.runtime import Plan
 
 if TYPE_CHECKING:

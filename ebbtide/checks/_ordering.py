@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import ORDER
 from ebbtide.checks import _changelog as changelog
 from ebbtide.checks._comparing import compared
 from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._entries import Entries
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, Rule, Severity, rule
-from ebbtide.model import DELETE, ORDER
+from ebbtide.entries import DELETE
 
 _CONTRADICTIONS = pa.schema(
     [

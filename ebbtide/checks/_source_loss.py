@@ -10,7 +10,7 @@ from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
 from ebbtide.ledger import StepFacts
-from ebbtide.model._step import WholeSnapshot
+from ebbtide.model import WholeSnapshot
 from ebbtide.spec import DeltaSink
 
 _COLUMNS = pa.schema([("step", pa.int64()), ("lost", pa.string())])

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from ebbtide.delta import _log as log
 from ebbtide.delta._feed import readable_since
+from ebbtide.durations import to_ms
 from ebbtide.ledger import StepFacts, sink_window_end, window_end
-from ebbtide.model import to_ms
 from ebbtide.runtime import Plan
 from ebbtide.runtime._local_copies import drop_older_copies, generation_of
 

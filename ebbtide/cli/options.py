@@ -43,7 +43,7 @@ personal_option = click.option(
 
 def seconds_of(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """Read a duration with its unit, as in specs."""
-    from ebbtide.model._durations import parse_duration
+    from ebbtide.durations import parse_duration
 
     if text is None:
         return None

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 import dagster as dg
 
 from ebbtide import Pipeline
+from ebbtide.cron import is_due, spread_minute
 from ebbtide.dagster.metadata import checks_name, maintenance_pool, pool, run_name, run_tags, state_key
 from ebbtide.dagster.operations import BY
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.sensors import LOOK_S, UNDER_WAY, why_not
 from ebbtide.errors import ConfigError, EbbtideError
-from ebbtide.model._cron import is_due, spread_minute
 from ebbtide.operations import Context, Operation
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
-from ebbtide.model._durations import format_duration
+from ebbtide.durations import format_duration
 from ebbtide.runtime._engines import spark_needed_for
 from ebbtide.spec import type_ddl
 from ebbtide.tasks import EngineKind

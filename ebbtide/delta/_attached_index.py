@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import Hashes
 from ebbtide.delta._file_rows import Positions
-from ebbtide.model._hashing import Hashes
 from ebbtide.storage import Attached
 
 FORMAT = 1

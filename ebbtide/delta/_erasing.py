@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from ebbtide.columns import Mask
 from ebbtide.delta import _log as log
 from ebbtide.delta._checkpoints import write_checkpoint
 from ebbtide.delta._commit import Puts, named_files
@@ -28,7 +29,6 @@ from ebbtide.delta._joining import without
 from ebbtide.delta._snapshot import Action, DataFile, Snapshot
 from ebbtide.delta._table import commit_after, read_file, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.model import Mask
 from ebbtide.storage import Location
 
 CHANGES = "_change_data"

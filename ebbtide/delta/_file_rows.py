@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.columns import Hashes, columns_named
 from ebbtide.delta._copy_files import HASH, POSITION, Copy
 from ebbtide.delta._copy_space import Space
 from ebbtide.delta._snapshot import DataFile
 from ebbtide.delta._table import ROW_GROUP, read_file
-from ebbtide.model import columns_named
-from ebbtide.model._hashing import Hashes
 
 Positions = NDArray[np.int64]
 COPY_RATIO = 5

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Hashes, columns_named, key_hashes
 from ebbtide.delta import _attached_index as attached_index
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
@@ -28,8 +29,6 @@ from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_value
 from ebbtide.delta._key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta._snapshot import DataFile
 from ebbtide.delta._table import read_file
-from ebbtide.model import columns_named
-from ebbtide.model._hashing import Hashes, key_hashes
 from ebbtide.storage import Attached, Location, attached, boot, footer_checksum
 
 FORMAT = "6"

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Hashes, Mask, key_hashes
 from ebbtide.delta._file_rows import FileRows, Positions
-from ebbtide.model import Mask
-from ebbtide.model._hashing import Hashes, key_hashes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.storage import Location, at_once
 
 Action = dict[str, Any]
@@ -27,7 +27,7 @@ LOG = "_delta_log"
 """The folder of a table's log."""
 COMMIT = ".json"
 """End of the name of a commit's file, after the version."""
-FACTS = stored.FORMAT_KEY
+FACTS = StoredDocument.FORMAT_KEY
 """The key of the facts in a commit's userMetadata; its value is the format's version."""
 STEP = "What a commit says of its step"
 """Name of these facts in errors."""
@@ -196,7 +196,7 @@ def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | Non
         except ValueError:
             continue
         if isinstance(metadata, dict) and FACTS in metadata:
-            stored.refuse_newer_format(metadata, what=STEP, where=location)
+            StoredDocument(STEP, location).refuse_newer_format(metadata)
             return metadata
     return None
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import quoted
+from ebbtide.columns import quoted
 
 COLUMNS = "delta.dataSkippingStatsColumns"
 """Table property: the columns that writers keep statistics of."""

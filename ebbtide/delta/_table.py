@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.columns import inner_fields
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._checkpoints import checkpoint_if_due
@@ -19,7 +20,6 @@ from ebbtide.delta._snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.model._columns import inner_fields
 from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, write_parquet
 
 FEATURES = ("deletionVectors",)

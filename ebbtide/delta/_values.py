@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ebbtide.model._columns import inner_fields
+from ebbtide.columns import inner_fields
 
 
 class UnfitValuesError(pa.ArrowInvalid):

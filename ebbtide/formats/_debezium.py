@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import (
     ConnectSchema,
     Fields,
@@ -47,7 +48,6 @@ from ebbtide.formats._format import (
     shortened,
 )
 from ebbtide.formats._forms import LogPosition, RowForm, ScanForm, TypedForm
-from ebbtide.model import TRUNCATE, RowKind
 
 OPERATIONS = ("c", "r", "u", "d", "t")
 _FILLERS = (None, 0, "", False)

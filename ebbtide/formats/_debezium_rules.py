@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from ebbtide.columns import LONG_MAX, LONG_MIN
 from ebbtide.formats._connect import has_schema
 from ebbtide.formats._debezium_envelope import (
     LEFT_OUT,
@@ -22,7 +23,6 @@ from ebbtide.formats._format import BadRecordError, Json, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._positions import PositionField, log_position, position_columns
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
-from ebbtide.model import LONG_MAX, LONG_MIN
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Mask, row_codes
 from ebbtide.formats._connect_scan import schema_reading
 from ebbtide.formats._debezium_envelope import (
     INCREMENTAL,
@@ -24,7 +25,6 @@ from ebbtide.formats._record_map import path_of
 from ebbtide.formats._scan import Cells, Fields, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.formats._scan_schemas import SchemaReading
-from ebbtide.model import Mask, row_codes
 
 _TABLE = ("schema", "db", "table")
 _TIME = "__source_ts_ms"

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from ebbtide.columns import LONG_MAX, LONG_MIN
 from ebbtide.formats._debezium_envelope import log_named, whole_snapshot
 from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats._format import BadRecordError
 from ebbtide.formats._forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
 from ebbtide.formats._positions import lacking
-from ebbtide.model import LONG_MAX, LONG_MIN
 
 _SOURCE: dict[str, Any] = {
     "schema": str,

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from ebbtide.changelog import ORIGIN
+from ebbtide.columns import entry_table
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._epochs import in_epochs
 from ebbtide.formats._format import BadRecordError, DecodedChange
@@ -29,8 +31,6 @@ from ebbtide.formats._scan_decoder import ScanDecoder
 from ebbtide.formats._settings import BAD, NOT_ROW, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats._tombstones import in_doubt, without_deleting
 from ebbtide.formats._typed import ColumnTyper
-from ebbtide.model import entry_table
-from ebbtide.model._changelog import ORIGIN
 
 StagedColumns = dict[str, object]
 """Columns of staged rows by name: arrays, or lists of values that the schema gives a type."""

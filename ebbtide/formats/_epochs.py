@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import LONG_MIN
 from ebbtide.errors import ConfigError
 from ebbtide.formats._places import with_sequences
 from ebbtide.formats._settings import EPOCH_BITS
-from ebbtide.model import LONG_MIN
 
 MOST_EPOCHS = 100
 """Greatest number of times that a log may begin again: the sign bit is left alone."""

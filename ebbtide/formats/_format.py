@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from ebbtide.formats._columns import TimeUnit
 from ebbtide.formats._forms import LogPosition, OriginOffset, RowForm, ScanForm, TypedForm
-from ebbtide.model._options import NoOptions
+from ebbtide.model import NoOptions
 from ebbtide.redaction import MASK
 
 Json = dict[str, Any]

@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
+from ebbtide.columns import Mask
 from ebbtide.formats._encodings import Encoding
 from ebbtide.formats._scan import Cells, Fields, Path, Scanned
 from ebbtide.formats._scan_schemas import SchemaReading
-from ebbtide.model import Mask
 
 LogPosition = tuple[int | None, ...]
 """Position of a change in the source's log: one number for each log column of the sequence, in order; None if it is missing."""

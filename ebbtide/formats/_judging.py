@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._format import WHOLE_ROWS, BadRecordError, shortened
 from ebbtide.formats._reading import Contents
 from ebbtide.formats._settings import DELETING, DecodingSettings
-from ebbtide.model import TRUNCATE, RowKind
 
 Columns = Mapping[str, pa.Array]
 

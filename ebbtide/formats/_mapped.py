@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
 from ebbtide.formats._forms import RowForm, TypedForm
@@ -39,7 +40,6 @@ from ebbtide.formats._record_map import (
     says_deleted,
 )
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
-from ebbtide.model import TRUNCATE, RowKind
 
 _KINDS: dict[Meaning, str] = {
     "insert": RowKind.INSERT,

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import ORDER, ORIGIN
+from ebbtide.columns import with_column
 from ebbtide.formats._format import NEW_KEY, OLD_KEY
 from ebbtide.formats._records import are_placed
-from ebbtide.model import ORDER
-from ebbtide.model._changelog import ORIGIN
-from ebbtide.model._entries import with_column
 
 Indices = Sequence[int] | np.ndarray[Any, Any]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import RowKind
 from ebbtide.formats import _scan as scan
 from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats._connect_scan import schema_reading
@@ -29,9 +30,8 @@ from ebbtide.formats._parsing import is_natural
 from ebbtide.formats._scan_loops import OBJECT
 from ebbtide.formats._scan_schemas import SchemaReading
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
-from ebbtide.model import RowKind
-from ebbtide.model._changelog import ROW_KINDS
 
+ROW_KINDS = tuple(RowKind)
 _KINDS = frozenset(ROW_KINDS)
 
 

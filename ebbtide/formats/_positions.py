@@ -29,11 +29,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import LONG_MAX, LONG_MIN, Mask
 from ebbtide.formats._format import BadRecordError, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._scan import Cells, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, TEXT
-from ebbtide.model import LONG_MAX, LONG_MIN, Mask
 
 PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlog_position", "timestamp"]
 """The meaning of a field's value."""

@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.changelog import ORIGIN
+from ebbtide.columns import entry_table
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._avro_rows import AvroRows
 from ebbtide.formats._columns import InexactNumberError
@@ -26,8 +28,6 @@ from ebbtide.formats._quick_columns import QuickColumns, columns_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import DecodingSettings
 from ebbtide.formats._typed import event_times
-from ebbtide.model import entry_table
-from ebbtide.model._changelog import ORIGIN
 
 MOST_IGNORED = 100
 """Maximum of unknown columns in a row's form: records with more of them are left to the exact path."""

@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 from msgspec import UNSET
 
+from ebbtide.changelog import RowKind, sequence_type
 from ebbtide.formats._columns import convert
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._forms import RowForm, TakenChanges
 from ebbtide.formats._judging import null_indices
 from ebbtide.formats._settings import DELETING, DecodingSettings
 from ebbtide.formats._typed import indices_of, needed_of_delete, takes_back_by_content, unsent_within
-from ebbtide.model import RowKind
-from ebbtide.model._sequences import sequence_type
 
 
 class QuickColumns:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from ebbtide.columns import LONG_MAX
 from ebbtide.formats._format import BadRecordError, Json, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._positions import PositionField, PositionType, log_position
-from ebbtide.model import LONG_MAX
 
 Path = tuple[str, ...]
 """Names of fields, each within the one before."""

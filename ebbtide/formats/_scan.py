@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.columns import Mask
+from ebbtide.columns import _compiled as compiled
 from ebbtide.formats._scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, gather, integers, scan
-from ebbtide.model import Mask
-from ebbtide.model import _compiled as compiled
 
 Rows = NDArray[np.int64]
 Fields = Mapping[str, Any]

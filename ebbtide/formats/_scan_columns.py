@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Mask
 from ebbtide.formats._columns import are_plain_decimals, convert, dates_of, timestamps_of
 from ebbtide.formats._forms import ScannedChanges
 from ebbtide.formats._scan import Cells, Scanned, marked
@@ -15,7 +16,6 @@ from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, N
 from ebbtide.formats._scan_schemas import decimal_texts
 from ebbtide.formats._settings import DecodingSettings
 from ebbtide.formats._typed import needed_of_delete
-from ebbtide.model import Mask
 
 _TEXTS = (TEXT, ESCAPED)
 

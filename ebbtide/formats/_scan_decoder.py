@@ -10,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import RowKind, sequence_type
+from ebbtide.columns import Mask, entry_table
+from ebbtide.columns import _compiled as compiled
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._columns import REFUSALS
 from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges
@@ -23,9 +26,6 @@ from ebbtide.formats._scan_loops import ABSENT, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
 from ebbtide.formats._settings import DELETING, DecodingSettings
 from ebbtide.formats._typed import event_times, takes_back_by_content
-from ebbtide.model import Mask, RowKind, entry_table
-from ebbtide.model import _compiled as compiled
-from ebbtide.model._sequences import sequence_type
 
 
 class ScanDecoder:

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import ORIGIN
+from ebbtide.columns import Mask
 from ebbtide.formats._scan import Rows, Scanner, marked
 from ebbtide.formats._scan_loops import ESCAPED, NULL, TEXT
-from ebbtide.model import Mask
-from ebbtide.model._changelog import ORIGIN
 
 _FIELDS = dict.fromkeys(("topic", "partition", "offset", "value"))
 _SCANNER = Scanner(_FIELDS, exact=())

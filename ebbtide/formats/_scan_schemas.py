@@ -9,10 +9,10 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Mask
 from ebbtide.formats._columns import TimeUnit
 from ebbtide.formats._encodings import read_decimal
 from ebbtide.formats._scan import marked
-from ebbtide.model import Mask
 
 _BEGIN = b'{"schema":'
 _PAYLOAD = b'"payload":'

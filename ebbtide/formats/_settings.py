@@ -1,6 +1,6 @@
 """Settings of decoding, and the columns of staged rows.
 
-A staged row is a changelog row (`ebbtide.model._changelog`) and these columns:
+A staged row is a changelog row (`ebbtide.changelog._rows`) and these columns:
 
 | column | meaning |
 |---|---|
@@ -32,14 +32,12 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
+from ebbtide.changelog import PLACE, TRUNCATE, RowKind, changelog_schema
 from ebbtide.formats._columns import Coding, TimeUnit
 from ebbtide.formats._encodings import Encoding, of_bytes
 from ebbtide.formats._format import Format
 from ebbtide.formats._records import MAX_RECORD_BYTES
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
-from ebbtide.model import TRUNCATE, RowKind
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._sequences import PLACE
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
 """Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""

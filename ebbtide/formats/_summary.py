@@ -9,14 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import TRUNCATE, Intervals, RowKind, order_struct, origin_offsets, rank_sequences
+from ebbtide.columns import in_one_array, only
 from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
-from ebbtide.model import TRUNCATE, BatchSummary, RowKind
-from ebbtide.model._changelog import ROW_KINDS
-from ebbtide.model._codes import in_one_array
-from ebbtide.model._entries import only, order_struct
-from ebbtide.model._offsets import Intervals, origin_offsets
-from ebbtide.model._sequences import rank_sequences
-from ebbtide.model._step import BatchCounts
+from ebbtide.model import BatchCounts, BatchSummary
 
 SUMMED_COLUMNS = (
     "_kind",
@@ -58,7 +54,7 @@ def summarize(
         tracks_offsets: Sum up the records' offsets, by which redelivered records are recognized.
     """
     kinds = rows["_kind"]
-    changing = pa.array(ROW_KINDS, pa.string())
+    changing = pa.array(list(RowKind), pa.string())
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
     uncounted = pa.array([SKIPPED, NOT_ROW, IN_DOUBT])

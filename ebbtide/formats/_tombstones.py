@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.changelog import ORIGIN, RowKind, order_struct
+from ebbtide.columns import entry_table, equals
 from ebbtide.formats._avro import AvroRecords, text_of
 from ebbtide.formats._columns import InexactNumberError, convert
 from ebbtide.formats._connect import Fields, read_key
@@ -24,9 +26,6 @@ from ebbtide.formats._parsing import envelope_origin, parse, value_field
 from ebbtide.formats._places import orders_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import IN_DOUBT, TOMBSTONE, DecodingSettings
-from ebbtide.model import RowKind, entry_table, equals
-from ebbtide.model._changelog import ORIGIN
-from ebbtide.model._entries import order_struct
 
 Ints = NDArray[np.int64]
 Key = tuple[Json, Fields]

@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import RowKind, is_log_position, sequence_type
 from ebbtide.formats._columns import Coding, Converted, convert, holds_binary
 from ebbtide.formats._encodings import Encoding, decoded, is_precise, of_bytes
 from ebbtide.formats._format import BadRecordError, DecodedChange, Json, RecordSchema, shortened
 from ebbtide.formats._reading import Contents
 from ebbtide.formats._settings import DELETING, DecodingSettings
-from ebbtide.model import RowKind
-from ebbtide.model._sequences import is_log_position, sequence_type
 
 Columns = dict[str, pa.Array]
 _ABSENT = object()

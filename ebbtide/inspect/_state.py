@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.entries import Step
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Step
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.tables import column, columns, json_text

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ebbtide.durations import to_ms
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect._backlog import Lag, lag_of
 from ebbtide.inspect._host import Copies
@@ -22,7 +23,6 @@ from ebbtide.inspect._measuring import set_checks, set_copies, set_lag, set_stat
 from ebbtide.inspect._metrics import Distribution, Values
 from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
 from ebbtide.ledger import Holder, LastVerdict, NoStep
-from ebbtide.model import to_ms
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Clock, Observer, Phase, Plan, StepProgress, system_clock
 from ebbtide.runtime._following import Following

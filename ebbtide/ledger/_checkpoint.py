@@ -15,7 +15,7 @@ from typing import Any
 from ebbtide.delta import Puts
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.lines import lines_of
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.sources import Span
 from ebbtide.storage import Location, sync
 
@@ -182,7 +182,7 @@ class Checkpoint:
             version, metadata_line, source_line, *_ = lines_of(raw.decode())
             if version != SPARK_VERSION:
                 location = Location(self.path) / "offsets" / str(batch_id)
-                raise stored.newer("A planned batch", location, got=f"version {version}")
+                raise StoredDocument("A planned batch", location).newer(f"version {version}")
             metadata = json.loads(metadata_line)
             return BatchOffsets(
                 hash=hashlib.sha256(raw).hexdigest(),

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger._facts import NoStep, StepFacts
-from ebbtide.model import _stored as stored
-from ebbtide.model._erased import ErasedKeys
+from ebbtide.model import ErasedKeys, StoredDocument
 from ebbtide.storage import Location, sync_all
 
 FOLDER = "erasures"
@@ -50,7 +49,7 @@ class Erasures(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     salt: str = Field(description="The pipeline's salt, as hexadecimal digits.")
     erasures: tuple[Erasure, ...] = Field(default=(), description="The erasures, the oldest first.")
 
@@ -96,7 +95,7 @@ class ErasureLedger:
             name: Name of the file, as facts have it.
 
         Raises:
-            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+            StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
         location = self._folder / name
         raw = location.read_bytes()
@@ -106,8 +105,8 @@ class ErasureLedger:
                 allowed="the file that the last step names",
                 next_step="Restore it from a copy, or put back the pipeline's whole folder.",
             )
-        document = stored.parsed(raw, what=_WHAT, where=location)
-        return stored.read(Erasures, document, what=_WHAT, where=location)
+        stored = StoredDocument(_WHAT, location)
+        return stored.read(Erasures, stored.parsed(raw))
 
     def keys(self, name: str) -> ErasedKeys:
         """Return the erased keys of a file; read once in a process, as it never changes. Arguments and errors as `read`."""

@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.delta._commit import Transaction
 from ebbtide.delta._log import STEP
+from ebbtide.entries import Step
 from ebbtide.errors import PausedError
 from ebbtide.ledger._upgrade import upgraded
-from ebbtide.model import Action, Decision, Step
-from ebbtide.model import _stored as stored
-from ebbtide.model._step import Frontier, StepRecords
+from ebbtide.model import Action, Decision, Frontier, StepRecords, StoredDocument
 
 FREE = ""
 """The holder in a turn of a free lease."""
@@ -53,7 +52,7 @@ class LedgerFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
     epoch: int = Field(description="Grows with each taking of the lease.")
@@ -101,9 +100,9 @@ class LedgerFacts(BaseModel):
             location: Location of the ledger.
 
         Raises:
-            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+            StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
-        return stored.read(cls, facts, what="A turn of the lease", where=location)
+        return StoredDocument("A turn of the lease", location).read(cls, facts)
 
     def paused_until(self, wall_ms: int) -> int:
         """Return the total duration of the pauses until some time, ms.
@@ -227,7 +226,7 @@ class StepFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     step: int = Field(description="Number in the ledger, from 1.")
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
@@ -271,15 +270,15 @@ class StepFacts(BaseModel):
             location: Location of the table.
 
         Raises:
-            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+            StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
         in_this_format = upgraded(facts, location)
-        return stored.read(cls, in_this_format, what=STEP, where=location)
+        return StoredDocument(STEP, location).read(cls, in_this_format)
 
     @classmethod
     def step_and_uid(cls, facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:
         """Return the number and the `uid` of the step that made a commit, in any older format; arguments and errors as `of_commit`."""
-        if facts[stored.FORMAT_KEY] < stored.FORMAT:
+        if facts[StoredDocument.FORMAT_KEY] < StoredDocument.FORMAT:
             return int(facts["step"]), None
         read = cls.of_commit(facts, location)
         return read.step, read.uid

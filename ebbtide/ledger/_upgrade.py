@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ebbtide.model._stored import FORMAT, FORMAT_KEY, refuse_newer_format
+from ebbtide.model import StoredDocument
 
 Stored = Mapping[str, Any]
 """A JSON object."""
@@ -38,8 +38,8 @@ def upgraded(facts: Stored, location: str) -> dict[str, Any]:
         StoredFormatError: a newer release wrote them.
         DamagedFileError: they name no format.
     """
-    refuse_newer_format(facts, what="What a commit says of its step", where=location)
-    if facts.get(FORMAT_KEY) == FORMAT:
+    StoredDocument("What a commit says of its step", location).refuse_newer_format(facts)
+    if facts.get(StoredDocument.FORMAT_KEY) == StoredDocument.FORMAT:
         return dict(facts)
     return _from_format_2(facts)
 
@@ -48,7 +48,7 @@ def _from_format_2(facts: Stored) -> dict[str, Any]:
     names = ("pipeline", "step", "incarnation", "epoch", "code")
     made_by = {name: facts.get(name) for name in names}
     return {
-        FORMAT_KEY: FORMAT,
+        StoredDocument.FORMAT_KEY: StoredDocument.FORMAT,
         **made_by,
         "cause": _cause(facts),
         "frontier": _frontier(facts),

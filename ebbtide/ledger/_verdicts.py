@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.storage import Location
 
 Outcome = Literal["passed", "warning", "failed"]
@@ -23,7 +23,7 @@ class LastVerdict(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     check: str = Field(description="Name of the check.")
     outcome: Outcome = Field(description="Failed: a rule of severity critical was broken.")
     broken: int = Field(description="Rows that break a rule.")
@@ -57,7 +57,7 @@ class LastVerdict(BaseModel):
             home: Folder of the pipeline's tables.
 
         Raises:
-            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+            StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
         folder = _folder(home)
         found = []
@@ -66,8 +66,8 @@ class LastVerdict(BaseModel):
             raw = where.read_bytes()
             if raw is None:
                 continue  # deleted since it was listed
-            document = stored.parsed(raw, what=WHAT, where=where)
-            verdict = stored.read(cls, document, what=WHAT, where=where)
+            stored = StoredDocument(WHAT, where)
+            verdict = stored.read(cls, stored.parsed(raw))
             found.append(verdict)
         return tuple(found)
 

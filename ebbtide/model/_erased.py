@@ -1,6 +1,6 @@
 """Erased keys, known by salted hashes: a record of such a key is recognized, and no key can be read back.
 
-A hash is 18 bytes, in hexadecimal digits where it is stored: two bytes of the key's hash (`ebbtide.model._hashing`), by which columns of rows are
+A hash is 18 bytes, in hexadecimal digits where it is stored: two bytes of the key's hash (`ebbtide.columns._hashing`), by which columns of rows are
 compared at once, and a keyed BLAKE2b of 16 bytes of the key's values as text, which decides.
 """
 
@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.model._codes import Mask
-from ebbtide.model._hashing import key_hashes
+from ebbtide.columns import Mask, key_hashes
 
 PREFIXES = 1 << 16
 """Number of different prefixes of hashes: with fewer erased keys than that, few other rows are hashed by BLAKE2b."""
@@ -54,7 +53,7 @@ class ErasedKeys:
 
         Example:
             >>> rows = pa.table({"id": [1, 2, 3]})
-            >>> erased = ErasedKeys(b"salt", hashes_of(rows.slice(1, 1), ["id"], b"salt"))
+            >>> erased = ErasedKeys(b"salt", ErasedKeys.hashes_of(rows.slice(1, 1), ["id"], b"salt"))
             >>> erased.marks(rows, ["id"]).tolist()
             [False, True, False]
         """
@@ -70,19 +69,19 @@ class ErasedKeys:
         marks[candidates] = [text in self.hashes for text in texts]
         return marks
 
+    @staticmethod
+    def hashes_of(keys: pa.Table, key: Sequence[str], salt: bytes) -> frozenset[str]:
+        """Return the salted hashes of some keys.
 
-def hashes_of(keys: pa.Table, key: Sequence[str], salt: bytes) -> frozenset[str]:
-    """Return the salted hashes of some keys.
-
-    Args:
-        keys: The keys, with other columns or without.
-        key: Names of the key's columns, in the order of the key.
-        salt: The pipeline's.
-    """
-    values = keys.select(list(key))
-    prefixes = _prefixes(values)
-    texts = _hash_texts(values, prefixes, salt)
-    return frozenset(texts)
+        Args:
+            keys: The keys, with other columns or without.
+            key: Names of the key's columns, in the order of the key.
+            salt: The pipeline's.
+        """
+        values = keys.select(list(key))
+        prefixes = _prefixes(values)
+        texts = _hash_texts(values, prefixes, salt)
+        return frozenset(texts)
 
 
 def _prefixes(keys: pa.Table) -> NDArray[np.int64]:

@@ -5,15 +5,11 @@ Stored in the facts of the step that decides it. Pure: rows under the old column
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
-
-DIGITS_OF_INT = 10
-DIGITS_OF_LONG = 20
-"""Digits before the point that a decimal needs to take in any INT, any BIGINT. Source: Delta protocol, "Type Widening"."""
 
 
 class SchemaChange(BaseModel):
@@ -76,71 +72,3 @@ class SchemaChange(BaseModel):
             if before == old:
                 return new
         return old
-
-
-def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether every value of one type is a value of another, by the rules of Delta's type widening.
-
-    Source: Delta transaction log protocol, "Type Widening"; besides, structs may get more fields.
-
-    Example:
-        >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
-        (True, False)
-        >>> widens(pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16()), ("b", pa.string())]))
-        True
-    """
-    if old == new:
-        return True
-    if pa.types.is_nested(old):
-        return _widens_nested(old, new)
-    are_integers = _are_both(pa.types.is_integer, old, new)
-    are_floating = _are_both(pa.types.is_floating, old, new)
-    if are_integers or are_floating:
-        return bool(old.bit_width <= new.bit_width)
-    # What is left are changes of kind: integers to decimals or doubles, dates to timestamps without a zone.
-    if pa.types.is_integer(old):
-        return _takes_integers(new, old.bit_width)
-    if _are_both(pa.types.is_decimal, old, new):
-        has_scale = old.scale <= new.scale
-        has_digits = _whole_digits(old) <= _whole_digits(new)
-        return has_scale and has_digits
-    has_no_zone = pa.types.is_timestamp(new) and new.tz is None
-    return has_no_zone and bool(pa.types.is_date(old))
-
-
-def _widens_nested(old: pa.DataType, new: pa.DataType) -> bool:
-    if _are_both(pa.types.is_struct, old, new):
-        return _has_wider_fields(old, new)
-    if _are_both(pa.types.is_list, old, new):
-        return widens(old.value_type, new.value_type)
-    if _are_both(pa.types.is_map, old, new):
-        has_same_key = bool(old.key_type == new.key_type)
-        return has_same_key and widens(old.item_type, new.item_type)
-    return False
-
-
-def _are_both(is_of_kind: Callable[[pa.DataType], bool], old: pa.DataType, new: pa.DataType) -> bool:
-    return is_of_kind(old) and is_of_kind(new)
-
-
-def _takes_integers(new: pa.DataType, bits: int) -> bool:
-    """Return whether a type that is no integer holds all integers of so many bits."""
-    is_long = bits > 32
-    if pa.types.is_decimal(new):
-        needed = DIGITS_OF_LONG if is_long else DIGITS_OF_INT
-        return _whole_digits(new) >= needed
-    # A double holds every integer of 32 bits exactly, but not every one of 64.
-    return bool(pa.types.is_float64(new)) and not is_long
-
-
-def _whole_digits(decimal: pa.Decimal128Type) -> int:
-    return int(decimal.precision - decimal.scale)
-
-
-def _has_wider_fields(old: pa.StructType, new: pa.StructType) -> bool:
-    new_types = {column.name: column.type for column in new}
-    for column in old:
-        new_type = new_types.get(column.name)
-        if new_type is None or not widens(column.type, new_type):
-            return False
-    return True

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.model import _stored as stored
+from ebbtide.changelog import Intervals, OffsetRanges
+from ebbtide.entries import Step
 from ebbtide.model._clock import Reading, next_clock
-from ebbtide.model._entries import Step
-from ebbtide.model._offsets import Intervals, OffsetRanges
+from ebbtide.model._stored import StoredDocument
 
 RecordOffset = tuple[str, int]
 """`source/partition` and the offset in it."""
@@ -42,6 +42,88 @@ class StepRules:
     allowed_delay_ms: int = 0
     ignore_downtime_over_ms: int | None = None
     leaves_orphans: bool = False
+
+    def clock_after(
+        self,
+        last: Frontier | None,
+        wall_ms: int,
+        started_ms: int,
+        paused_ms: int = 0,
+    ) -> Reading:
+        """Read the clock of a step that follows the last one.
+
+        Args:
+            last: The last frontier; None before the first step.
+            wall_ms: The wall clock, epoch ms.
+            started_ms: Start of the run of that step, epoch ms.
+            paused_ms: Total time for which the pipeline was paused up to then.
+        """
+        last_clock = None if last is None else last.clock
+        return next_clock(
+            last_clock,
+            wall_ms,
+            started_ms=started_ms,
+            ignore_over_ms=self.ignore_downtime_over_ms,
+            max_jump_ms=self.max_clock_jump_ms,
+            paused_ms=paused_ms,
+        )
+
+    def next_frontier(
+        self,
+        last: Frontier | None,
+        clock: Reading,
+        batch: BatchSummary | None = None,
+        log_begins: tuple[int, ...] = (),
+    ) -> Frontier:
+        """Return the frontier of a pipeline after its next step.
+
+        Args:
+            last: The frontier before; None before the first step.
+            clock: The clock of the step.
+            batch: Totals over the records that it reads; None if it reads none.
+            log_begins: Of a first step, what is known of the source's log, see `Frontier.log_begins`.
+
+        Example:
+            >>> rules = StepRules(max_clock_jump_ms=1000)
+            >>> first = rules.next_frontier(None, Reading(0, 0), BatchSummary(max_event_ms=70))
+            >>> second = rules.next_frontier(first, Reading(5, 5))
+            >>> first.watermark_ms, second.watermark_ms
+            (None, 70)
+        """
+        read = batch or BatchSummary()
+        had_orphans = last is not None and last.orphans
+        last_view = None if last is None else last.view
+        offsets = _offsets_read(last).with_ranges(read.offsets)
+        return Frontier(
+            clock=clock,
+            watermark_ms=self.watermark_after(last),
+            max_event_ms=_max_event_after(last, read),
+            floor=_floor_after(last, read),
+            log_begins=last.log_begins if last else log_begins,
+            orphans=self.leaves_orphans or had_orphans,
+            offsets=dict(offsets.read),
+            total_records=_total(last, "records", read.counts.records),
+            total_quarantined=_total(last, "quarantined", read.counts.bad),
+            snapshot=_snapshot_after(last, read),
+            logs=_logs_after(last.logs if last else (), read.logs),
+            view=read.view or last_view,
+        )
+
+    def watermark_after(self, last: Frontier | None) -> int | None:
+        """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
+
+        Args:
+            last: The last frontier; None before the first step.
+        """
+        if last is None:
+            return None
+        # Events of the step itself do not count: its result would depend on which of them are read together.
+        candidates = []
+        if last.watermark_ms is not None:
+            candidates.append(last.watermark_ms)
+        if last.max_event_ms is not None:
+            candidates.append(last.max_event_ms - self.allowed_delay_ms)
+        return max(candidates, default=None)
 
 
 class TableVersion(BaseModel):
@@ -74,9 +156,9 @@ class ViewPosition(BaseModel):
             location: Its location, for errors.
 
         Raises:
-            StoredFormatError, DamagedFileError: see `ebbtide.model._stored.read`.
+            StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
-        return stored.read(cls, document, what="The position of a view", where=location)
+        return StoredDocument("The position of a view", location).read(cls, document)
 
 
 class WholeSnapshot(BaseModel):
@@ -105,6 +187,26 @@ class WholeSnapshot(BaseModel):
             has_begun=self.has_begun or other.has_begun,
             has_ended=self.has_ended or other.has_ended,
         )
+
+    @staticmethod
+    def joined(parts: Iterable[WholeSnapshot]) -> tuple[WholeSnapshot, ...]:
+        """Join parts of snapshots, in any order: rows from one that begins up to one that ends belong together.
+
+        Args:
+            parts: What is known of some rows.
+
+        Example:
+            >>> parts = [WholeSnapshot(lowest=(n,), highest=(n,), has_begun=n == 5, has_ended=True) for n in (5, 3)]
+            >>> [part.lowest for part in WholeSnapshot.joined(parts)]
+            [(3,), (5,)]
+        """
+        joined: list[WholeSnapshot] = []
+        for part in sorted(parts, key=lambda each: each.highest):
+            if joined and not part.follows(joined[-1]):
+                joined[-1] = joined[-1].together(part)
+            else:
+                joined.append(part)
+        return tuple(joined)
 
 
 class LogPart(BaseModel):
@@ -295,7 +397,7 @@ class BatchSummary:
     def with_snapshots(self, parts: Iterable[Mapping[str, Any]]) -> Self:
         """Return the summary with the snapshots of the whole table that rows belong to; each part has the fields of `WholeSnapshot`."""
         snapshots = (WholeSnapshot.model_validate(part) for part in parts)
-        return replace(self, snapshots=joined_snapshots(snapshots))
+        return replace(self, snapshots=WholeSnapshot.joined(snapshots))
 
     def with_logs(self, documents: Iterable[Mapping[str, Any]]) -> Self:
         """Return the summary with what records say of the source's logs; each document has the fields of `LogPart`."""
@@ -316,7 +418,7 @@ class BatchSummary:
             types=_total_types(parts),
             offsets=_total_offsets(parts),
             truncates=_first_truncates(parts),
-            snapshots=joined_snapshots(snapshot for part in parts for snapshot in part.snapshots),
+            snapshots=WholeSnapshot.joined(snapshot for part in parts for snapshot in part.snapshots),
             logs=_joined_parts(log for part in parts for log in part.logs),
         )
 
@@ -336,26 +438,6 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
         for partition, intervals in part.offsets.items():
             total.setdefault(partition, []).extend(intervals)
     return total
-
-
-def joined_snapshots(parts: Iterable[WholeSnapshot]) -> tuple[WholeSnapshot, ...]:
-    """Join parts of snapshots, in any order: rows from one that begins up to one that ends belong together.
-
-    Args:
-        parts: What is known of some rows.
-
-    Example:
-        >>> parts = [WholeSnapshot(lowest=(n,), highest=(n,), has_begun=n == 5, has_ended=True) for n in (5, 3)]
-        >>> [part.lowest for part in joined_snapshots(parts)]
-        [(3,), (5,)]
-    """
-    joined: list[WholeSnapshot] = []
-    for part in sorted(parts, key=lambda each: each.highest):
-        if joined and not part.follows(joined[-1]):
-            joined[-1] = joined[-1].together(part)
-        else:
-            joined.append(part)
-    return tuple(joined)
 
 
 def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
@@ -476,6 +558,11 @@ class Frontier(BaseModel):
             orphans=self.orphans,
         )
 
+    @classmethod
+    def reset(cls, clock: Reading, log_begins: tuple[int, ...] = ()) -> Self:
+        """Return the frontier of a pipeline that was emptied: its clock goes on, what is known of the source's log stays, all else begins again."""
+        return cls(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
+
 
 class StepRecords(BaseModel):
     """Totals over the records of one step."""
@@ -503,99 +590,24 @@ class StepRecords(BaseModel):
         default="", description="Materialized views: why the step computed all rows; empty if it did not."
     )
 
+    @classmethod
+    def of(cls, last: Frontier | None, batch: BatchSummary) -> Self:
+        """Return the totals over a step's records that its facts store.
 
-def clock_after(
-    last: Frontier | None,
-    rules: StepRules,
-    wall_ms: int,
-    started_ms: int,
-    paused_ms: int = 0,
-) -> Reading:
-    """Read the clock of a step that follows the last one.
-
-    Args:
-        last: The last frontier; None before the first step.
-        rules: Settings of the pipeline.
-        wall_ms: The wall clock, epoch ms.
-        started_ms: Start of the run of that step, epoch ms.
-        paused_ms: Total time for which the pipeline was paused up to then.
-    """
-    last_clock = None if last is None else last.clock
-    return next_clock(
-        last_clock,
-        wall_ms,
-        started_ms=started_ms,
-        ignore_over_ms=rules.ignore_downtime_over_ms,
-        max_jump_ms=rules.max_clock_jump_ms,
-        paused_ms=paused_ms,
-    )
-
-
-def next_frontier(
-    last: Frontier | None,
-    clock: Reading,
-    rules: StepRules,
-    batch: BatchSummary | None = None,
-    log_begins: tuple[int, ...] = (),
-) -> Frontier:
-    """Return the frontier of a pipeline after its next step.
-
-    Args:
-        last: The frontier before; None before the first step.
-        clock: The clock of the step.
-        rules: Settings of the pipeline.
-        batch: Totals over the records that it reads; None if it reads none.
-        log_begins: Of a first step, what is known of the source's log, see `Frontier.log_begins`.
-
-    Example:
-        >>> rules = StepRules(max_clock_jump_ms=1000)
-        >>> first = next_frontier(None, Reading(0, 0), rules, BatchSummary(max_event_ms=70))
-        >>> second = next_frontier(first, Reading(5, 5), rules)
-        >>> first.watermark_ms, second.watermark_ms
-        (None, 70)
-    """
-    read = batch or BatchSummary()
-    had_orphans = last is not None and last.orphans
-    last_view = None if last is None else last.view
-    offsets = _offsets_read(last).with_ranges(read.offsets)
-    return Frontier(
-        clock=clock,
-        watermark_ms=watermark_after(last, rules),
-        max_event_ms=_max_event_after(last, read),
-        floor=_floor_after(last, read),
-        log_begins=last.log_begins if last else log_begins,
-        orphans=rules.leaves_orphans or had_orphans,
-        offsets=dict(offsets.read),
-        total_records=_total(last, "records", read.counts.records),
-        total_quarantined=_total(last, "quarantined", read.counts.bad),
-        snapshot=_snapshot_after(last, read),
-        logs=_logs_after(last.logs if last else (), read.logs),
-        view=read.view or last_view,
-    )
-
-
-def reset_frontier(clock: Reading, log_begins: tuple[int, ...] = ()) -> Frontier:
-    """Return the frontier of a pipeline that was emptied: its clock goes on, what is known of the source's log stays, all else begins again."""
-    return Frontier(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
-
-
-def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
-    """Return the totals over a step's records that its facts store.
-
-    Args:
-        last: The frontier before; None before the first step.
-        batch: Totals over the records.
-    """
-    return StepRecords(
-        records=batch.counts.records,
-        quarantined=batch.counts.bad,
-        erased=batch.counts.erased,
-        other_tables=batch.counts.other_tables,
-        not_rows=batch.counts.not_rows,
-        ignored_columns=tuple(sorted(batch.ignored)),
-        floor_raised=_raised_floor(last, batch) is not None,
-        recomputed=batch.recomputed,
-    )
+        Args:
+            last: The frontier before; None before the first step.
+            batch: Totals over the records.
+        """
+        return cls(
+            records=batch.counts.records,
+            quarantined=batch.counts.bad,
+            erased=batch.counts.erased,
+            other_tables=batch.counts.other_tables,
+            not_rows=batch.counts.not_rows,
+            ignored_columns=tuple(sorted(batch.ignored)),
+            floor_raised=_raised_floor(last, batch) is not None,
+            recomputed=batch.recomputed,
+        )
 
 
 def _total(last: Frontier | None, name: str, own: int) -> int | None:
@@ -633,24 +645,6 @@ def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
     if batch.max_event_ms is not None:
         event_times.append(batch.max_event_ms)
     return max(event_times, default=None)
-
-
-def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
-    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
-
-    Args:
-        last: The last frontier; None before the first step.
-        rules: Settings of the pipeline.
-    """
-    if last is None:
-        return None
-    # Events of the step itself do not count: its result would depend on which of them are read together.
-    candidates = []
-    if last.watermark_ms is not None:
-        candidates.append(last.watermark_ms)
-    if last.max_event_ms is not None:
-        candidates.append(last.max_event_ms - rules.allowed_delay_ms)
-    return max(candidates, default=None)
 
 
 def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:

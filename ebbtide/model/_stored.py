@@ -1,6 +1,6 @@
 """Reads stored JSON documents; every document of an earlier run passes through here.
 
-A document may name its format under the key `ebbtide`; without it, it has the format of its table. A format above `FORMAT`, an
+A document may name its format under the key `ebbtide`; without it, it has the format of its table. A format above `StoredDocument.FORMAT`, an
 unknown field or an unknown kind was written by a newer release: the whole document is refused with `StoredFormatError`. A
 document that is not JSON, or lacks a field of its format, is damaged: `DamagedFileError`.
 """
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from ebbtide.errors import DamagedFileError, StoredFormatError
 
-FORMAT = 3
-"""Version of the stored formats."""
-FORMAT_KEY = "ebbtide"
-"""The key under which a document names its format."""
 USE_NEWER = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
 RESTORE = "Restore it from a copy, or run 'ebbtide refresh' to rebuild all tables from the source."
 _ONLY_NEWER_HAS = (
@@ -32,139 +29,123 @@ _ONLY_NEWER_HAS = (
 _Document = TypeVar("_Document", bound=BaseModel)
 
 
-def parsed(raw: bytes | str, *, what: str, where: str) -> dict[str, Any]:
-    """Parse a document, and refuse a newer format.
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document that an earlier run has stored.
 
     Args:
-        raw: JSON.
-        what: Name of the document's kind, for errors.
-        where: Location of the document, for errors.
-
-    Raises:
-        DamagedFileError: it is not JSON, or not an object.
-        StoredFormatError: it names a format that is newer than this release's.
+        what: Name of its kind, for errors.
+        where: Its location, for errors.
     """
-    try:
-        document = json.loads(raw)
-    except ValueError as error:
-        raise damaged(what, where, str(error)) from error
-    if not isinstance(document, dict):
-        raise damaged(
-            what,
-            where,
-            f"{type(document).__name__}, not an object",
+
+    what: str
+    where: str
+
+    FORMAT: ClassVar[int] = 3
+    """Version of the stored formats."""
+    FORMAT_KEY: ClassVar[str] = "ebbtide"
+    """The key under which a document names its format."""
+
+    def parsed(self, raw: bytes | str) -> dict[str, Any]:
+        """Parse JSON, and refuse a newer format.
+
+        Raises:
+            DamagedFileError: it is not JSON, or not an object.
+            StoredFormatError: it names a format that is newer than this release's.
+        """
+        try:
+            document = json.loads(raw)
+        except ValueError as error:
+            raise self.damaged(str(error)) from error
+        if not isinstance(document, dict):
+            raise self.damaged(f"{type(document).__name__}, not an object")
+        self.refuse_newer_format(document)
+        return document
+
+    def read(self, model: type[_Document], document: Mapping[str, Any]) -> _Document:
+        """Read what was parsed: of this release's format, or of an older release's that has the same number.
+
+        Args:
+            model: Model of the document.
+            document: The parsed document.
+
+        Raises:
+            StoredFormatError: it has a newer format, or a field or a kind that this release does not know.
+            DamagedFileError: it lacks a field, or has a value of another type.
+        """
+        self.refuse_newer_format(document)
+        fields = dict(document)
+        if self.FORMAT_KEY not in _names(model):
+            fields.pop(self.FORMAT_KEY, None)
+        try:
+            return model.model_validate(fields, extra="forbid")
+        except ValidationError as error:
+            raise self._refusal(error) from error
+
+    def refuse_newer_format(self, document: Mapping[str, Any]) -> None:
+        """Refuse a parsed document whose format is newer than this release's; errors as `read`."""
+        named_format = document.get(self.FORMAT_KEY, self.FORMAT)
+        if not isinstance(named_format, int):
+            raise self.damaged(f"format {named_format!r}")
+        if named_format > self.FORMAT:
+            raise self.newer(f"format {named_format}")
+
+    def refuse_unknown(self, document: Mapping[str, Any], known: Collection[str]) -> None:
+        """Refuse a parsed document with a newer format, or with fields that this release does not know.
+
+        Args:
+            document: The parsed document.
+            known: Names of the fields of its format.
+
+        Raises:
+            StoredFormatError: it has one of these.
+        """
+        self.refuse_newer_format(document)
+        readable = {*known, self.FORMAT_KEY}
+        unknown = sorted(document.keys() - readable)
+        if unknown:
+            fields = [f"field '{name}'" for name in unknown]
+            raise self.newer(", ".join(fields))
+
+    def newer(self, got: str) -> StoredFormatError:
+        """Return the error of a document that a newer release has written.
+
+        Args:
+            got: The parts that this release does not know.
+        """
+        return StoredFormatError.of(
+            f"{self.what} at '{self.where}' cannot be read by this release.",
+            got=got,
+            allowed=f"format {self.FORMAT} or older, with the fields and kinds that this release has",
+            next_step=USE_NEWER,
         )
-    refuse_newer_format(document, what=what, where=where)
-    return document
 
+    def damaged(self, got: str) -> DamagedFileError:
+        """Return the error of a document that no release writes like this; arguments as `newer`."""
+        return DamagedFileError.of(
+            f"{self.what} at '{self.where}' is damaged.",
+            got=got,
+            next_step=RESTORE,
+        )
 
-def read(
-    model: type[_Document],
-    document: Mapping[str, Any],
-    *,
-    what: str,
-    where: str,
-) -> _Document:
-    """Read a document of this release's format, or of an older release's that has the same number.
-
-    Args:
-        model: Model of the document.
-        document: The parsed document.
-        what: See `parsed`.
-        where: See `parsed`.
-
-    Raises:
-        StoredFormatError: it has a newer format, or a field or a kind that this release does not know.
-        DamagedFileError: it lacks a field, or has a value of another type.
-    """
-    refuse_newer_format(document, what=what, where=where)
-    fields = dict(document)
-    if FORMAT_KEY not in _names(model):
-        fields.pop(FORMAT_KEY, None)
-    try:
-        return model.model_validate(fields, extra="forbid")
-    except ValidationError as error:
-        raise _refusal(error, what, where) from error
-
-
-def refuse_newer_format(document: Mapping[str, Any], *, what: str, where: str) -> None:
-    """Refuse a document whose format is newer than this release's; arguments and errors as `read`."""
-    named_format = document.get(FORMAT_KEY, FORMAT)
-    if not isinstance(named_format, int):
-        raise damaged(what, where, f"format {named_format!r}")
-    if named_format > FORMAT:
-        raise newer(what, where, got=f"format {named_format}")
-
-
-def refuse_unknown(
-    document: Mapping[str, Any],
-    known: Collection[str],
-    *,
-    what: str,
-    where: str,
-) -> None:
-    """Refuse a document with a newer format, or with fields that this release does not know.
-
-    Args:
-        document: The parsed document.
-        known: Names of the fields of its format.
-        what: See `parsed`.
-        where: See `parsed`.
-
-    Raises:
-        StoredFormatError: it has one of these.
-    """
-    refuse_newer_format(document, what=what, where=where)
-    readable = {*known, FORMAT_KEY}
-    unknown = sorted(document.keys() - readable)
-    if unknown:
-        fields = [f"field '{name}'" for name in unknown]
-        raise newer(what, where, got=", ".join(fields))
-
-
-def newer(what: str, where: str, *, got: str) -> StoredFormatError:
-    """Return the error of a document that a newer release has written.
-
-    Args:
-        what: See `parsed`.
-        where: See `parsed`.
-        got: The parts that this release does not know.
-    """
-    return StoredFormatError.of(
-        f"{what} at '{where}' cannot be read by this release.",
-        got=got,
-        allowed=f"format {FORMAT} or older, with the fields and kinds that this release has",
-        next_step=USE_NEWER,
-    )
-
-
-def damaged(what: str, where: str, got: str) -> DamagedFileError:
-    """Return the error of a document that no release writes like this; arguments as `newer`."""
-    return DamagedFileError.of(
-        f"{what} at '{where}' is damaged.",
-        got=got,
-        next_step=RESTORE,
-    )
+    def _refusal(self, error: ValidationError) -> StoredFormatError | DamagedFileError:
+        """Return the error of a document that does not validate."""
+        unknown: list[str] = []
+        invalid: list[str] = []
+        for details in error.errors(include_url=False, include_context=False):
+            detail = dict(details)
+            if detail["type"] in _ONLY_NEWER_HAS:
+                unknown.append(_unknown_text(detail))
+            invalid.append(f"{_path(detail)}: {detail['msg']}")
+        # A newer document may lack fields besides: unknown values decide first.
+        if unknown:
+            return self.newer("; ".join(unknown))
+        return self.damaged("; ".join(invalid))
 
 
 def _names(model: type[BaseModel]) -> set[str]:
     fields = model.model_fields.items()
     return {field.alias or name for name, field in fields}
-
-
-def _refusal(error: ValidationError, what: str, where: str) -> StoredFormatError | DamagedFileError:
-    """Return the error of a document that does not validate."""
-    unknown: list[str] = []
-    invalid: list[str] = []
-    for details in error.errors(include_url=False, include_context=False):
-        detail = dict(details)
-        if detail["type"] in _ONLY_NEWER_HAS:
-            unknown.append(_unknown_text(detail))
-        invalid.append(f"{_path(detail)}: {detail['msg']}")
-    # A newer document may lack fields besides: unknown values decide first.
-    if unknown:
-        return newer(what, where, got="; ".join(unknown))
-    return damaged(what, where, "; ".join(invalid))
 
 
 def _unknown_text(error: Mapping[str, Any]) -> str:

@@ -17,12 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from ebbtide.amounts import amount
+from ebbtide.changelog import RowKind
+from ebbtide.columns import entry_table
 from ebbtide.delta import Snapshot
+from ebbtide.durations import to_ms
 from ebbtide.errors import AdoptionError
 from ebbtide.formats import Decoding, summarize
 from ebbtide.ledger import Cause, StepFacts
-from ebbtide.model import RowKind, entry_table, to_ms
-from ebbtide.model._decision import Rewrite
+from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refuse_action, refuse_changed_spec
 from ebbtide.spec import Pipeline

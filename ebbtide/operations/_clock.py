@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Cause, Head, NoStep, StepFacts
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import next_frontier, watermark_after
+from ebbtide.model import Reading
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Plan, refuse_changed_spec
@@ -94,7 +93,7 @@ def apply(
             # Time goes on from there: what the wall clock is ahead by counts as downtime.
             paused_ms = stepper.lease.seen.paused_until(clock_ms)
             clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms, paused_ms=paused_ms)
-        frontier = next_frontier(stepper.last.frontier, clock, tables.rules)
+        frontier = tables.rules.next_frontier(stepper.last.frontier, clock)
         if to_watermark_ms is not None:
             greatest_ms = to_watermark_ms + tables.rules.allowed_delay_ms
             frontier = frontier.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
@@ -150,7 +149,7 @@ def _planned(
     name = tables.spec.name
     if isinstance(last, NoStep):
         return _report(name)
-    watermark_ms = watermark_after(last.frontier, tables.rules)
+    watermark_ms = tables.rules.watermark_after(last.frontier)
     if to_ms is not None and to_ms > clock_ms:
         raise ConfigError.of(
             f"The clock of '{name}' cannot be set ahead of the wall clock.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ebbtide.model import to_ms
+from ebbtide.durations import to_ms
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
+from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Head
-from ebbtide.model import to_ms
 from ebbtide.runtime import OwnTables, Plan, Stepper
 from ebbtide.runtime._belonging import refuse_lost_ledger, refuse_lost_state, refuse_misfits
 

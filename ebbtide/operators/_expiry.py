@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import LONG_MAX, LONG_MIN, Mask, StateTtlConfig, Step, equals, ints
-from ebbtide.model._state.timers import TIMERS
-from ebbtide.model._ttl import TimeCharacteristic
+from ebbtide.columns import LONG_MAX, LONG_MIN, Mask, equals, ints
+from ebbtide.entries import Step
+from ebbtide.keyed_state import TIMERS, StateTtlConfig, TimeCharacteristic
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ebbtide.model import Step
-from ebbtide.model._entries import Reconciled
+from ebbtide.entries import Reconciled, Step
 from ebbtide.operators._expiry import ExpiryRules
 
 

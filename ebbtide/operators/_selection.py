@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import DELETE, Mask, equals, flags, is_set
-from ebbtide.model._entries import INSERT, UPDATE, with_column
+from ebbtide.columns import Mask, equals, flags, is_set, with_column
+from ebbtide.entries import DELETE, INSERT, UPDATE
 
 SELECTED_COLUMNS = ("_shown", "_out")
 

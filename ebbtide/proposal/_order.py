@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ebbtide.changelog import TRUNCATE, RowKind
+from ebbtide.entries import live_entries
 from ebbtide.formats import BadRecordError, Format, Json
-from ebbtide.model import TRUNCATE, RowKind
-from ebbtide.model._changelog import ROW_KINDS
-from ebbtide.model._entries import live_entries
 from ebbtide.operators import LIVE
 from ebbtide.proposal._sample import Sample, SampledRecord
 from ebbtide.redaction import printable
@@ -119,7 +118,7 @@ def _faults_of_upserts(spec: Pipeline, decoder: Format, sample: Sample) -> Itera
         for change in _changes(decoder, record):
             if change.kind == TRUNCATE:
                 rows.clear()
-            if change.kind not in ROW_KINDS or change.row is None:
+            if change.kind not in list(RowKind) or change.row is None:
                 continue
             key = _text({name: change.row.get(name) for name in spec.key})
             before = rows.pop(key, None)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ebbtide.changelog import RowKind
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
     TOOLS,
@@ -20,8 +21,6 @@ from ebbtide.formats import (
 )
 from ebbtide.formats._debezium_rules import EventOrigin
 from ebbtide.formats._plain import PlainDecoder
-from ebbtide.model import RowKind
-from ebbtide.model._changelog import ROW_KINDS
 from ebbtide.proposal._columns import ProposedColumn, propose_columns
 from ebbtide.proposal._order import has_retractions, order_notes
 from ebbtide.proposal._recognition import Recognised, recognise
@@ -182,7 +181,7 @@ def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
     origin = origin_of(first)
     if origin is not None:
         return _debezium(origin, asked_for)
-    kinds = [name for name, value in first.items() if value in ROW_KINDS]
+    kinds = [name for name, value in first.items() if value in list(RowKind)]
     if not kinds:
         recognised = recognise(sample.records)
         if recognised is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
-from ebbtide.model._state.raw import Store
+from ebbtide.keyed_state import Store
 from ebbtide.stores import HeapStore
 
 Case = dict[str, Any]

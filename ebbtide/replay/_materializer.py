@@ -24,14 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.model import RowKind, StateTtlConfig, Step
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._durations import from_ms
-from ebbtide.model._equality import equality_key
-from ebbtide.model._materializer.element import Row
-from ebbtide.model._materializer.multiset import OrderedMultiset, Strategy
-from ebbtide.model._materializer.operator import SinkUpsertMaterializer
-from ebbtide.model._state.raw import Store
+from ebbtide.changelog import RowKind, changelog_schema
+from ebbtide.columns import equality_key
+from ebbtide.durations import from_ms
+from ebbtide.entries import Step
+from ebbtide.keyed_state import StateTtlConfig, Store
+from ebbtide.materializer import OrderedMultiset, Row, SinkUpsertMaterializer, Strategy
 from ebbtide.operators import ArrivalOperator, Emission, Materialization
 from ebbtide.replay._cases import Case, open_store, playing
 

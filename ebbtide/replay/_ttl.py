@@ -26,15 +26,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.model import StateTtlConfig
-from ebbtide.model._durations import from_ms
-from ebbtide.model._state.cleanup import snapshot
-from ebbtide.model._state.context import StateContext
-from ebbtide.model._state.function import StatefulFunction
-from ebbtide.model._state.migration import migrated
-from ebbtide.model._state.raw import Entry, Store
-from ebbtide.model._state.states import KeyedState, ListState, MapState, ValueState
-from ebbtide.model._ttl import CleanupConfig
+from ebbtide.durations import from_ms
+from ebbtide.keyed_state import (
+    CleanupConfig,
+    Entry,
+    KeyedState,
+    ListState,
+    MapState,
+    StatefulFunction,
+    StateTtlConfig,
+    Store,
+)
+from ebbtide.keyed_state._cleanup import snapshot
+from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._migration import migrated
+from ebbtide.keyed_state._states import ValueState
 from ebbtide.operators import StatefulOperator, StateSpec
 from ebbtide.operators._stateful.rows import changed_rows, load, to_table
 from ebbtide.operators._stateful.store import WorkingStore

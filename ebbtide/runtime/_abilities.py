@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Action, Restore
-from ebbtide.model._decision import Apply, Clear, Erase
+from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.runtime._plan import Plan
 
 PERFORMABLE = (Apply, Clear, Restore, Erase)

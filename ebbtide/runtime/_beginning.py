@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ebbtide.ledger import Cause, SourceFacts, StepFacts
-from ebbtide.model import Action, Decision
-from ebbtide.model._decision import Source
-from ebbtide.model._step import Frontier
+from ebbtide.model import Action, Decision, Frontier, Source
 from ebbtide.runtime._step import Stepper
 
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.entries import DELETE
 from ebbtide.ledger import StepFacts
-from ebbtide.model import DELETE
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import OwnVersions, may_forget, net_changes, way_back
 from ebbtide.tables import arrow_frame, column, columns, json_text, spark_schema

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import OffsetRanges
+from ebbtide.columns import columns_named
 from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.ledger import Head, StepFacts
-from ebbtide.model import Action, Append, columns_named
-from ebbtide.model._decision import Apply
-from ebbtide.model._offsets import OffsetRanges
+from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import linked_keys
 from ebbtide.runtime._abilities import refuse_unable
 from ebbtide.runtime._local_copies import generation_of

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
+from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
 from ebbtide.ledger import BESIDE_STATE, Lease
-from ebbtide.model import to_ms
-from ebbtide.model._decision import Clear
-from ebbtide.model._step import reset_frontier
+from ebbtide.model import Clear, Frontier
 from ebbtide.runtime._beginning import begun_elsewhere
 from ebbtide.runtime._belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime._clock import Clock, system_clock
@@ -166,7 +165,7 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         clock_ms: The time, epoch ms.
         lost: What cannot be read again, where a user accepted that.
     """
-    frontier = reset_frontier(stepper.next_clock(clock_ms), _log_begins_kept(stepper))
+    frontier = Frontier.reset(stepper.next_clock(clock_ms), _log_begins_kept(stepper))
     begun = stepper.source_begun(read=None, start=None)
     source = begun.model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}

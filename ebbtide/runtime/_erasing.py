@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import Mask
 from ebbtide.delta import Doomed
 from ebbtide.delta._erasing import RowsAlone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import parsed
 from ebbtide.formats._named_keys import keys_named
-from ebbtide.model import Mask
-from ebbtide.model._erased import ErasedKeys
+from ebbtide.model import ErasedKeys
 from ebbtide.operators import cut_changes, cut_entries, names_erased
 from ebbtide.tables._state.notes import LINKS
 

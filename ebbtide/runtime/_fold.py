@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile, Snapshot, commit_joined, small_files
 from ebbtide.ledger import puts_of
-from ebbtide.model import entry_table
 from ebbtide.runtime._plan import Plan
 from ebbtide.tables import Keep, KeepEntries, StoredEntries, packed
 from ebbtide.tables._state.layout import columns_by_name

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Ledger
-from ebbtide.model._step import ViewPosition
+from ebbtide.model import ViewPosition
 from ebbtide.sources import Source
 from ebbtide.spec import MaterializedView
 from ebbtide.storage import Location

@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import Snapshot
+from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
-from ebbtide.model import Step
-from ebbtide.model._entries import live_entries
-from ebbtide.model._step import next_frontier
 from ebbtide.operators import Operator, due_timers
 from ebbtide.runtime._belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime._missing_files import refuse_missing_files
@@ -202,7 +200,7 @@ def _columns_asked(operator: Operator) -> pa.Schema:
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return the number and the clocks of the tick of a run that reads nothing."""
     clock = plan.clock_after(facts.frontier, clock_ms)
-    frontier = next_frontier(facts.frontier, clock, plan.rules)
+    frontier = plan.rules.next_frontier(facts.frontier, clock)
     return frontier.operator_step(facts.step + 1)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from ebbtide.changelog import PLACE
+from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import DebeziumDecoder, Encoding, Format, MappedDecoder, holds_binary
 from ebbtide.formats._plain import PlainDecoder
 from ebbtide.formats._unavailable import UNAVAILABLE, Unavailable
-from ebbtide.model import to_ms
-from ebbtide.model._sequences import PLACE
 from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
 from ebbtide.sources import Client, FileSource, KafkaSource, PositionedSource, Registry, Source, SourceSettings
 from ebbtide.spec import KafkaSource as KafkaSpec

@@ -21,7 +21,7 @@ from ebbtide.delta._copy_space import close_deleted_copies
 from ebbtide.delta._erasing import n_held
 from ebbtide.delta._file_rows import filled
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
-from ebbtide.model._erased import ErasedKeys
+from ebbtide.model import ErasedKeys
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.storage import Location
 

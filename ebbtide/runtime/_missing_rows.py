@@ -13,8 +13,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Action, DataFile, WholeFiles
 from ebbtide.delta import _log as log
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Append, Restore
-from ebbtide.model._decision import Alter, Apply, Clear, Replace, Rewrite
+from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite
 from ebbtide.runtime._plan import Plan
 
 Steps = Sequence[tuple[int, StepFacts]]

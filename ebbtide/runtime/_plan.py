@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ebbtide.changelog import TRUNCATE, OffsetRanges, changelog_schema
+from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Decoding, of_bytes, read_bytes
 from ebbtide.formats._settings import UnknownColumns
 from ebbtide.ledger import Checkpoint, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
-from ebbtide.model import TRUNCATE, to_ms
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._clock import Reading
-from ebbtide.model._offsets import OffsetRanges
-from ebbtide.model._step import Frontier, StepRules, clock_after
+from ebbtide.model import Frontier, Reading, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
@@ -287,7 +285,7 @@ class Plan:
         """
         turn = self.ledger.turn
         paused_ms = turn.paused_until(wall_ms) if turn else 0
-        return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
+        return self.rules.clock_after(last, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
 
     @property
     def batch_sizes(self) -> str:

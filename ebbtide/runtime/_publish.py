@@ -12,8 +12,7 @@ import pyarrow as pa
 from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
-from ebbtide.model import Action, Append
-from ebbtide.model._decision import Alter, Erase, Replace, RestoreAndApply, Rewrite
+from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import _swap as swap
 from ebbtide.runtime._belonging import OwnTables
 from ebbtide.runtime._completeness import Difference, difference_of, rows_to_show

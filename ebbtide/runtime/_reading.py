@@ -27,10 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import CheckpointMismatchError, SourceLogError
 from ebbtide.ledger import BatchOffsets, Cause, NoStep, SourceFacts, StepFacts
-from ebbtide.model import BatchSummary, Decision, SchemaChange
-from ebbtide.model._clock import Reading
-from ebbtide.model._decision import Alter, Source
-from ebbtide.model._step import ViewPosition
+from ebbtide.model import Alter, BatchSummary, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows
 from ebbtide.runtime._belonging import without_its_checkpoint
 from ebbtide.runtime._decide import decide, expire, selected_changes

@@ -13,7 +13,7 @@ from ebbtide.errors import (
     SpecChangedError,
 )
 from ebbtide.ledger import NoStep, StepFacts
-from ebbtide.model._decision import Clear
+from ebbtide.model import Clear
 from ebbtide.runtime._abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime._belonging import refuse_lost_ledger
 from ebbtide.runtime._engines import spark_needed_for

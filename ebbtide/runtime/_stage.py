@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
+from ebbtide.changelog import Intervals
 from ebbtide.errors import EbbtideError, QuarantineThresholdError
 from ebbtide.model import BatchSummary
-from ebbtide.model._offsets import Intervals
 from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._guests import ViewSource, ViewStaging
 from ebbtide.sources import Records

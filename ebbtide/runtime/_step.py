@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Action, Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
-from ebbtide.model import Append, BatchSummary, Decision
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import Frontier, StepRecords, clock_after, next_frontier, records_of
+from ebbtide.model import Append, BatchSummary, Decision, Frontier, Reading, StepRecords
 from ebbtide.runtime._abilities import refuse_unable
 from ebbtide.runtime._belonging import OwnTables, refuse_changed
 from ebbtide.runtime._fold import fold_state
@@ -147,7 +145,7 @@ class Stepper:
             wall_ms: The wall clock, epoch ms.
         """
         paused_ms = self.lease.seen.paused_until(wall_ms)
-        return clock_after(self.last.frontier, self.plan.rules, wall_ms, self.started_ms, paused_ms)
+        return self.plan.rules.clock_after(self.last.frontier, wall_ms, self.started_ms, paused_ms)
 
     def facts(
         self,
@@ -172,7 +170,7 @@ class Stepper:
         last = self.last.frontier
         if frontier is None:
             now = clock or (last.clock if last else Reading(0, 0))
-            frontier = next_frontier(last, now, self.plan.rules, batch, self.log_begins)
+            frontier = self.plan.rules.next_frontier(last, now, batch, self.log_begins)
         return StepFacts(
             pipeline=self.spec.name,
             step=self.number + 1,
@@ -182,7 +180,7 @@ class Stepper:
             uid=uuid.uuid4().hex,
             cause=cause,
             frontier=frontier,
-            read=StepRecords() if batch is None else records_of(last, batch),
+            read=StepRecords() if batch is None else StepRecords.of(last, batch),
             decision=decision or Decision(),
             source=source or self.source_kept(),
             state=self._state_facts(),

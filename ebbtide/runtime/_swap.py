@@ -17,7 +17,7 @@ from ebbtide.delta import Action, Snapshot, replacing
 from ebbtide.delta._table import copied
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE
-from ebbtide.model._decision import Replace
+from ebbtide.model import Replace
 from ebbtide.runtime._completeness import DECIDED, SHOWN, Difference, row_texts, unlike
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location, sync_names

@@ -13,12 +13,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import row_codes
 from ebbtide.delta import DataFile, Snapshot, WholeFiles
 from ebbtide.delta import _log as log
 from ebbtide.errors import HistoryGoneError
 from ebbtide.ledger import DataCommit, StepFacts, window_end
-from ebbtide.model import row_codes
-from ebbtide.model._decision import Clear, RestoreAndApply
+from ebbtide.model import Clear, RestoreAndApply
 from ebbtide.runtime._missing_rows import Steps, steps_to_repeat
 from ebbtide.runtime._plan import Plan
 from ebbtide.tables import StepChanges

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats import MAX_RECORD_BYTES, RECORDS
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.sources._lines import NoTextError, split_lines
 from ebbtide.sources._listing import changed_while_read, linked_error
 from ebbtide.sources._source import Discovery
@@ -41,12 +41,8 @@ def files_of(offset: Offset) -> list[SizedFile]:
         >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
         ([('a', 3)], [('a', None)])
     """
-    stored.refuse_unknown(
-        offset,
-        ("files", "last"),
-        what="The files of a batch",
-        where="the checkpoint's offsets",
-    )
+    stored = StoredDocument("The files of a batch", "the checkpoint's offsets")
+    stored.refuse_unknown(offset, ("files", "last"))
     files: list[SizedFile] = []
     for file in offset["files"]:
         if isinstance(file, str):

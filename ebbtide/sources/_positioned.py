@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from ebbtide.errors import ConfigError
 from ebbtide.formats import MAX_RECORD_BYTES
 from ebbtide.formats._records import stored_form
-from ebbtide.model._options import NoOptions
+from ebbtide.model import NoOptions
 from ebbtide.sources._available import Available, Start
 from ebbtide.sources._records import ReadRecords
 from ebbtide.sources._sizing import note_most, offsets_within

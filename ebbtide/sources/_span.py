@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.model import _stored as stored_fields
+from ebbtide.model import StoredDocument
 
 Offsets = Mapping[int, int]
 """Partition to an offset."""
@@ -58,12 +58,7 @@ class Span:
         identity = {name: value for name, value in stored.items() if isinstance(value, str)}
         known = {*identity, FROM, TO}
         place = where or "/".join(identity.values())
-        stored_fields.refuse_unknown(
-            stored,
-            known,
-            what="The position of a source",
-            where=place,
-        )
+        StoredDocument("The position of a source", place).refuse_unknown(stored, known)
         start = _offsets(stored[FROM])
         end = _offsets(stored[TO])
         return cls(identity, start, end)

@@ -13,9 +13,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from ebbtide.columns import inner_fields, quoted
 from ebbtide.errors import ConfigError
-from ebbtide.model import quoted
-from ebbtide.model._columns import inner_fields
 from ebbtide.redaction import has_unseen
 from ebbtide.spec._dialect import SparkSql
 

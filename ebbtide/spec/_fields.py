@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ebbtide.model._durations import NaturalDuration, PositiveDuration
+from ebbtide.durations import NaturalDuration, PositiveDuration
 from ebbtide.spec._extensions import FORMATS, OTHER, SINKS, SOURCES, TOOL, OtherFormat, OtherSink, OtherSource, kind_in
 from ebbtide.spec._kafka import KafkaSource
 from ebbtide.spec._parts import (

@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
 from ebbtide.delta._statistics import COLUMNS as STATISTICS
+from ebbtide.durations import format_duration
+from ebbtide.entries import ENTRY_COLUMNS
 from ebbtide.formats import Coding, Encoding, convert, holds_binary, of_bytes
 from ebbtide.formats._columns import PLAIN
 from ebbtide.formats._settings import STAGED_COLUMNS
-from ebbtide.model._changelog import CHANGELOG_COLUMNS
-from ebbtide.model._durations import format_duration
-from ebbtide.model._entries import ENTRY_COLUMNS
-from ebbtide.model._sequences import LOG_POSITIONS
 from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
 from ebbtide.spec._ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.spec._fields import PipelineFields

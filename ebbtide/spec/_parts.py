@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ebbtide.durations import NaturalDuration, PositiveDuration
 from ebbtide.errors import ConfigError
 from ebbtide.formats import MAX_RECORD_BYTES, TOOLS, Encoding, PositionField, TimeUnit
 from ebbtide.formats import _debezium_envelope as debezium_envelope
@@ -29,10 +30,9 @@ from ebbtide.formats._format import shortened
 from ebbtide.formats._positions import PositionType
 from ebbtide.formats._record_map import EpochUnit, Meaning, RecordMap, Word, path_of
 from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
-from ebbtide.model._durations import NaturalDuration, PositiveDuration
-from ebbtide.model._sequences import LOG_SEQUENCES
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources import PATTERNS
+from ebbtide.spec._log_sequences import LOG_SEQUENCES
 from ebbtide.storage import Location
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"

@@ -7,8 +7,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from ebbtide.model._cron import CronExpression
-from ebbtide.model._durations import PositiveDuration, format_duration
+from ebbtide.cron import CronExpression
+from ebbtide.durations import PositiveDuration, format_duration
 from ebbtide.spec._parts import SpecPart, refuse
 
 

@@ -14,10 +14,10 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
+from ebbtide.changelog import RowKind
 from ebbtide.errors import ConfigError
-from ebbtide.model import RowKind, StateTtlConfig
-from ebbtide.model._state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
-from ebbtide.model._ttl import Ttl
+from ebbtide.keyed_state import SOURCE_COLUMNS, MapStateDescriptor, StatefulFunction, StateTtlConfig, Ttl
+from ebbtide.keyed_state._function import StateDescriptor
 from ebbtide.operators import StateSpec
 from ebbtide.redaction import is_credential, printable
 from ebbtide.spec._ddl import TableSchema, as_compared, is_exact, parse_ddl

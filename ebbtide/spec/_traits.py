@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide.changelog import RowKind
 from ebbtide.formats import PositionField
-from ebbtide.model import RowKind, StateTtlConfig
+from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.spec._parts import SpecPart
 
 

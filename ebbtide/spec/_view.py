@@ -9,10 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.model import StateTtlConfig
-from ebbtide.model._durations import PositiveDuration, format_duration
-from ebbtide.model._sequences import STEP
-from ebbtide.model._ttl import Ttl
+from ebbtide.changelog import STEP
+from ebbtide.durations import PositiveDuration, format_duration
+from ebbtide.keyed_state import StateTtlConfig, Ttl
 from ebbtide.spec._ddl import has_map
 from ebbtide.spec._fields import NAME
 from ebbtide.spec._parts import PlainFormat, SpecPart, refuse

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.amounts import amount
+from ebbtide.columns import quoted
 from ebbtide.errors import SqlError
-from ebbtide.model import quoted
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
+from ebbtide.columns import quoted
 from ebbtide.errors import SqlError
-from ebbtide.model import quoted
 from ebbtide.runtime import Plan, kept_versions
 from ebbtide.runtime._guests import spark_columns, step_of_version, version_at_step
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from ebbtide.model._state.raw import Entry
-from ebbtide.model._ttl import IncrementalCleanup
+from ebbtide.keyed_state import Entry, IncrementalCleanup
 
 Entries = dict[Any, Entry]
 """The entries of one key, by sub-key."""

@@ -12,8 +12,7 @@ from ebbtide.delta import Action as LogAction
 from ebbtide.delta import Snapshot, create_if_absent, emptied, replacing, with_properties
 from ebbtide.delta._statistics import statistics_property
 from ebbtide.ledger import OwnTable, StepFacts, TableFacts, puts_of
-from ebbtide.model import Action, Append, Restore
-from ebbtide.model._decision import Clear, Erase, Replace, Rewrite
+from ebbtide.model import Action, Append, Clear, Erase, Replace, Restore, Rewrite
 from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, erase_stage
 from ebbtide.tables._table import Work, cannot_perform, read_delta

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from ebbtide.changelog import ORDER, TRUNCATE
 from ebbtide.delta import Action as LogAction
 from ebbtide.delta import Snapshot, write_files
 from ebbtide.delta._table import copied
 from ebbtide.ledger import StepFacts
-from ebbtide.model import ORDER, TRUNCATE, Action, Append, SchemaChange
-from ebbtide.model._decision import Alter
+from ebbtide.model import Action, Alter, Append, SchemaChange
 from ebbtide.tables._append_table import AppendTable
 from ebbtide.tables._step_commits import alter_stage
 from ebbtide.tables._table import Work

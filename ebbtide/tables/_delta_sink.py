@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import columns_named, quoted
 from ebbtide.delta import Action, Snapshot, emptied, replacing, write_files
 from ebbtide.delta._restoring import restoring
+from ebbtide.entries import DELETE
 from ebbtide.ledger import StepFacts, gone, puts_of
-from ebbtide.model import DELETE, Restore, SchemaChange, columns_named, quoted
-from ebbtide.model import _decision as does
-from ebbtide.model._decision import RestoreAndApply
+from ebbtide.model import Action as TableAction
+from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
@@ -50,30 +51,30 @@ class SinkTable(SinkDefinition):
     def _floors(self) -> Floors:
         return Floors(self.sequence)
 
-    def can(self, action: does.Action) -> bool:
+    def can(self, action: TableAction) -> bool:
         """Return that it performs every action."""
         return True
 
-    def perform(self, action: does.Action, work: Work) -> None:
+    def perform(self, action: TableAction, work: Work) -> None:
         """Perform the action of a step, once; see `ebbtide.tables._table`."""
         spark = work.spark
         facts = work.facts
         match action:
-            case does.Apply():
+            case Apply():
                 self.apply(spark, work.changes, facts, only_inserts=action.only_inserts)
             case Restore():
                 self.restore(spark, action, facts)
             case RestoreAndApply():
                 self.restore_and_apply(action, work.net_changes(action), facts)
-            case does.Replace():
+            case Replace():
                 self.take_rows(action, work)
-            case does.Alter():
+            case Alter():
                 self.alter(spark, work.columns_before(action), action.change, facts)
-            case does.Clear():
+            case Clear():
                 self.empty(spark, facts)
-            case does.Rewrite():
+            case Rewrite():
                 self.rewrite(action, work)
-            case does.Erase():
+            case Erase():
                 erase_stage(spark, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
@@ -149,14 +150,14 @@ class SinkTable(SinkDefinition):
 
         self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
 
-    def take_rows(self, action: does.Replace, work: Work) -> None:
+    def take_rows(self, action: Replace, work: Work) -> None:
         """Take the differing rows of the table under another root, in one commit: the change feed shows only these."""
         if action.version is None:  # the other root has no sink
             return
         rows = work.difference(action)
         self.replace(work.spark, rows.present, rows.coming, work.facts)
 
-    def rewrite(self, action: does.Rewrite, work: Work) -> None:
+    def rewrite(self, action: Rewrite, work: Work) -> None:
         """Replace the rows that differ from those that the state shows, or all rows."""
         spark = work.spark
         # Other columns cannot be compared row by row.

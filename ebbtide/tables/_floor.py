@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import ORDER, Mask, quoted
+from ebbtide.changelog import ORDER
+from ebbtide.columns import Mask, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

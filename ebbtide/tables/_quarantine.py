@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges, order_struct
+from ebbtide.columns import columns_named, entry_table, row_codes
 from ebbtide.delta import Action, DataFile, Snapshot, read_file, with_vectors, write_files
 from ebbtide.delta import _log as log
 from ebbtide.delta._commit import on_disk
@@ -28,10 +30,7 @@ from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.formats._format import REASONS
 from ebbtide.ledger import StepFacts
-from ebbtide.model import ORDER, Append, columns_named, entry_table, row_codes
-from ebbtide.model._changelog import ORIGIN
-from ebbtide.model._entries import order_struct
-from ebbtide.model._offsets import OffsetRanges
+from ebbtide.model import Append
 from ebbtide.storage import Location
 from ebbtide.tables._append_table import AppendTable
 from ebbtide.tables._quarantine_removal import ORDERS, losses, rebased, removal

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from ebbtide.changelog import ORDER
+from ebbtide.columns import Mask, row_codes
 from ebbtide.delta import Action, DataFile, LostRows, Snapshot, read_file
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._deleting import deleting
-from ebbtide.model import ORDER, Mask, row_codes
 
 ORDERS = pa.schema([("order", ORDER)])
 """The key of a record: no two of a quarantine have the same `order`."""

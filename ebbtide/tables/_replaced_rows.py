@@ -15,11 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from ebbtide.columns import Mask, columns_named, only
 from ebbtide.delta import DataFile, IndexCache, KeyBounds, Snapshot, in_hash_order, read_file
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._key_index import shared_cache
-from ebbtide.model import Mask, columns_named
-from ebbtide.model._entries import only
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""

@@ -15,9 +15,7 @@ from pydantic import BaseModel
 from ebbtide.delta import Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import TableFacts
-from ebbtide.model import Action
-from ebbtide.model._decision import Apply
-from ebbtide.model._options import NoOptions
+from ebbtide.model import Action, Apply, NoOptions
 from ebbtide.tables._table import Work
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_sequence` | sequence mode: the columns of the row's sequence and the rank of the operation (`op`), see `ebbtide.model._sequences`; never null |
+| `_sequence` | sequence mode: the columns of the row's sequence and the rank of the operation (`op`), see `ebbtide.changelog._sequences`; never null |
 | `_changed_by` | struct(step, part, position): the order of the input that caused the row's last change |
 
 The change feed is on from the first commit: checks and views read it.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
 
+from ebbtide.changelog import ORDER, stored_sequence_type
 from ebbtide.delta import Action, Snapshot, columns_of, create_if_absent, refuse_unwritable
 from ebbtide.delta import _log as log
 from ebbtide.delta._fitting import types_of
@@ -24,8 +25,6 @@ from ebbtide.delta._statistics import bounded_columns, hiding_properties
 from ebbtide.delta._table import redefined
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import OwnTable, TableFacts, puts_of
-from ebbtide.model import ORDER
-from ebbtide.model._sequences import stored_sequence_type
 from ebbtide.tables._sink import Sink
 from ebbtide.tables._table import read_delta
 

@@ -17,12 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.columns import quoted
 from ebbtide.delta import Snapshot, fills_of
 from ebbtide.delta import _log as log
+from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import DELETE, Action, Restore, SchemaChange, quoted
-from ebbtide.model._decision import Replace, RestoreAndApply
+from ebbtide.model import Action, Replace, Restore, RestoreAndApply, SchemaChange
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._spark_columns import column, columns, spark_schema
 from ebbtide.tables._table import ChangeSet, Work

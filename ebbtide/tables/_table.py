@@ -35,8 +35,7 @@ import pyarrow as pa
 from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.ledger import StepFacts, TableFacts
-from ebbtide.model import Action
-from ebbtide.model._decision import Alter, Erase, Replace, RestoreAndApply, Rewrite
+from ebbtide.model import Action, Alter, Erase, Replace, RestoreAndApply, Rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.columns import row_codes
 from ebbtide.delta import (
     Action,
     DataFile,
@@ -36,7 +37,6 @@ from ebbtide.delta._restoring import becoming
 from ebbtide.delta._statistics import bounded_columns, hiding_properties
 from ebbtide.delta._table import add_file, read_files
 from ebbtide.ledger import gone
-from ebbtide.model import row_codes
 from ebbtide.tables._replaced_rows import FileLoss, ReplacedRows, Upsert
 
 _IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")

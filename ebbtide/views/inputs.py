@@ -11,7 +11,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._feed import commit_hash, gap, has_changes
 from ebbtide.errors import SourceReadError
-from ebbtide.model._step import TableVersion, ViewPosition
+from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.runtime._guests import view_position
 from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage import Location

@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.columns import quoted
 from ebbtide.delta import _log as log
-from ebbtide.model import quoted
-from ebbtide.model._step import ViewPosition
+from ebbtide.model import ViewPosition
 from ebbtide.tables import Stager, arrow_frame, columns
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable

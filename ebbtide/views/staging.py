@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ebbtide.changelog import STEP
+from ebbtide.columns import quoted
 from ebbtide.errors import ViewKeyError
 from ebbtide.formats._settings import STAGED_COLUMNS
-from ebbtide.model import BatchSummary, quoted
-from ebbtide.model._sequences import STEP
-from ebbtide.model._step import BatchCounts
+from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.tables import Stager
 from ebbtide.tables._state.staging import to_json

@@ -8,7 +8,7 @@ from random_rows import KEY, compared_at_random
 from ebbtide.checks._completeness import differing_keys
 from ebbtide.checks._engines import InProcess, broken
 from ebbtide.checks._samples import ROWS_AS_TEXT
-from ebbtide.model._equality import equality_key
+from ebbtide.columns import equality_key
 
 
 def rows_by_key(rows):

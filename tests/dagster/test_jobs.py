@@ -10,6 +10,7 @@ from local_run import HOUR
 from local_run import START as START_MS
 from spark_support import plain_spec
 
+from ebbtide.cron import is_due
 from ebbtide.dagster import supervise
 from ebbtide.dagster.components import DEFAULT_RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
@@ -17,7 +18,6 @@ from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Cause
-from ebbtide.model._cron import is_due
 from ebbtide.operations import Operation, Report
 from ebbtide.tables._state import judging
 

@@ -6,10 +6,10 @@ from spark_support import plain_spec
 from support import plain
 
 from ebbtide import MaterializedView
+from ebbtide.cron import spread_minute
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.metadata import column_schema, on_engine, source_key, valid_in_keys
-from ebbtide.model._cron import spread_minute
 
 
 @pytest.mark.parametrize("folder", ["Größen 2026", "李小龍", "a*b", "%20", "in (old)"])

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 from thinned import thinned
 
+from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, IndexCache, LostRows, Snapshot, in_hash_order, write_files
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
@@ -23,7 +24,6 @@ from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
 from ebbtide.delta._deleting import deleting
 from ebbtide.delta._table import commit_after, create
-from ebbtide.model._hashing import key_hashes
 from ebbtide.storage import _columnar as columnar
 
 SCHEMA = pa.schema(

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, IndexCache
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta import _log as log
 from ebbtide.delta._copy_files import HASH, POSITION
 from ebbtide.delta._copy_space import Space
 from ebbtide.delta._table import add_file
-from ebbtide.model._hashing import key_hashes
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 

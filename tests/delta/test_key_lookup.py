@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.columns import key_hashes
 from ebbtide.delta import _key_lookup as key_lookup
 from ebbtide.delta import in_hash_order
 from ebbtide.delta._key_lookup import KeyIndex
-from ebbtide.model._hashing import key_hashes
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 

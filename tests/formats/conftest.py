@@ -2,7 +2,7 @@
 
 import pytest
 
-from ebbtide.model import _compiled as compiled
+from ebbtide.columns import _compiled as compiled
 
 
 @pytest.fixture(params=["scanned", "not scanned"])

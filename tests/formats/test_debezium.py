@@ -6,12 +6,12 @@ from decimal import Decimal
 import pytest
 from support import cut, envelope, record, spec
 
+from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats import BadRecordError, DebeziumDecoder, DecodedChange
 from ebbtide.formats._debezium_rules import integer
 from ebbtide.formats._encodings import read_bits, read_decimal
 from ebbtide.formats._format import NOT_A_ROW
 from ebbtide.formats._unavailable import UNAVAILABLE
-from ebbtide.model import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
 
 DECODER = DebeziumDecoder(("id",))

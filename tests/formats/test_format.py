@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import ebbtide.formats
+from ebbtide.changelog import RowKind
 from ebbtide.formats import RECORDS, BadRecordError, DecodedChange, Decoding, Format, Json
-from ebbtide.model import RowKind
 
 ROOM = Path(ebbtide.formats.__file__).parent
 FORMATS = {

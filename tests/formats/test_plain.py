@@ -1,13 +1,13 @@
 import pytest
 
+from ebbtide.changelog import RowKind
 from ebbtide.formats import BadRecordError
 from ebbtide.formats._plain import PlainDecoder
-from ebbtide.model._changelog import ROW_KINDS
 
 ROW = {"id": 1, "n": None}
 
 
-@pytest.mark.parametrize("kind", ROW_KINDS)
+@pytest.mark.parametrize("kind", list(RowKind))
 def test_row_of_each_kind_is_one_change(kind):
     [only] = PlainDecoder().changes({"kind": kind, "row": ROW, "more": 1}, None)
     assert (only.kind, only.row, only.op, only.position, only.event_ms, only.origin_offset) == (

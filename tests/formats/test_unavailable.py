@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import envelope, plain, record, spec
 
+from ebbtide.columns import _compiled as compiled
 from ebbtide.formats import RECORDS, convert
 from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
-from ebbtide.model import _compiled as compiled
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.spec import type_ddl
 from ebbtide.testing import MemoryPipeline

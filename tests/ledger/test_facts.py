@@ -5,8 +5,7 @@ import json
 from made_facts import made_facts
 
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Append, Decision
-from ebbtide.model._decision import Apply, Source
+from ebbtide.model import Append, Apply, Decision, Source
 
 FACTS = made_facts(7, pipeline="p")
 

@@ -11,8 +11,7 @@ from local_run import adopt_without_spark, as_found, swap_without_spark
 from ebbtide.delta import _log as log
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger import BESIDE_STATE, StepFacts
-from ebbtide.model import Append, Restore, SchemaChange
-from ebbtide.model._decision import Alter, Apply, Clear, Replace, Rewrite, Source
+from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite, SchemaChange, Source
 
 KEPT = Path(__file__).parent.parent / "data" / "format_2"
 """Roots as a release with format 2 left them when it was killed right behind a step's decision, and what its next run made of them."""

@@ -1,6 +1,7 @@
 """Processing time: what is left out of it, what is held, and that it never goes back."""
 
-from ebbtide.model._clock import Reading, next_clock
+from ebbtide.model import Reading
+from ebbtide.model._clock import next_clock
 
 HOUR = 3_600_000
 FIRST = Reading(now_ms=100 * HOUR, wall_ms=100 * HOUR)

@@ -4,9 +4,7 @@ import random
 
 import pytest
 
-from ebbtide.model import BatchSummary
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import StepRules, next_frontier
+from ebbtide.model import BatchSummary, Reading, StepRules
 
 RULES = StepRules(max_clock_jump_ms=0)
 
@@ -19,7 +17,7 @@ def part(number, position=4, *, base="bin", server="1", connector="shop", epoch=
 
 
 def frontier(*parts):
-    return next_frontier(None, Reading(0, 0), RULES, BatchSummary().with_logs(parts))
+    return RULES.next_frontier(None, Reading(0, 0), BatchSummary().with_logs(parts))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ebbtide.model import BatchSummary
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import BatchCounts, Frontier, StepRules, clock_after, next_frontier, records_of, reset_frontier
+from ebbtide.model import BatchCounts, BatchSummary, Frontier, Reading, StepRecords, StepRules
 
 DAY_MS = 86_400_000
 RULES = StepRules(max_clock_jump_ms=DAY_MS, allowed_delay_ms=10)
@@ -20,14 +18,14 @@ def sequence(value):
 def steps(summaries, rules=RULES, last=None):
     """Where a pipeline stands after each of some batches; None is a tick."""
     for summary in summaries:
-        last = next_frontier(last, AT, rules, summary)
+        last = rules.next_frontier(last, AT, summary)
         yield last
 
 
 def raised(summaries):
     """Whether each of some batches raised the floor."""
     before = [None, *steps(summaries)]
-    return [records_of(last, summary).floor_raised for last, summary in zip(before, summaries, strict=False)]
+    return [StepRecords.of(last, summary).floor_raised for last, summary in zip(before, summaries, strict=False)]
 
 
 @given(st.lists(times, max_size=12))
@@ -41,7 +39,7 @@ def test_watermark_is_the_greatest_event_time_of_earlier_steps_less_the_delay(ev
 @given(st.lists(times, min_size=1, max_size=8), st.integers(0, 10**6))
 def test_watermark_does_not_fall_where_the_delay_grows(event_times, delay):
     *_, last = steps([*(BatchSummary(max_event_ms=ms) for ms in event_times), None])
-    longer = next_frontier(last, AT, StepRules(DAY_MS, allowed_delay_ms=delay))
+    longer = StepRules(DAY_MS, allowed_delay_ms=delay).next_frontier(last, AT)
     assert last.watermark_ms is None or longer.watermark_ms >= last.watermark_ms
 
 
@@ -50,8 +48,8 @@ def test_clock_never_goes_back_nor_jumps_further_than_it_may(readings, ignored):
     rules = StepRules(max_clock_jump_ms=1000, ignore_downtime_over_ms=ignored)
     last = None
     for wall_ms, is_new_run in readings:
-        clock = clock_after(last, rules, wall_ms, started_ms=wall_ms if is_new_run else 0)
-        frontier = next_frontier(last, clock, rules)
+        clock = rules.clock_after(last, wall_ms, started_ms=wall_ms if is_new_run else 0)
+        frontier = rules.next_frontier(last, clock)
         assert last is None or last.now_ms <= frontier.now_ms <= last.now_ms + 1000
         assert frontier.clock == clock
         last = frontier
@@ -59,10 +57,10 @@ def test_clock_never_goes_back_nor_jumps_further_than_it_may(readings, ignored):
 
 def test_downtime_counts_from_the_last_step_whatever_made_it():
     rules = StepRules(max_clock_jump_ms=DAY_MS, ignore_downtime_over_ms=100)
-    first = next_frontier(None, clock_after(None, rules, 1000, 0), rules)
-    cleanup = next_frontier(first, first.clock, rules)
-    assert clock_after(cleanup, rules, 5000, started_ms=4990).now_ms == 1000
-    assert clock_after(cleanup, rules, 5000, started_ms=0).now_ms == 5000, "in one run nothing is downtime"
+    first = rules.next_frontier(None, rules.clock_after(None, 1000, 0))
+    cleanup = rules.next_frontier(first, first.clock)
+    assert rules.clock_after(cleanup, 5000, started_ms=4990).now_ms == 1000
+    assert rules.clock_after(cleanup, 5000, started_ms=0).now_ms == 5000, "in one run nothing is downtime"
 
 
 @given(st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=12))
@@ -88,7 +86,7 @@ def test_truncate_read_before_raises_no_floor():
 
 
 def test_reset_starts_over_but_for_the_clock():
-    assert reset_frontier(Reading(9, 9)) == Frontier(clock=Reading(9, 9), total_records=0, total_quarantined=0)
+    assert Frontier.reset(Reading(9, 9)) == Frontier(clock=Reading(9, 9), total_records=0, total_quarantined=0)
 
 
 def test_orphans_are_never_forgotten_until_a_reset():
@@ -149,7 +147,7 @@ def test_summary_of_parts_sums_them_up():
 
 def test_step_tells_what_its_own_batch_was_and_the_greatest_event_time_so_far():
     batch = BatchSummary(BatchCounts(records=9, bad=2, other_tables=4), ignored=frozenset("ba"), max_event_ms=70)
-    own = records_of(None, batch)
+    own = StepRecords.of(None, batch)
     assert (own.records, own.quarantined, own.other_tables, own.ignored_columns) == (9, 2, 4, ("a", "b"))
     stands = steps([batch, None, BatchSummary(BatchCounts(records=1), max_event_ms=60)])
     assert [step.max_event_ms for step in stands] == [70, 70, 70]

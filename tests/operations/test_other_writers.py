@@ -15,7 +15,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
-from ebbtide.model._decision import RestoreAndApply
+from ebbtide.model import RestoreAndApply
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
 

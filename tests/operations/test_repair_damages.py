@@ -25,8 +25,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Cause
-from ebbtide.model import Decision
-from ebbtide.model._decision import RestoreAndApply, Rewrite
+from ebbtide.model import Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import _publish as publish
 from ebbtide.runtime import _way_back as way_back

@@ -12,8 +12,8 @@ from reference import Histories
 from support import change, envelope, plain, record
 from support import spec as debezium
 
-from ebbtide.model import Step
-from ebbtide.model._changelog import changelog_schema
+from ebbtide.changelog import changelog_schema
+from ebbtide.entries import Step
 from ebbtide.operators import ArrivalOperator
 from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reference import Histories
 from support import acted_on, change, cut, envelope, plain, record, spec
 
-from ebbtide.model import Step
+from ebbtide.entries import Step
 from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 

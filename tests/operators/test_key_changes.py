@@ -8,9 +8,10 @@ import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 from thinned import thinned
 
+from ebbtide.changelog import UNKNOWN
 from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
-from ebbtide.model._sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.operators._sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_SNAPSHOT, OP_UPSERT
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

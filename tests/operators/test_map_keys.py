@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
-from ebbtide.model._state.context import StateContext
-from ebbtide.model._state.states import MapState
+from ebbtide.keyed_state import MapState
+from ebbtide.keyed_state._context import StateContext
 from ebbtide.operators import StateSpec
 from ebbtide.replay._ttl import RowsStore
 from ebbtide.stores import HeapStore, RocksDbStore

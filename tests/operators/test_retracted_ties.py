@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from ebbtide.model import Step
+from ebbtide.entries import Step
 from ebbtide.operators import SequenceOperator
 
 Event = tuple[str, str, int]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain
 
+from ebbtide.columns import entry_table
+from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
-from ebbtide.model import Step, entry_table
 from ebbtide.operators import Selected, SequenceOperator, to_select, with_selected
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._plan import decoding_of

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from support import OnlyTouchedKeys, acted_on, envelope, record, spec
 
+from ebbtide.entries import Step
 from ebbtide.formats._unavailable import UNAVAILABLE
-from ebbtide.model import Step
 from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 

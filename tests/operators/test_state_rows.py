@@ -3,9 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.model._state.raw import Entry
-from ebbtide.model._state.states import ListState, MapState, ValueState
-from ebbtide.model._state.timers import TIMERS
+from ebbtide.keyed_state import TIMERS, Entry, ListState, MapState
+from ebbtide.keyed_state._states import ValueState
 from ebbtide.operators import StateSpec
 from ebbtide.operators._stateful.rows import UnfitValueError, changed_rows, load, state_columns, to_table
 from ebbtide.operators._stateful.store import WorkingStore

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 from store_support import line, stateful
 
+from ebbtide.entries import Step
 from ebbtide.errors import StatefulFunctionError
 from ebbtide.formats import RECORDS
-from ebbtide.model import Step
 from ebbtide.testing import MemoryPipeline
 
 DAY = 86_400_000

@@ -11,8 +11,8 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
 from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.cron import spread_minute
 from ebbtide.dagster import UpsertPipeline
-from ebbtide.model._cron import spread_minute
 from ebbtide.operations._registry import operations
 from ebbtide.spec._load import load
 from pipelines.definitions import defs

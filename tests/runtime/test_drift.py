@@ -7,7 +7,7 @@ from quarantine_support import by_seq, root_of
 from support import change, plain
 
 from ebbtide.errors import SchemaDriftError
-from ebbtide.model._clock import Reading
+from ebbtide.model import Reading
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading

@@ -7,8 +7,8 @@ from support import plain
 
 from ebbtide.delta import DataFile
 from ebbtide.delta import _log as log
+from ebbtide.entries import Step
 from ebbtide.ledger import Cause
-from ebbtide.model import Step
 from ebbtide.runtime import _fold as fold
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._fold import fold_state

@@ -9,8 +9,7 @@ from local_run import HOUR, START
 
 from ebbtide.errors import CheckpointMismatchError, FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
-from ebbtide.model import Append, Decision
-from ebbtide.model._decision import Rewrite
+from ebbtide.model import Append, Decision, Rewrite
 from ebbtide.runtime import _idle as idle
 from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._driver import reset

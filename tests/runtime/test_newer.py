@@ -15,8 +15,7 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredForm
 from ebbtide.inspect import lag, status
 from ebbtide.ledger import Checkpoint
 from ebbtide.ledger._checkpoint import START
-from ebbtide.model._step import ViewPosition
-from ebbtide.model._stored import FORMAT, FORMAT_KEY
+from ebbtide.model import StoredDocument, ViewPosition
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import status as backfill_status
 from ebbtide.operations._backfill.asked import ASKED
@@ -27,7 +26,10 @@ from ebbtide.sources._files import files_of
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 NEXT = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
 NEWER = {
-    "format": (lambda facts: {**facts, FORMAT_KEY: FORMAT + 1}, f"Got: format {FORMAT + 1}."),
+    "format": (
+        lambda facts: {**facts, StoredDocument.FORMAT_KEY: StoredDocument.FORMAT + 1},
+        f"Got: format {StoredDocument.FORMAT + 1}.",
+    ),
     "field": (lambda facts: {**facts, "of_tomorrow": 1}, "Got: field 'of_tomorrow'."),
 }
 NEWER_FACTS = NEWER | {
@@ -47,7 +49,7 @@ NEWER_FACTS = NEWER | {
 DAMAGED = {
     "no field": lambda facts: {name: value for name, value in facts.items() if name != "incarnation"},
     "another type": lambda facts: {**facts, "epoch": "many"},
-    "no format": lambda facts: {**facts, FORMAT_KEY: "two"},
+    "no format": lambda facts: {**facts, StoredDocument.FORMAT_KEY: "two"},
 }
 COMMANDS = {
     "run": lambda pipeline: pipeline.run(),

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import status
-from ebbtide.model._decision import Apply
+from ebbtide.model import Apply
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._backfill import build as backfill

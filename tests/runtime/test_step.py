@@ -25,9 +25,7 @@ from ebbtide.errors import (
 )
 from ebbtide.inspect import status
 from ebbtide.ledger import Cause, Checkpoint, SourceFacts
-from ebbtide.model import BatchSummary, Restore
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import BatchCounts
+from ebbtide.model import BatchCounts, BatchSummary, Reading, Restore
 from ebbtide.runtime import Stepper, apply_staged
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime import _step as stepping

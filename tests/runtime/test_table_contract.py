@@ -7,8 +7,7 @@ from local_run import SPARK
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Head
-from ebbtide.model import Append, Restore, SchemaChange
-from ebbtide.model._decision import Alter, Apply, Clear, Replace, RestoreAndApply, Rewrite
+from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.runtime._publish import PlannedWork
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}

@@ -14,7 +14,7 @@ from local_pipeline import LocalPipeline, up
 from ebbtide.delta import _log as log
 from ebbtide.errors import StoredFormatError
 from ebbtide.inspect import status
-from ebbtide.model._stored import FORMAT, FORMAT_KEY
+from ebbtide.model import StoredDocument
 from ebbtide.tables import COLUMNS
 
 KEPT = Path(__file__).parent.parent / "data"
@@ -50,7 +50,7 @@ def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, monkeypatch):
     assert len(pipeline.table("quarantine", COLUMNS)) == n_bad + 1
     for table in ("state", "sink", "quarantine"):
         _, newest = next(log.own_commits(pipeline.plan.at(table)))
-        assert newest[FORMAT_KEY] == FORMAT
+        assert newest[StoredDocument.FORMAT_KEY] == StoredDocument.FORMAT
     assert pipeline.is_idle()
 
 
@@ -80,6 +80,6 @@ def test_root_of_the_first_format_is_refused_until_a_refresh(name, tmp_path, mon
 
 def test_each_format_has_roots():
     formats = {int(name.partition("/")[0].removeprefix("format_")) for name in (*ROOTS, *REFUSED)}
-    assert formats == set(range(1, FORMAT + 1)), (
+    assert formats == set(range(1, StoredDocument.FORMAT + 1)), (
         "keep roots of the format before a new one: see docs/reference/stored-formats.md"
     )

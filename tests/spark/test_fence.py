@@ -7,8 +7,7 @@ from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import Cause, Lease
-from ebbtide.model import Decision
-from ebbtide.model._decision import Apply
+from ebbtide.model import Apply, Decision
 from ebbtide.operations import maintain
 from ebbtide.operations._maintenance import compaction as compacting
 from ebbtide.operations._stepping import stepping as held

@@ -17,10 +17,10 @@ from ebbtide import UpsertPipeline, run
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._table import read_rows
+from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS
 from ebbtide.ledger import TableFacts
-from ebbtide.model import DELETE
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _kinds as kinds
 from ebbtide.sources import Discovery, SourceBatch

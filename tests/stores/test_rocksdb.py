@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model._state.raw import Entry
+from ebbtide.keyed_state import Entry
 from ebbtide.stores import RocksDbStore
 from ebbtide.stores._rocksdb import codec
 

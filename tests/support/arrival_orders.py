@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from support import Row, envelope, record, spec, touched_entries
 
+from ebbtide.changelog import TRUNCATE
+from ebbtide.columns import equals
+from ebbtide.entries import DELETE, Step
 from ebbtide.formats import RECORDS
 from ebbtide.formats._unavailable import UNAVAILABLE
-from ebbtide.model import DELETE, TRUNCATE, Step, equals
 from ebbtide.testing import MemoryPipeline
 
 TEXTS = ("v", "w")

@@ -15,8 +15,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.delta._table import create, read_rows
 from ebbtide.formats import RECORDS, summarize
 from ebbtide.ledger import Head, StateFacts, StepFacts, puts_of
-from ebbtide.model import Append, BatchSummary
-from ebbtide.model._step import StepRecords, clock_after, next_frontier, records_of
+from ebbtide.model import Append, BatchSummary, StepRecords
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._fold import fold_state
@@ -108,13 +107,13 @@ class DiskPipeline:
     def _facts(self, what: str, now_ms: int, batch: BatchSummary | None = None) -> StepFacts:
         last = self.head.facts
         stands = last.frontier
-        clock = clock_after(stands, self.plan.rules, now_ms, started_ms=0)
+        clock = self.plan.rules.clock_after(stands, now_ms, started_ms=0)
         return made_facts(
             last.step + 1,
             what,
             epoch=0,  # under no lease
-            frontier=next_frontier(stands, clock, self.plan.rules, batch),
-            read=StepRecords() if batch is None else records_of(stands, batch),
+            frontier=self.plan.rules.next_frontier(stands, clock, batch),
+            read=StepRecords() if batch is None else StepRecords.of(stands, batch),
             state=StateFacts(
                 version=self.head.version,
                 spec=self.spec.identity,

@@ -12,8 +12,8 @@ from support import change, plain
 
 from ebbtide.delta import Snapshot, commit_joined
 from ebbtide.delta._table import read_rows
+from ebbtide.entries import DELETE
 from ebbtide.ledger import puts_of
-from ebbtide.model import DELETE
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _fold as fold
 from ebbtide.runtime._fold import rewritten

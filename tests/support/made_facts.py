@@ -3,8 +3,7 @@
 from typing import Any
 
 from ebbtide.ledger import Cause, SourceFacts, StateFacts, StepFacts
-from ebbtide.model._clock import Reading
-from ebbtide.model._step import Frontier, StepRecords
+from ebbtide.model import Frontier, Reading, StepRecords
 
 
 def made_facts(step: int = 1, what: str = "batch", *, raises: tuple[int, ...] | None = None, **given: Any) -> StepFacts:

@@ -6,11 +6,11 @@ from itertools import product
 from reference_state import Cell, Reference
 from state_ops import alive, expect, operation, perform
 
-from ebbtide.model import StateTtlConfig, to_ms
-from ebbtide.model._state.cleanup import IncrementalCleaner, TtlTimers
-from ebbtide.model._state.context import StateContext
-from ebbtide.model._state.states import ListState, MapState, ValueState
-from ebbtide.model._ttl import CleanupConfig, StateVisibility, UpdateType
+from ebbtide.durations import to_ms
+from ebbtide.keyed_state import CleanupConfig, ListState, MapState, StateTtlConfig, StateVisibility, UpdateType
+from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
+from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._states import ValueState
 from ebbtide.replay._ttl import RowsStore
 
 KINDS = {"value": ValueState, "list": ListState, "map": MapState}

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.delta._table import read_rows
-from ebbtide.model._step import TableVersion, ViewPosition
+from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables

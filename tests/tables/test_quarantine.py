@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts as facts
 
+from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.delta._table import read_rows
-from ebbtide.model._offsets import OffsetRanges
 from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
 from ebbtide.tables._quarantine import QuarantineTable, oldest_first
 from ebbtide.tables._quarantine_removal import ORDERS

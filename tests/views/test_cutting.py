@@ -14,7 +14,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._feed import commit_hash, gap, has_changes
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import SourceReadError
-from ebbtide.model._step import TableVersion, ViewPosition
+from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
 

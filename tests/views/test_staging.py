@@ -3,9 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from ebbtide.changelog import ORDER, ORIGIN
 from ebbtide.errors import ViewKeyError
-from ebbtide.model import ORDER
-from ebbtide.model._changelog import ORIGIN
 from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
 from ebbtide.storage import read_parquet

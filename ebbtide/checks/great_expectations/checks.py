@@ -12,9 +12,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ebbtide.checks.great_expectations.wording import WAYS_OUT
+from ebbtide.durations import format_duration
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import LastVerdict
-from ebbtide.model._durations import format_duration
 from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.delta import Snapshot, columns_of
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.storage import Location
@@ -88,9 +88,8 @@ def asked_of(tables: Plan) -> Asked | None:
     raw = location.read_bytes()
     if raw is None:
         return None
-    what = "The request for the backfill"
-    document = stored.parsed(raw, what=what, where=location)
-    return stored.read(Asked, document, what=what, where=location)
+    stored = StoredDocument("The request for the backfill", location)
+    return stored.read(Asked, stored.parsed(raw))
 
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:

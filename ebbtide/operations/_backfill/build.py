@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import _log as log
+from ebbtide.durations import to_ms
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import Cause, puts_of
-from ebbtide.model import Decision, to_ms
-from ebbtide.model._decision import Replace, Source
+from ebbtide.model import Decision, Replace, Source
 from ebbtide.operations._backfill.asked import (
     ASKED,
     Asked,

@@ -14,7 +14,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
-from ebbtide.model._decision import Replace
+from ebbtide.model import Replace
 from ebbtide.operations._backfill.asked import (
     asked_of,
     beside_of,

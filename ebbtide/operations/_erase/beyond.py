@@ -10,7 +10,7 @@ from ebbtide.delta import Found, Snapshot, refuse_unwritable
 from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep
-from ebbtide.model._decision import Erase
+from ebbtide.model import Erase
 from ebbtide.runtime import NOW, Place, Plan
 from ebbtide.runtime._data_docs import delete_sites, found_in_sites
 from ebbtide.storage import Location

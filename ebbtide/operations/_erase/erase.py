@@ -17,9 +17,8 @@ from ebbtide.ledger import (
     Head,
     StepFacts,
 )
-from ebbtide.model import Decision
-from ebbtide.model._decision import Erase as EraseRows
-from ebbtide.model._erased import ErasedKeys, hashes_of
+from ebbtide.model import Decision, ErasedKeys
+from ebbtide.model import Erase as EraseRows
 from ebbtide.operations._erase.beyond import data_docs, places_beside, refuse_others
 from ebbtide.operations._erase.keys import asked_keys
 from ebbtide.operations._erase.views import computed_again, planned_views, views_above
@@ -50,7 +49,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     refuse_others(tables)
     keys = asked_keys(ctx.spark, tables, file, where)
     salt = secrets.token_bytes(SALT_BYTES)
-    hashes = hashes_of(keys, keys.column_names, salt)
+    hashes = ErasedKeys.hashes_of(keys, keys.column_names, salt)
     head = Head.at_rest(tables.state.last())
     names = [tables.spec.name, *views_above(tables)]
     docs = data_docs(ctx, names, deletes=False)
@@ -143,7 +142,7 @@ def _ledger(stepper: Stepper) -> Erasures:
 def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
     """Return the hashes of keys, with the salt of a ledger."""
     salt = bytes.fromhex(ledger.salt)
-    return hashes_of(keys, keys.column_names, salt)
+    return ErasedKeys.hashes_of(keys, keys.column_names, salt)
 
 
 def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebbtide.columns import LONG_MAX, Mask, flags
 from ebbtide.delta import DataFile
+from ebbtide.durations import to_ms
+from ebbtide.entries import Step
 from ebbtide.ledger import Cause, StepFacts
-from ebbtide.model import LONG_MAX, Mask, Step, flags, to_ms
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._quarantine.drop import trim
 from ebbtide.operators import Operator

@@ -11,7 +11,6 @@ from ebbtide.amounts import amount
 from ebbtide.delta import DataFile, Found
 from ebbtide.delta import _log as log
 from ebbtide.ledger import BESIDE_STATE
-from ebbtide.model._step import next_frontier
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
 from ebbtide.operations._maintenance.vacuum import unneeded
@@ -28,8 +27,8 @@ from ebbtide.tables._state.merging import to_merge
 from ebbtide.tables._state.rewriting import rows_of
 
 if TYPE_CHECKING:
+    from ebbtide.entries import Step
     from ebbtide.ledger import StepFacts
-    from ebbtide.model import Step
     from ebbtide.tables import Found as Entries
     from ebbtide.tables import Stored
 
@@ -285,7 +284,7 @@ def _last(plan: Plan) -> StepFacts | None:
 
 def _next_step(plan: Plan, last: StepFacts) -> Step:
     """Return the step that maintenance would make: the clock does not move on."""
-    frontier = next_frontier(last.frontier, last.frontier.clock, plan.rules, None)
+    frontier = plan.rules.next_frontier(last.frontier, last.frontier.clock)
     return frontier.operator_step(last.step + 1)
 
 

@@ -22,12 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.columns import columns_named
 from ebbtide.delta import fills_of
 from ebbtide.errors import MigrationError
 from ebbtide.formats import Coding, convert, of_bytes
 from ebbtide.ledger import StepFacts
-from ebbtide.model import SchemaChange, columns_named
-from ebbtide.model._schema_change import widens
+from ebbtide.model import SchemaChange
+from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import Operator, altered_entries
 from ebbtide.runtime import operator_of
 from ebbtide.spec import Pipeline, ddl_of, type_ddl

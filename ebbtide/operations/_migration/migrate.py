@@ -19,9 +19,8 @@ from pyspark.sql.types import StructType
 from ebbtide.delta import Action, Snapshot, replacing
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import Cause, NoStep, StepFacts
-from ebbtide.model import Decision, SchemaChange
-from ebbtide.model import _decision as does
-from ebbtide.model._decision import Alter, Rewrite
+from ebbtide.model import Action as TableAction
+from ebbtide.model import Alter, Decision, Rewrite, SchemaChange
 from ebbtide.operations._migration.columns import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.operations._migration.report import migration_report
 from ebbtide.operations._migration.states import function_changes, migrated_entries, state_migration
@@ -231,7 +230,7 @@ def _n_rewritten(tables: Plan) -> int:
 def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
     clock = stepper.next_clock(clock_ms)
     change = migration.columns.change
-    actions: dict[str, does.Action] = {}
+    actions: dict[str, TableAction] = {}
     if change is not None:
         alter = Alter(change, ddl_of(migration.before.spec.table.columns))
         actions = {"sink": alter, "changelog": alter}

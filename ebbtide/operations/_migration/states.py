@@ -23,14 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import LONG_MIN, Ints, Mask, equals, flags, with_column
+from ebbtide.durations import format_duration, from_ms
+from ebbtide.entries import Step
 from ebbtide.errors import MigrationError
+from ebbtide.keyed_state import TIMERS, StateTtlConfig
 from ebbtide.ledger import StepFacts
-from ebbtide.model import LONG_MIN, Mask, StateTtlConfig, Step, equals, flags
-from ebbtide.model._codes import Ints
-from ebbtide.model._durations import format_duration, from_ms
-from ebbtide.model._entries import with_column
-from ebbtide.model._schema_change import widens
-from ebbtide.model._state.timers import TIMERS
+from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan, operator_of
 from ebbtide.spec import Pipeline

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
 from ebbtide.ledger import StepFacts
-from ebbtide.model import BatchSummary, entry_table
+from ebbtide.model import BatchSummary
 from ebbtide.operators import SELECTED_COLUMNS, Operator
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._expressions import select_items

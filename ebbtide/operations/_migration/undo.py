@@ -9,9 +9,8 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger import BESIDE_STATE, Cause, NoStep, StepFacts
-from ebbtide.model import Decision, Restore
-from ebbtide.model import _decision as does
-from ebbtide.model._decision import Alter, Rewrite
+from ebbtide.model import Action as TableAction
+from ebbtide.model import Alter, Decision, Restore, Rewrite
 from ebbtide.operations._migration.report import migration_report
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import stepping
@@ -49,7 +48,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
                 allowed="a migration as the last step, which has undone none itself",
                 next_step=_CHANGE_BACK,
             )
-        restores: dict[str, does.Action] = {}
+        restores: dict[str, TableAction] = {}
         for name, version in _versions_before(tables, last).items():
             restores[name] = Restore(version, changes_rows=False)
         cause = Cause(what="migration")

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
+from ebbtide.columns import Mask
 from ebbtide.delta import Found
+from ebbtide.durations import to_ms
 from ebbtide.ledger import Cause, NoStep, StepFacts
-from ebbtide.model import Append, Decision, Mask, to_ms
+from ebbtide.model import Append, Decision
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, with_places
 from ebbtide.operations._stepping import stepping

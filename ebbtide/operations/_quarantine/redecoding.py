@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import origin_offsets
+from ebbtide.columns import Ints, Mask, ints, with_column
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, Decoding, summarize
 from ebbtide.formats._places import placed
-from ebbtide.model import BatchSummary, Mask, ints
-from ebbtide.model._codes import Ints
-from ebbtide.model._entries import with_column
-from ebbtide.model._offsets import origin_offsets
+from ebbtide.model import BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._erasing import refused_rows

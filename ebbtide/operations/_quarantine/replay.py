@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.amounts import amount
+from ebbtide.changelog import order_struct
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import place_text
 from ebbtide.ledger import Cause, NoStep, StepFacts
 from ebbtide.model import Append, Decision
-from ebbtide.model._entries import order_struct
 from ebbtide.operations._operation import Report
 from ebbtide.operations._quarantine.redecoding import (
     TOO_LARGE,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.amounts import amount
+from ebbtide.changelog import rank_sequences, without_op
+from ebbtide.columns import columns_named
 from ebbtide.delta import Snapshot, read_file
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger import Cause
-from ebbtide.model import BatchSummary, columns_named
-from ebbtide.model._sequences import rank_sequences, without_op
-from ebbtide.model._step import WholeSnapshot
+from ebbtide.model import BatchSummary, WholeSnapshot
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, Staged, Stepper, apply_staged, refuse_changed_spec

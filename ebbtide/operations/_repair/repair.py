@@ -35,8 +35,7 @@ from ebbtide.errors import (
     UnsupportedFileError,
 )
 from ebbtide.ledger import Cause, DataCommit, Head
-from ebbtide.model import Action, Decision
-from ebbtide.model._decision import RestoreAndApply, Rewrite
+from ebbtide.model import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state

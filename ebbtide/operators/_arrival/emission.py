@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.model import Codes, Mask
-from ebbtide.model._materializer import kernel
+from ebbtide.columns import Codes, Mask
+from ebbtide.operators._arrival import kernel
 from ebbtide.operators._arrival.rows import Rows
 from ebbtide.operators._arrival.rules import Keep, OnExpire
 

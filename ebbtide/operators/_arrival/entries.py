@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model import Codes, Mask, entry_table
+from ebbtide.columns import Codes, Mask, entry_table
 from ebbtide.operators._arrival.rows import Rows
 from ebbtide.operators._arrival.rules import GONE, LIVE, WAITING
 

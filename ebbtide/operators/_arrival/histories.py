@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbtide.model import DELETE, Codes, Mask
-from ebbtide.model._entries import INSERT, UPDATE, Reconciled
-from ebbtide.model._materializer import kernel
+from ebbtide.columns import Codes, Mask
+from ebbtide.entries import DELETE, INSERT, UPDATE, Reconciled
+from ebbtide.operators._arrival import kernel
 from ebbtide.operators._arrival.emission import emitted_records
 from ebbtide.operators._arrival.entries import History, Shown, entries_of
 from ebbtide.operators._arrival.rows import Rows, number_in_run

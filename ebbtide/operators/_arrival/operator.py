@@ -14,11 +14,13 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import Step, ints
-from ebbtide.model._entries import Reconciled, in_arrival_order, live_entries, only, order_struct
+from ebbtide.changelog import order_struct
+from ebbtide.columns import ints, only
+from ebbtide.entries import Reconciled, Step, live_entries
 from ebbtide.operators._arrival.histories import Histories
 from ebbtide.operators._arrival.rows import Rows, above_floor
 from ebbtide.operators._arrival.rules import ArrivalRules
+from ebbtide.operators._arriving import in_arrival_order
 
 
 class ArrivalOperator(ArrivalRules):

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import ORDER, Codes, Mask, Step, equals, flags, ints, row_codes
-from ebbtide.model._changelog import ADDS
-from ebbtide.model._codes import count_codes
-from ebbtide.model._entries import has_expired, order_struct
-from ebbtide.model._materializer.kernel import NONE
-from ebbtide.model._ttl import UpdateType
+from ebbtide.changelog import ADDS, ORDER, order_struct
+from ebbtide.columns import Codes, Mask, count_codes, equals, flags, ints, row_codes
+from ebbtide.entries import Step
+from ebbtide.keyed_state import UpdateType
+from ebbtide.operators._arrival.kernel import NONE
 from ebbtide.operators._arrival.rules import GONE, WAITING, ArrivalRules, Materialization, OnExpire
 
 
@@ -106,8 +105,8 @@ class Rows:
         """(entries,) entries that have expired."""
         stamps = ints(self.state, "_stamp_ms")
         ttls = self.rules.expiry.ttls
-        row_expired = has_expired(stamps, ttls.get(None), self.step)
-        waiting_expired = has_expired(stamps, ttls.get(WAITING), self.step)
+        row_expired = self.step.has_expired(stamps, ttls.get(None))
+        waiting_expired = self.step.has_expired(stamps, ttls.get(WAITING))
         if not self.options.retraction_grace_ms:  # it was switched off since
             waiting_expired = np.ones(self.n_state, bool)
         return np.where(self.is_waiting, waiting_expired, row_expired)
@@ -184,7 +183,7 @@ class Rows:
         has_new_content = content >= self.n_state
         is_written = self.adds & has_new_content
         stamps = self.stamps(content)
-        is_past = has_expired(stamps, self.rules.ttl, self.step)
+        is_past = self.step.has_expired(stamps, self.rules.ttl)
         return is_written & is_past
 
     def positions(self) -> Codes:

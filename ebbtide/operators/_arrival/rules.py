@@ -1,6 +1,6 @@
 """Settings of arrival mode, and what they determine: columns of entries and changes, and the rules of expiry.
 
-State, beside the columns of `ebbtide.model._entries` (the newest `_step` of a key and `_position` counts):
+State, beside the columns of `ebbtide.entries._entry` (the newest `_step` of a key and `_position` counts):
 
 | column | meaning |
 |---|---|
@@ -18,10 +18,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ebbtide.model import ORDER, StateTtlConfig
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._durations import from_ms
-from ebbtide.model._entries import ENTRY_COLUMNS
+from ebbtide.changelog import ORDER, changelog_schema
+from ebbtide.durations import from_ms
+from ebbtide.entries import ENTRY_COLUMNS
+from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.operators._expiry import ExpiryRules
 
 LIVE = "live"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.columns import with_column
 from ebbtide.model import SchemaChange
-from ebbtide.model._entries import with_column
 
 
 def altered_entries(

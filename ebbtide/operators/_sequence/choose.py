@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import LONG_MIN, Codes, Mask, Step, equals, ints, is_set
-from ebbtide.model._entries import last_of_group
-from ebbtide.model._sequences import OP_DELETE, OP_FINAL_DELETE, UNKNOWN
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import LONG_MIN, Codes, Mask, equals, ints, is_set
+from ebbtide.entries import Step, last_of_group
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE
 from ebbtide.operators._sequence.places import at_one_position
 from ebbtide.operators._sequence.rank import Ranked
 from ebbtide.operators._sequence.ties import Contents, Ties, compare

@@ -11,8 +11,8 @@ from typing import Self
 
 import numpy as np
 
-from ebbtide.model import Codes, Mask
-from ebbtide.model._sequences import UNKNOWN
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import Codes, Mask
 from ebbtide.operators._sequence.choose import Rows, sorted_by
 from ebbtide.operators._sequence.key_changes import follow
 from ebbtide.operators._sequence.links import Link

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import Mask
+from ebbtide.columns import Mask
 from ebbtide.operators._sequence.links import in_one_piece
 
 Erased = Callable[[pa.Table], Mask]

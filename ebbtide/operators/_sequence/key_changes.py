@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
-from ebbtide.model import Codes, Mask, is_set
-from ebbtide.model._changelog import may_be_unsent
-from ebbtide.model._sequences import OP_DELETE, OP_UPSERT, UNKNOWN
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import Codes, Mask, is_set
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.links import NO_LINK, KeptRow, KeyChanges, Link
 from ebbtide.operators._sequence.log import AwaitedRow, Event, KeyChange, KnownRow, chain, play
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_UPSERT
 from ebbtide.operators._sequence.rank import Ranked
 
 
@@ -411,3 +412,10 @@ def _key_at(
             return key
         key = old_key
     return key
+
+
+def may_be_unsent(type_: pa.DataType) -> bool:
+    """Return whether a database may leave an unchanged value of this type out of its log (Postgres: TOAST columns)."""
+    is_text = pa.types.is_string(type_) or pa.types.is_binary(type_)
+    is_list = pa.types.is_list(type_)
+    return bool(is_text or is_list)

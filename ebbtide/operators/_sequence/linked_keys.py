@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import LONG_MAX, Codes, row_codes
-from ebbtide.model._codes import count_codes
-from ebbtide.model._hashing import key_hashes
-from ebbtide.model._sequences import rank_sequences
+from ebbtide.changelog import rank_sequences
+from ebbtide.columns import LONG_MAX, Codes, count_codes, key_hashes, row_codes
 from ebbtide.operators._sequence.links import in_one_piece
 
 

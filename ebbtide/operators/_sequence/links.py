@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import Mask, is_set
+from ebbtide.columns import Mask, is_set
 
 StoredKeyChange = tuple[int, int, int | None]
 """A change of the key: (rank of its sequence, code of the old key, when it was committed). The code is `UNKNOWN` if the row is cut

@@ -31,8 +31,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ebbtide.model import LONG_MAX
-from ebbtide.model._sequences import OP_FINAL_DELETE, OP_TRUNCATE, UNKNOWN
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import LONG_MAX
+from ebbtide.operators._sequence.ops import OP_FINAL_DELETE, OP_TRUNCATE
 
 STORED = -1
 """`arrival` of events that were stored before this step."""

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import Step, entry_table, flags, ints, row_codes
-from ebbtide.model._entries import SINK_STEP, Reconciled, live_entries, newest, with_column
+from ebbtide.columns import entry_table, flags, ints, row_codes, with_column
+from ebbtide.entries import SINK_STEP, Reconciled, Step, live_entries, newest
 from ebbtide.operators._sequence.choose import choose, n_newer_superseded
 from ebbtide.operators._sequence.fill import fill
 from ebbtide.operators._sequence.links import is_waiting

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import Codes, Mask, flags, is_set, row_codes
-from ebbtide.model._sequences import OP_DELETE, OP_UPSERT
+from ebbtide.columns import Codes, Mask, flags, is_set, row_codes
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_UPSERT
 from ebbtide.operators._sequence.rank import Ranked
 from ebbtide.operators._sequence.ties import digests
 

@@ -1,7 +1,7 @@
 """First phase: the events of a step as integers. The events are the usable entries, then the changes.
 
 Entries and changes hold several sequences each: their own, those since when values are known, those of key changes. All are
-ranked together, so that any two compare (`ebbtide.model._sequences.rank_sequences`). Keys become dense codes. `UNKNOWN` is
+ranked together, so that any two compare (`ebbtide.changelog._sequences.rank_sequences`). Keys become dense codes. `UNKNOWN` is
 below every rank.
 """
 
@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import LONG_MIN, Codes, Mask, RowKind, Step, equals, flags, ints, is_set, row_codes
-from ebbtide.model._codes import count_codes
-from ebbtide.model._entries import in_arrival_order, only
-from ebbtide.model._sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN, rank_sequences, without_op
+from ebbtide.changelog import UNKNOWN, RowKind, rank_sequences, without_op
+from ebbtide.columns import LONG_MIN, Codes, Mask, count_codes, equals, flags, ints, is_set, only, row_codes
+from ebbtide.entries import Step
+from ebbtide.operators._arriving import in_arrival_order
 from ebbtide.operators._sequence.links import Link, StoredLinks, in_one_piece
+from ebbtide.operators._sequence.ops import OP_SNAPSHOT, OP_UPSERT
 from ebbtide.operators._sequence.rules import LINK_COLUMNS, SequenceRules
 from ebbtide.operators._sequence.ties import as_changes
 

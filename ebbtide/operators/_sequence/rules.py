@@ -1,11 +1,11 @@
 """Settings of sequence mode, and what they determine: columns of entries and changes, and the rules of expiry.
 
-State, one entry per key (the newest `_step` counts), beside the columns of `ebbtide.model._entries`:
+State, one entry per key (the newest `_step` counts), beside the columns of `ebbtide.entries._entry`:
 
 | column | meaning |
 |---|---|
 | the user's columns | the row; of a tombstone only the key |
-| `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.model._sequences` |
+| `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.changelog._sequences` |
 | `_columns` | values older than the row: column -> sequence since when the value is known; null if no value is known, or if a \
 newer one may yet be found under an old key; a sequence before `_since` comes from under an old key |
 | `_base` | sequence of the newest delete below the row; no older value may fill the row; null if there is none |
@@ -36,19 +36,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model import Mask, StateTtlConfig, Step, flags, ints, is_set
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._entries import ENTRY_COLUMNS, has_expired
-from ebbtide.model._sequences import (
-    OP_DELETE,
-    OP_FINAL_DELETE,
-    is_log_position,
-    key_changes_type,
-    sequence_type,
-    stored_sequence_type,
-)
+from ebbtide.changelog import changelog_schema, is_log_position, key_changes_type, sequence_type, stored_sequence_type
+from ebbtide.columns import Mask, flags, ints, is_set
+from ebbtide.entries import ENTRY_COLUMNS, Step
+from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.operators._expiry import ExpiryRules
 from ebbtide.operators._selection import KeyNames, selected_fields
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE
 
 LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before", "_moved_ms")
 """Columns that link an entry's row to its former keys, or to former rows of its key."""
@@ -182,7 +176,7 @@ class SequenceRules:
         step: Step,
     ) -> Mask:
         """Mark the entries that must not be read any more."""
-        is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
+        is_past = step.has_expired(ints(entries, "_stamp_ms"), self.ttl)
         if self.expires_live:
             return is_past
         return is_past & flags(entries, "_tombstone")
@@ -195,7 +189,7 @@ class SequenceRules:
         """Mark the rows whose links to other keys have expired: they no longer wait for a value."""
         if self.expires_live:  # then the row itself expires
             return np.zeros(len(entries), bool)
-        is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
+        is_past = step.has_expired(ints(entries, "_stamp_ms"), self.ttl)
         is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
         is_row = ~flags(entries, "_tombstone")
         marked: Mask = is_past & is_linked & is_row

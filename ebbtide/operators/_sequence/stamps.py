@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ebbtide.model import LONG_MIN, Codes, Mask, StateTtlConfig, Step, ints
-from ebbtide.model._entries import SINK_STEP
-from ebbtide.model._sequences import UNKNOWN
-from ebbtide.model._ttl import UpdateType
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import LONG_MIN, Codes, Mask, ints
+from ebbtide.entries import SINK_STEP, Step
+from ebbtide.keyed_state import StateTtlConfig, UpdateType
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.rank import Ranked
 

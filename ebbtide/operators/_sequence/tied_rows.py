@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import Codes, Mask, flags, is_set
-from ebbtide.model._changelog import ADDS
+from ebbtide.changelog import ADDS
+from ebbtide.columns import Codes, Mask, flags, is_set
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.rank import Ranked
 

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model import Codes, Mask, RowKind, entry_table, row_codes
-from ebbtide.model._equality import equality_key
-from ebbtide.model._sequences import without_op
+from ebbtide.changelog import RowKind, without_op
+from ebbtide.columns import Codes, Mask, entry_table, equality_key, row_codes
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model import DELETE, Codes, Mask, Step, entry_table, flags, is_set
-from ebbtide.model._entries import INSERT, UPDATE, Reconciled, has_expired
-from ebbtide.model._sequences import UNKNOWN
+from ebbtide.changelog import UNKNOWN
+from ebbtide.columns import Codes, Mask, entry_table, flags, is_set
+from ebbtide.entries import DELETE, INSERT, UPDATE, Reconciled, Step
 from ebbtide.operators._selection import SELECTED_COLUMNS
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.fill import Filled
@@ -60,7 +60,7 @@ def write(
     change = np.where(shows[is_written], if_shown, "")
     stamp = stamps(ranked, rows, winner, step)
     # An event time may lie so far back that the entry has expired when it is written: the sink takes it, the state does not.
-    is_past = has_expired(stamp, ranked.rules.ttl, step)
+    is_past = step.has_expired(stamp, ranked.rules.ttl)
     may_expire = is_delete | ranked.rules.expires_live
     is_late = is_past & may_expire
     orders = _orders(ranked)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.changelog import ORDER, RowKind, changelog_schema, order_struct
+from ebbtide.columns import LONG_MIN, Codes, row_codes
+from ebbtide.entries import DELETE, ENTRY_COLUMNS, UPDATE, Reconciled, Step, last_of_group, live_entries
 from ebbtide.errors import EbbtideError, StatefulFunctionError
-from ebbtide.model import DELETE, LONG_MIN, ORDER, Codes, RowKind, StateTtlConfig, Step, row_codes
-from ebbtide.model._changelog import changelog_schema
-from ebbtide.model._entries import ENTRY_COLUMNS, UPDATE, Reconciled, last_of_group, live_entries, order_struct
-from ebbtide.model._state.function import Change, Deletion, FunctionRun, StatefulFunction
+from ebbtide.keyed_state import Change, Deletion, FunctionRun, StatefulFunction, StateTtlConfig
 from ebbtide.operators._expiry import ExpiryRules
 from ebbtide.operators._stateful.rows import Key, UnfitValueError, changed_rows, load, state_columns, to_table
 from ebbtide.operators._stateful.store import StateSpec, WorkingStore

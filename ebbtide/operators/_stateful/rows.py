@@ -1,6 +1,6 @@
 """The states of a stateful function as rows of a state table, and back.
 
-Beside the columns of `ebbtide.model._entries` and the key's:
+Beside the columns of `ebbtide.entries._entry` and the key's:
 
 | column | meaning |
 |---|---|
@@ -38,10 +38,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model._equality import map_key
-from ebbtide.model._state.raw import Entry
-from ebbtide.model._state.states import ListState
-from ebbtide.model._state.timers import TIMERS
+from ebbtide.columns import map_key
+from ebbtide.keyed_state import TIMERS, Entry, ListState
 from ebbtide.operators._stateful.store import StateSpec, WorkingStore
 
 Key = tuple[Any, ...]

@@ -10,10 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.model import StateTtlConfig
-from ebbtide.model._state.raw import Entry
-from ebbtide.model._state.states import KeyedState
-from ebbtide.model._ttl import IncrementalCleanup
+from ebbtide.keyed_state import Entry, IncrementalCleanup, KeyedState, StateTtlConfig
 from ebbtide.stores import HeapState
 
 

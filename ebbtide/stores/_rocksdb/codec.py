@@ -28,7 +28,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
-from ebbtide.model._state.raw import Entry
+from ebbtide.keyed_state import Entry
 
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH = EPOCH_UTC.replace(tzinfo=None)

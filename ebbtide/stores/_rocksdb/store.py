@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
-from ebbtide.model._state.raw import Entry
-from ebbtide.model._ttl import IncrementalCleanup
+from ebbtide.keyed_state import Entry, IncrementalCleanup
 from ebbtide.stores._rocksdb import codec
 
 try:

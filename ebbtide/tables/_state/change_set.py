@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import equals
 from ebbtide.delta import DataFile
 from ebbtide.delta import _log as log
-from ebbtide.model import equals
 from ebbtide.operators import Operator
 from ebbtide.storage import read_parquet
 from ebbtide.tables._state.layout import EMITTED, ROW, columns_by_name

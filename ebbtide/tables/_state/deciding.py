@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from ebbtide.changelog import OffsetRanges
+from ebbtide.columns import entry_table, equals, key_hashes, only
 from ebbtide.delta import Action, KeyBounds, in_hash_order, write_files
+from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import IN_DOUBT
-from ebbtide.model import Step, entry_table, equals
-from ebbtide.model._entries import SINK_STEP, Reconciled, only
-from ebbtide.model._hashing import key_hashes
-from ebbtide.model._lone_tombstones import count_lone
-from ebbtide.model._offsets import OffsetRanges
 from ebbtide.operators import Operator
 from ebbtide.storage import Location, open_arrow, write_arrow
 from ebbtide.tables._state.layout import EMITTED, columns_by_name, with_kind

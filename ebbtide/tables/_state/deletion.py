@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from ebbtide.columns import Mask, equals
 from ebbtide.delta import Action, DataFile, LostRows, Snapshot, read_file, replacing, with_vectors
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._deleting import deleting
-from ebbtide.model import Mask, Step, equals
+from ebbtide.entries import Step
 from ebbtide.operators import Operator
 from ebbtide.tables._state.doomed import Found
 from ebbtide.tables._state.judging import Doom

@@ -20,11 +20,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from ebbtide.columns import Hashes, Mask, flags, ints, key_hashes, row_codes
 from ebbtide.delta import DataFile
 from ebbtide.delta import _vectors as vectors
-from ebbtide.model import Mask, flags, ints, row_codes
-from ebbtide.model._entries import newest
-from ebbtide.model._hashing import Hashes, key_hashes
+from ebbtide.entries import newest
 from ebbtide.operators import Operator
 from ebbtide.tables._state.judging import Doom, Judged, bitmap, entries_in, is_for_driver, judge_rows, least_stamp
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have

@@ -8,7 +8,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ebbtide.model import LONG_MIN, StateTtlConfig, Step
+from ebbtide.columns import LONG_MIN
+from ebbtide.entries import Step
+from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.operators import ExpiryRules, Operator
 
 

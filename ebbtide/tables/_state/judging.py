@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from ebbtide.columns import LONG_MAX, Mask, equals, ints
 from ebbtide.delta import DataFile, read_file
 from ebbtide.delta import _vectors as vectors
-from ebbtide.model import LONG_MAX, Mask, equals, ints
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
 from ebbtide.tables._state.lookup import Stored

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _log as log
+from ebbtide.entries import Step
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Step, entry_table
-from ebbtide.model import _stored as stored
+from ebbtide.model import StoredDocument
 from ebbtide.operators import ExpiryRules, Operator
 
 ROW = "row"
@@ -71,7 +72,7 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
 
     Raises:
         StoredFormatError: a newer release wrote it, or an older one whose rows this release does not read.
-        DamagedFileError: see `ebbtide.model._stored.read`.
+        DamagedFileError: see `StoredDocument.read`.
     """
     newest = next(log.own_commits(table), None) or _kept_facts(table)
     if newest is None:
@@ -81,7 +82,7 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
         raise StoredFormatError.of(
             f"The state at '{table}' was written by an older Ebbtide.",
             got=f"format {facts[log.FACTS]}",
-            allowed=f"format {OLDEST_FORMAT} to {stored.FORMAT}",
+            allowed=f"format {OLDEST_FORMAT} to {StoredDocument.FORMAT}",
             next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
     return version, StepFacts.of_commit(facts, table)
@@ -94,9 +95,9 @@ def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
     if snapshot is None or DOMAIN not in snapshot.domains:
         return None
     text = snapshot.domains[DOMAIN]
-    values = stored.parsed(text, what=_KEPT, where=table)
-    kept = stored.read(_Kept, values, what=_KEPT, where=table)
-    stored.refuse_newer_format(kept.facts, what=log.STEP, where=table)
+    stored = StoredDocument(_KEPT, table)
+    kept = stored.read(_Kept, stored.parsed(text))
+    StoredDocument(log.STEP, table).refuse_newer_format(kept.facts)
     return kept.version, kept.facts
 
 

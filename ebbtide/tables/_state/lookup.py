@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.columns import Hashes, equals, flags, row_codes
 from ebbtide.delta import DataFile, IndexCache, KeyBounds, default_folder, in_hash_order, read_file
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._copy_space import close_deleted_copies
 from ebbtide.delta._key_index import shared_cache
 from ebbtide.delta._key_lookup import KeyIndex
-from ebbtide.model import Step, equals, flags, row_codes
-from ebbtide.model._hashing import Hashes
+from ebbtide.entries import Step
 from ebbtide.operators import Operator, due_timers
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_hold_expired
 

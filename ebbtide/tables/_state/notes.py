@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
 from ebbtide.delta._table import add_file
-from ebbtide.model import entry_table
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import ACKNOWLEDGED, FILE, FileSizes, columns_of_state, files_noted, rows_of
 

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from ebbtide.columns import Mask, flags, is_set
 from ebbtide.delta import Action, DataFile, IndexCache, in_hash_order, write_files
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._joining import ROWS_PER_FILE, without
 from ebbtide.delta._key_lookup import KeyIndex
-from ebbtide.model import Mask, Step, flags, is_set
-from ebbtide.model._entries import newest_versions
+from ebbtide.entries import Step, newest_versions
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import with_kind
 from ebbtide.tables._state.lookup import Stored

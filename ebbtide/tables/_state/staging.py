@@ -19,14 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.changelog import ORDER, ORIGIN, RowKind
+from ebbtide.columns import Hashes, key_hashes, only
 from ebbtide.errors import QuarantineThresholdError
 from ebbtide.formats import IN_DOUBT, Decoding
 from ebbtide.formats import _summary as summaries
-from ebbtide.model import ORDER, BatchSummary
-from ebbtide.model._changelog import ORIGIN, ROW_KINDS
-from ebbtide.model._entries import only
-from ebbtide.model._hashing import Hashes, key_hashes
-from ebbtide.model._step import BatchCounts
+from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.storage import Location, ParquetFile, open_arrow, write_arrow
 
 SLICE_BITS = 6
@@ -236,7 +234,7 @@ class Stager:
         )
 
     def _changes(self, table: pa.Table) -> pa.Table:
-        decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
+        decided_kinds = pa.array([*RowKind, IN_DOUBT])
         is_decided_on = pc.is_in(table["_kind"], decided_kinds)
         changes = table.select(self.columns.names)
         return only(changes, is_decided_on)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ebbtide.changelog import CHANGELOG_COLUMNS, ORDER
+from ebbtide.columns import Mask, entry_table, equals, flags
 from ebbtide.delta import Action, DataFile, read_file, write_files
-from ebbtide.model import ORDER, Mask, entry_table, equals, flags
-from ebbtide.model._changelog import CHANGELOG_COLUMNS
 from ebbtide.operators import KeyNames, Selected, to_select, with_selected
 from ebbtide.tables._state.deciding import Decided, Decider, read_draft
 from ebbtide.tables._state.layout import ROW, with_kind

@@ -18,6 +18,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._restoring import restoring
 from ebbtide.delta._table import commit_after
+from ebbtide.entries import INSERT, Step
 from ebbtide.errors import (
     DamagedFileError,
     DeltaLogError,
@@ -26,9 +27,8 @@ from ebbtide.errors import (
     StoredFormatError,
     TableMismatchError,
 )
-from ebbtide.model import Append, StateTtlConfig, Step
-from ebbtide.model._entries import INSERT
-from ebbtide.model._stored import FORMAT
+from ebbtide.keyed_state import StateTtlConfig
+from ebbtide.model import Append, StoredDocument
 from ebbtide.operators import ExpiryRules
 from ebbtide.tables import StepChanges, foreign_change, newest_step
 from ebbtide.tables._state.layout import DOMAIN, may_hold_expired, rows_of
@@ -218,7 +218,7 @@ def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
         state.last()
     assert state.last(older=True)[1].step == 3
     assert list(state.steps()) == []
-    newer = {**facts, log.FACTS: FORMAT + 1}
+    newer = {**facts, log.FACTS: StoredDocument.FORMAT + 1}
     commit(StoragePuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
         newest_step(state.path)
@@ -239,7 +239,7 @@ def test_facts_in_the_metadata_domain_are_read_or_refused_as_newer(disk):
     for known in log.versions(table):
         Path(log.commit_file(table, known)).unlink()
     assert newest_step(table) == (version, facts)
-    kept["facts"][log.FACTS] = FORMAT + 1
+    kept["facts"][log.FACTS] = StoredDocument.FORMAT + 1
     foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
     with pytest.raises(StoredFormatError):
         newest_step(table)

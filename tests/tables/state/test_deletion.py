@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from local_run import SPARK
 from support import change, plain
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, read_file, replacing
 from ebbtide.delta import _joining as joining
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, copied, create, read_rows
-from ebbtide.model import entry_table
 from ebbtide.tables import find
 from ebbtide.tables._state import deletion, doomed, judging
 from ebbtide.tables._state.doomed import is_base

@@ -5,10 +5,10 @@ import json
 import pytest
 from support import plain
 
+from ebbtide.columns import entry_table
 from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._table import add_file
-from ebbtide.model import entry_table
 from ebbtide.runtime import Plan
 
 PUTS = StoragePuts()

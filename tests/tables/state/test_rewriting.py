@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 from support import plain
 
+from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, Snapshot, read_file
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _joining as joining
@@ -19,7 +20,6 @@ from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._key_lookup import KeyIndex
 from ebbtide.delta._table import commit_after
-from ebbtide.model._hashing import key_hashes
 from ebbtide.tables import KeepEntries, Stored, StoredEntries
 from ebbtide.tables._state import rewriting
 from ebbtide.tables._state.rewriting import BASE, Part, rows_of

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 from support import plain
 
+from ebbtide.changelog import CHANGELOG_COLUMNS
+from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, read_file, write_files
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
-from ebbtide.model import entry_table
-from ebbtide.model._changelog import CHANGELOG_COLUMNS
 from ebbtide.runtime import Plan
 from ebbtide.tables import Stager, StepChanges
 from ebbtide.tables._state.staging import Share

@@ -1,0 +1,83 @@
+"""The changelog: rows with a kind, in no reliable order.
+
+A changelog table has the user's columns and these reserved ones:
+
+| column | type | meaning |
+|---|---|---|
+| `_kind` | string | `+I`, `-U`, `+U`, `-D` (`RowKind`), or `T`: the whole table was emptied (TRUNCATE) |
+| `_op` | string, null | the source's own operation (Debezium: c r u d t) |
+| `_unavailable` | list<string>, null | columns whose value the source did not send |
+| `_event_ms` | int64, null | event time, epoch ms |
+| `_order` | struct<step, part, position> | the order of arrival; files: part = file within the step, position = line |
+| `_origin` | struct<source, partition, position> | where the record stands in its source, the same on redelivery |
+| `_sequence` | struct of the sequence's columns | sequence mode only: what orders a key's changes, see `ebbtide.changelog._sequences` |
+| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: of an update that changed the key, its own sequence and the old key; of its delete, the new key |
+
+Source: FLIP-544, "SinkUpsertMaterializer"; Flink's `RowKind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import pyarrow as pa
+
+from ebbtide.changelog._order import ORDER
+from ebbtide.changelog._sequences import key_changes_type, sequence_type
+
+
+class RowKind(StrEnum):
+    """The kind of a change; +I and +U add a row, -U and -D retract one."""
+
+    INSERT = "+I"
+    UPDATE_BEFORE = "-U"
+    UPDATE_AFTER = "+U"
+    DELETE = "-D"
+
+
+ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
+"""Kinds that add a row; the other two retract one."""
+TRUNCATE = "T"
+
+ORIGIN = pa.struct(
+    [
+        ("source", pa.string()),
+        ("partition", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
+
+CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
+    "_kind": pa.string(),
+    "_op": pa.string(),
+    "_unavailable": pa.list_(pa.string()),
+    "_event_ms": pa.int64(),
+    "_order": ORDER,
+    "_origin": ORIGIN,
+}
+
+
+def changelog_schema(
+    columns: pa.Schema,
+    key: Sequence[str] = (),
+    sequence: Sequence[str] = (),
+) -> pa.Schema:
+    """Add the reserved changelog columns to the user's.
+
+    Args:
+        columns: The user's columns.
+        key: Names of the key's columns.
+        sequence: What orders a key's changes; empty in arrival mode.
+
+    Example:
+        >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]
+        ['id', '_kind', '_op']
+    """
+    reserved = dict(CHANGELOG_COLUMNS)
+    if sequence:
+        reserved["_sequence"] = sequence_type(columns, sequence)
+        reserved["_moved_from"] = key_changes_type(columns, key, sequence)
+    user_fields = [field.with_nullable(True) for field in columns]
+    own_fields = [pa.field(name, type_) for name, type_ in reserved.items()]
+    return pa.schema([*user_fields, *own_fields])

@@ -1,0 +1,36 @@
+"""Columns and tables of Arrow as numpy arrays, and what is computed over them. No file, no clock, no library but Arrow and numpy.
+
+`ints`, `flags`, `is_set` and `equals` read a column as an array of `Ints` or a `Mask`; `entry_table`, `with_column` and `only` build
+tables. `row_codes` numbers rows so that equal rows have equal numbers (`Codes`), and `key_hashes` hashes them alike on every machine;
+`equality_key` says of single values what equal means. `compiled` makes machine code of a loop over arrays.
+"""
+
+from typing import TYPE_CHECKING
+
+from ebbtide.doors import names_of
+
+if TYPE_CHECKING:
+    from ebbtide.columns._codes import Codes as Codes
+    from ebbtide.columns._codes import Ints as Ints
+    from ebbtide.columns._codes import Mask as Mask
+    from ebbtide.columns._codes import count_codes as count_codes
+    from ebbtide.columns._codes import in_one_array as in_one_array
+    from ebbtide.columns._codes import row_codes as row_codes
+    from ebbtide.columns._equality import equality_key as equality_key
+    from ebbtide.columns._equality import map_key as map_key
+    from ebbtide.columns._hashing import Hashes as Hashes
+    from ebbtide.columns._hashing import key_hashes as key_hashes
+    from ebbtide.columns._longs import LONG_MAX as LONG_MAX
+    from ebbtide.columns._longs import LONG_MIN as LONG_MIN
+    from ebbtide.columns._quoting import quoted as quoted
+    from ebbtide.columns._schemas import columns_named as columns_named
+    from ebbtide.columns._schemas import inner_fields as inner_fields
+    from ebbtide.columns._values import entry_table as entry_table
+    from ebbtide.columns._values import equals as equals
+    from ebbtide.columns._values import flags as flags
+    from ebbtide.columns._values import ints as ints
+    from ebbtide.columns._values import is_set as is_set
+    from ebbtide.columns._values import only as only
+    from ebbtide.columns._values import with_column as with_column
+else:
+    __getattr__, __all__ = names_of(__name__)

@@ -1,0 +1,155 @@
+"""Cleanup of expired entries that are never accessed again. Source: FLIP-25, "Additional Cleanup Strategies"."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Any
+
+from ebbtide.columns import LONG_MAX
+from ebbtide.keyed_state._raw import Entry
+from ebbtide.keyed_state._states import KeyedState
+from ebbtide.keyed_state._ttl import CompactionFilter
+
+
+class IncrementalCleaner:
+    """Looks at the next few keys of a state each time it is called; at the end it starts over at the next call.
+
+    Args:
+        state: The state.
+        size: Keys looked at per call.
+    """
+
+    def __init__(self, state: KeyedState, size: int) -> None:
+        self._state = state
+        self._size = size
+        self._rest: Iterator[Any] | None = None
+
+    def __call__(self) -> None:
+        """Look at some keys."""
+        if self._rest is None:
+            self._rest = self._state.raw.all_keys()
+        n_looked_at = 0
+        for key in islice(self._rest, self._size):
+            self._state.purge(key)
+            n_looked_at += 1
+        is_at_end = n_looked_at < self._size
+        if is_at_end:
+            self._rest = None
+
+
+class TtlTimers:
+    """Deletes entries exactly at the end of their time: one timer per key, armed again for what was renewed meanwhile.
+
+    They are not user timers; of timers for the same time they fire first.
+
+    Args:
+        state: The state.
+
+    Source: FLIP-25, first version, "Design".
+    """
+
+    def __init__(self, state: KeyedState) -> None:
+        self._state = state
+        self._armed: dict[Hashable, int] = {}
+        self._queue: list[tuple[int, int, Hashable]] = []
+        self._order = 0
+        state.on_stamp = self._arm
+
+    @property
+    def armed(self) -> dict[Hashable, int]:
+        """Key to the time at which its timer fires, epoch ms."""
+        return dict(self._armed)
+
+    def advance(self) -> list[tuple[int, Hashable, int | None]]:
+        """Fire what is due at the state's clock.
+
+        Returns:
+            (time, key, time armed again or None) of each timer that fired, in order.
+        """
+        fired = []
+        while self._next_is_due():
+            time, _, key = heappop(self._queue)
+            # A key that was armed again for an earlier time leaves its former timer in the queue.
+            is_current = self._armed.get(key) == time
+            if is_current:
+                armed_again = self._fire(key)
+                fired.append((time, key, armed_again))
+        return fired
+
+    def _next_is_due(self) -> bool:
+        if not self._queue:
+            return False
+        time, _, _ = self._queue[0]
+        return time <= self._state.clock_ms
+
+    def _fire(self, key: Hashable) -> int | None:
+        """Remove a key's expired entries; return the time that the timer is armed for again, None if nothing is left to expire."""
+        del self._armed[key]
+        self._state.purge(key)
+        entries = self._state.raw.entries(key)
+        ends = [self._state.end_ms(entry) for _, entry in entries]
+        if ends:
+            self._arm(key, min(ends))
+        return self._armed.get(key)
+
+    def _arm(self, key: Hashable, end_ms: int) -> None:
+        """Arm a key's timer, unless it fires earlier already, or nothing ends: what has no time ends after the largest long."""
+        armed_ms = self._armed.get(key, LONG_MAX + 1)
+        if armed_ms <= end_ms:
+            return
+        self._armed[key] = end_ms
+        # Timers for one time fire in the order in which they were armed; keys are never compared.
+        self._order += 1
+        timer = (end_ms, self._order, key)
+        heappush(self._queue, timer)
+
+
+def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
+    """Yield (key, sub-key, entry) of all that a full snapshot keeps: expired entries only where it does not clean.
+
+    Args:
+        state: The state; it keeps what it has.
+    """
+    ttl = state.ttl
+    cleans = ttl is not None and ttl.cleanup.full_snapshot
+    for key in state.raw.all_keys():
+        entries = state.raw.entries(key)
+        for sub, entry in entries:
+            is_left_out = cleans and state.has_expired(entry)
+            if not is_left_out:
+                yield key, sub, entry
+
+
+def compact(state: KeyedState) -> int:
+    """Drop what has expired, as the compaction filter does; return how many entries.
+
+    The clock is asked again after `query_time_after_num_entries`. RocksDB gives the room back by `RocksDbStore.compact`.
+
+    Args:
+        state: The state; nothing happens if its cleanup has neither a compaction filter nor background.
+    """
+    if state.ttl is None:
+        return 0
+    cleanup = state.ttl.cleanup
+    is_off = cleanup.compaction_filter is None and not cleanup.background
+    if is_off:
+        return 0
+    compaction = cleanup.compaction_filter or CompactionFilter()
+    entries_per_query = compaction.query_time_after_num_entries
+    n_seen = 0
+    n_dropped = 0
+    clock_ms = state.clock_ms
+    for key in state.raw.all_keys():
+        entries = list(state.raw.entries(key))
+        for sub, entry in entries:
+            if n_seen % entries_per_query == 0:
+                clock_ms = state.clock_ms
+            n_seen += 1
+            has_expired = state.end_ms(entry) <= clock_ms
+            if has_expired:
+                state.raw.remove(key, sub)
+                n_dropped += 1
+    state.context.counts["expired"] += n_dropped
+    return n_dropped

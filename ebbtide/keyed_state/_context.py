@@ -1,0 +1,30 @@
+"""The current key and the clocks of an operator, shared by all its states."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from ebbtide.columns import LONG_MIN
+
+
+@dataclass(slots=True)
+class StateContext:
+    """The current key and the clocks, which states follow literally, backwards too.
+
+    Args:
+        key: The current key.
+        now_ms: Processing time, epoch ms.
+        watermark_ms: Epoch ms; the least long before the first event.
+        event_ms: Event time of the record being processed, epoch ms; None if it has none.
+        output_key: Columns of the sink's key; empty where there is no sink.
+        counts: What states met: `late` (not stored, since expired already), `expired` (removed).
+    """
+
+    key: Hashable = None
+    now_ms: int = 0
+    watermark_ms: int = LONG_MIN
+    event_ms: int | None = None
+    output_key: tuple[str, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)

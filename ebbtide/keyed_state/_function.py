@@ -1,0 +1,337 @@
+"""A user's stateful function: the states it declares, and the code that runs per key.
+
+Source: FLIP-25, "Setup TTL"; the shape is that of Flink's KeyedProcessFunction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
+
+from ebbtide.changelog import RowKind
+from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
+from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._raw import Store
+from ebbtide.keyed_state._states import KeyedState, ListState, MapState, ValueState
+from ebbtide.keyed_state._timers import TIMERS, Timer, Timers
+from ebbtide.keyed_state._ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
+
+SOURCE_COLUMNS = "*"
+"""In place of a type: a struct of the source's columns. In place of an output: the source's columns."""
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """Declares a state of a function: a class attribute that becomes the state itself while the function runs.
+
+    Args:
+        of: Type of the value, the list's element or the map's value, as Spark DDL: `BIGINT`, `STRUCT<at: TIMESTAMP, n: INT>`; `*`:
+            a struct of the source's columns.
+        ttl: Time to live; a spec may give another. None: it never expires.
+    """
+
+    of: str
+    ttl: StateTtlConfig | None = None
+    kind: ClassVar[type[KeyedState]]
+
+    def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+        """Return itself from a class; a function that runs has the state itself in its place."""
+        if function is not None:
+            raise RuntimeError("the states of a function can be used only while it runs")
+        return self
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """Declares a `ValueState`."""
+
+    kind = ValueState
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, function: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(self, function: StatefulFunction, owner: type | None = None) -> ValueState: ...
+        def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+            """See `StateDescriptor`."""
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """Declares a `ListState`."""
+
+    kind = ListState
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, function: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(self, function: StatefulFunction, owner: type | None = None) -> ListState: ...
+        def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+            """See `StateDescriptor`."""
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """Declares a `MapState`.
+
+    Args:
+        key_type: Of the map's keys, as Spark DDL; no FLOAT, DOUBLE, ARRAY, MAP, STRUCT.
+    """
+
+    key_type: str = "STRING"
+    kind = MapState
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, function: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(self, function: StatefulFunction, owner: type | None = None) -> MapState: ...
+        def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+            """See `StateDescriptor`."""
+
+
+class Change(NamedTuple):
+    """A row of the changelog.
+
+    Args:
+        kind: +I, -U, +U or -D.
+        row: Column to value.
+        event_ms: Event time, epoch ms; None if it has none.
+    """
+
+    kind: RowKind
+    row: Mapping[str, Any]
+    event_ms: int | None = None
+
+
+class StatefulFunction:
+    """Base of a function that runs per key. Subclasses declare states as class attributes and override `process`.
+
+    Example:
+        >>> class Count(StatefulFunction):
+        ...     output = "n BIGINT"
+        ...     n = ValueStateDescriptor("BIGINT")
+        ...     def process(self, key, rows, ctx):
+        ...         total = (self.n.get() or 0) + sum(1 for change in rows if change.kind == "+I")
+        ...         self.n.update(total)
+        ...         yield {"n": total}
+        >>> from ebbtide.stores._heap import HeapStore
+        >>> run = FunctionRun(Count(), HeapStore())
+        >>> click = Change(RowKind.INSERT, {"user": "ann"})
+        >>> list(run.process(("ann",), [click, click])), list(run.process(("ann",), [click]))
+        ([{'n': 2}], [{'n': 3}])
+    """
+
+    output: ClassVar[str]
+    """Columns of the rows that it yields, as Spark DDL, beside those of the key, which are added. `*`: the source's
+    columns; `*, NAME *`: besides, a struct of the source's columns, and so on."""
+
+    def process(
+        self,
+        key: tuple[Any, ...],
+        rows: Iterator[Change],
+        ctx: FunctionContext,
+    ) -> Iterable[Mapping[str, Any]]:
+        """Take one key's rows of a step.
+
+        Args:
+            key: Values of the key's columns.
+            rows: The key's rows in order; the clock of event time is that of the row taken last.
+            ctx: Clocks and timers.
+
+        Returns:
+            Rows of the sink. Of several with one key of the sink the last counts; `ctx.delete(row)` deletes.
+        """
+        raise NotImplementedError
+
+    def on_timer(
+        self,
+        key: tuple[Any, ...],
+        time_ms: int,
+        ctx: FunctionContext,
+    ) -> Iterable[Mapping[str, Any]]:
+        """Take a timer that is due; returns rows as `process` does.
+
+        Args:
+            key: Values of the key's columns.
+            time_ms: The time it was registered for, epoch ms.
+            ctx: Clocks and timers.
+        """
+        return ()
+
+    @classmethod
+    def descriptors(cls) -> dict[str, StateDescriptor]:
+        """Return the states declared, by name."""
+        declared: dict[str, StateDescriptor] = {}
+        # Base classes come first, so that a subclass may declare a state of theirs again.
+        for owner in reversed(cls.__mro__):
+            attributes = vars(owner).items()
+            own = {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
+            declared |= own
+        return declared
+
+
+class Deletion(dict[str, Any]):
+    """A row whose key the sink must no longer have."""
+
+
+@dataclass
+class FunctionContext:
+    """The step as a function sees it.
+
+    Args:
+        state: The current key and the clocks.
+        timers: The current key's.
+    """
+
+    state: StateContext
+    timers: Timers
+
+    @property
+    def now_ms(self) -> int:
+        """Processing time of the step, epoch ms."""
+        return self.state.now_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark, epoch ms; the least long before the first event."""
+        return self.state.watermark_ms
+
+    @property
+    def event_ms(self) -> int | None:
+        """Event time of the row taken last, epoch ms."""
+        return self.state.event_ms
+
+    @property
+    def output_key(self) -> tuple[str, ...]:
+        """Columns of the sink's key; empty where there is no sink."""
+        return self.state.output_key
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add to one of the step's counts, which are reported with it."""
+        self.state.counts[name] += n
+
+    def delete(self, row: Mapping[str, Any]) -> Deletion:
+        """Make a row that deletes the one with its key from the sink."""
+        return Deletion(row)
+
+
+class FunctionRun:
+    """A function with its states bound to a store.
+
+    Args:
+        function: The user's function.
+        store: Where its states are.
+        ttl: State to its time to live, in place of the declared.
+    """
+
+    def __init__(
+        self,
+        function: StatefulFunction,
+        store: Store,
+        ttl: Mapping[str, StateTtlConfig | None] | None = None,
+    ) -> None:
+        self.function = function
+        self.context = StateContext()
+        self.states: dict[str, KeyedState] = {}
+        self.ttl_timers: dict[str, TtlTimers] = {}
+        self._every_record: list[IncrementalCleaner] = []
+        given = ttl or {}
+        declared = type(function).descriptors()
+        for name, descriptor in declared.items():
+            raw = store.state(name)
+            state_ttl = given.get(name, descriptor.ttl)
+            state = descriptor.kind(raw, self.context, state_ttl)
+            setattr(function, name, state)
+            self.states[name] = state
+            self._clean(name, state, store.background)
+        self._timer_state = store.state(TIMERS)
+        self.timers = Timers(self._timer_state, self.context)
+        self._ctx = FunctionContext(self.context, self.timers)
+
+    def process(
+        self,
+        key: tuple[Any, ...],
+        rows: Iterable[Change],
+    ) -> Iterable[Mapping[str, Any]]:
+        """Run the function on one key's rows, in order."""
+        self._turn_to(key)
+        changes = self._with_event_time(rows)
+        yielded = self.function.process(key, changes, self._ctx)
+        yield from yielded or ()
+
+    def due(self, key: tuple[Any, ...]) -> list[Timer]:
+        """Return one key's timers that are due, the earliest first."""
+        self.context.key = key
+        return self.timers.due()
+
+    def fire(self, key: tuple[Any, ...]) -> Iterable[Mapping[str, Any]]:
+        """Run the function on one key's timers that are due, those too that it registers on the way for a later time.
+
+        One registered for no later time than that which fires waits for the next call: it would never end.
+        """
+        self._turn_to(key)
+        waiting: set[Timer] = set()
+        while due := self._due_besides(waiting):
+            first, *later = due
+            time, clock = first
+            self.timers.delete(time, clock)
+            is_by_event = clock is TimeCharacteristic.EVENT_TIME
+            self.context.event_ms = time if is_by_event else None
+            yielded = self.function.on_timer(key, time, self._ctx)
+            yield from yielded or ()
+            # A timer that is due only now was registered by `on_timer`. One for no later time would fire forever: it has to wait.
+            known = {*waiting, *later}
+            registered = self._due_besides(known)
+            for timer in registered:
+                registered_for, _ = timer
+                if registered_for <= time:
+                    waiting.add(timer)
+
+    def _due_besides(self, waiting: set[Timer]) -> list[Timer]:
+        due = self.timers.due()
+        return [timer for timer in due if timer not in waiting]
+
+    def advance(self) -> Iterable[Mapping[str, Any]]:
+        """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""
+        for timers in self.ttl_timers.values():
+            timers.advance()
+        keys = list(self._timer_state.all_keys())
+        for key in keys:
+            yield from self.fire(key)
+
+    def _turn_to(self, key: tuple[Any, ...]) -> None:
+        self.context.key = key
+        self.context.event_ms = None
+        for clean in self._every_record:
+            clean()
+
+    def _with_event_time(self, rows: Iterable[Change]) -> Iterator[Change]:
+        for change in rows:
+            self.context.event_ms = change.event_ms
+            yield change
+
+    def _clean(
+        self,
+        name: str,
+        state: KeyedState,
+        background: IncrementalCleanup | None,
+    ) -> None:
+        """Attach to a state what its configuration cleans it by; `background` is the store's own default."""
+        if state.ttl is None:
+            return
+        cleanup = state.ttl.cleanup
+        default = background if cleanup.background else None
+        incremental = cleanup.incremental or default
+        if incremental is not None:
+            cleaner = IncrementalCleaner(state, incremental.cleanup_size)
+            state.before_access = cleaner
+            if incremental.run_for_every_record:
+                self._every_record.append(cleaner)
+        if cleanup.timers:
+            self.ttl_timers[name] = TtlTimers(state)

@@ -1,0 +1,420 @@
+"""Value, list and map state of the current key: decorators that add time to a raw state.
+
+Every operation behaves as Flink 2.3's; docs/reference/state.md has the table, and what Flink has not.
+
+Source: FLIP-25, "Wrapping state objects".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from ebbtide.columns import LONG_MAX, map_key
+from ebbtide.durations import to_ms
+from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._raw import Entry, RawState
+from ebbtide.keyed_state._ttl import ExpiryClock, StateTtlConfig, StateVisibility, end_ms
+
+
+class KeyedState:
+    """Base of the three kinds: one state of the current key, and the rules of time.
+
+    Args:
+        raw: Where its entries are.
+        context: The current key and the clocks.
+        ttl: Its time to live; None, or DISABLED: nothing expires.
+    """
+
+    def __init__(
+        self,
+        raw: RawState,
+        context: StateContext,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        self.raw = raw
+        self.context = context
+        is_enabled = ttl is not None and ttl.enabled
+        self.ttl = ttl if is_enabled else None
+        self.before_access: Callable[[], None] | None = None
+        """Called at each access: incremental cleanup."""
+        self.on_stamp: Callable[[Hashable, int], None] | None = None
+        """Called with (key, end of life) when an entry is stamped: exact timers."""
+        self._ttl_ms = LONG_MAX
+        self._by_event = False
+        self._by_watermark = False
+        self._keeps_stamp = False
+        self._renews = False
+        self._shows = False
+        if self.ttl is not None:
+            self._configure(self.ttl)
+
+    def _configure(self, ttl: StateTtlConfig) -> None:
+        """Read the configuration once: what follows is asked at every access."""
+        update_type = ttl.update_type
+        visibility = ttl.state_visibility
+        self._ttl_ms = ttl.ttl_ms
+        self._by_event = ttl.by_event_time
+        compares_with_watermark = ttl.expiry_clock is ExpiryClock.WATERMARK
+        self._by_watermark = ttl.by_event_time and compares_with_watermark
+        self._keeps_stamp = not update_type.renews_on_write
+        self._renews = update_type.renews_on_read
+        self._shows = visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+
+    def clear(self) -> None:
+        """Remove all of the current key's."""
+        self.raw.clear(self.context.key)
+
+    def purge(self, key: Hashable) -> int:
+        """Remove a key's expired entries, wherever they are; return how many."""
+        entries = self.raw.entries(key)
+        expired = [sub for sub, entry in entries if self.has_expired(entry)]
+        for sub in expired:
+            self.raw.remove(key, sub)
+        n_expired = len(expired)
+        self.context.counts["expired"] += n_expired
+        return n_expired
+
+    def end_ms(self, entry: Entry) -> int:
+        """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
+        if entry.stamp_ms is None:
+            return LONG_MAX + 1
+        own_ttl_ms = entry.ttl_ms
+        ttl_ms = self._ttl_ms if own_ttl_ms is None else own_ttl_ms
+        return end_ms(entry.stamp_ms, ttl_ms)
+
+    def has_expired(self, entry: Entry) -> bool:
+        """Return whether an entry has expired."""
+        if self.ttl is None:
+            return False
+        return self.end_ms(entry) <= self.clock_ms
+
+    @property
+    def clock_ms(self) -> int:
+        """The clock that entries expire by."""
+        if self._by_watermark:
+            return self.context.watermark_ms
+        return self.context.now_ms
+
+    def _touch(self) -> None:
+        """Let incremental cleanup look at a few keys, so that no access pays for all of them."""
+        if self.before_access is not None:
+            self.before_access()
+
+    def _access_ms(self) -> int:
+        """Return the time of an access, by which it stamps an entry."""
+        if not self._by_event:
+            return self.context.now_ms
+        event_ms = self.context.event_ms
+        if event_ms is None:
+            raise ValueError(
+                "the record has no event time; got None; allowed: epoch ms, since state ages by event time"
+            )
+        return event_ms
+
+    def seen(self, sub: Hashable, entry: Entry | None) -> Entry | None:
+        """Return what a read by the current key shows of an entry: an expired one is removed, a live one renewed if reads renew."""
+        if entry is None:
+            return None
+        if self.has_expired(entry):
+            self.raw.remove(self.context.key, sub)
+            self.context.counts["expired"] += 1
+            # RETURN_EXPIRED_IF_NOT_CLEANED_UP: the read that removes the entry still returns it, once.
+            return entry if self._shows else None
+        if self._renews:
+            return self._renewed(sub, entry)
+        return entry
+
+    def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
+        """Stamp an entry with the time of the access; an event time before its stamp leaves it as it was."""
+        stamp = self._access_ms()
+        if self._by_event and entry.stamp_ms is not None:
+            stamp = max(stamp, entry.stamp_ms)
+        renewed = entry._replace(stamp_ms=stamp)
+        self.raw.put(self.context.key, sub, renewed)
+        return renewed
+
+    def _write(
+        self,
+        sub: Hashable,
+        value: Any,
+        ttl: timedelta | None,
+        *,
+        create: bool = False,
+    ) -> None:
+        """Store a value; with `create` it is known that no entry is there."""
+        key = self.context.key
+        if self.ttl is None:
+            self.raw.put(key, sub, Entry(value))
+            return
+        stamp = self._access_ms()
+        old = None
+        # A write by processing time that renews needs no look at what it replaces.
+        needs_old = self._keeps_stamp or self._by_event
+        if needs_old and not create:
+            old = self.raw.get(key, sub)
+        if old is not None:
+            stamp = self._stamp_over(old, stamp)
+        own_ttl_ms = None if ttl is None else to_ms(ttl)
+        entry = Entry(value, stamp, own_ttl_ms)
+        # By event time a record may come after the end of the entry that it writes.
+        is_late = self._by_event and self.has_expired(entry)
+        if is_late:
+            self.context.counts["late"] += 1
+            if old is not None:
+                self.raw.remove(key, sub)
+            return
+        self.raw.put(key, sub, entry)
+        if self.on_stamp is not None:
+            expires_ms = self.end_ms(entry)
+            self.on_stamp(key, expires_ms)
+
+    def _stamp_over(self, old: Entry, stamp: int) -> int:
+        """Return the stamp of an entry that takes the place of another: a live one may keep its time, and never loses any."""
+        old_stamp = old.stamp_ms
+        # An expired entry is as good as gone: the write creates a new one.
+        if old_stamp is None or self.has_expired(old):
+            return stamp
+        if self._keeps_stamp:
+            return old_stamp
+        return max(stamp, old_stamp)
+
+
+class ValueState(KeyedState):
+    """One value per key.
+
+    Example:
+        >>> from ebbtide.stores._heap import HeapStore
+        >>> at = StateContext(key="a", now_ms=0)
+        >>> state = ValueState(HeapStore().state("seen"), at, StateTtlConfig(ttl="16ms"))
+        >>> state.update("x")
+        >>> at.now_ms = 15
+        >>> state.get()
+        'x'
+        >>> at.now_ms = 16
+        >>> state.get() is None
+        True
+    """
+
+    def get(self) -> Any:
+        """Return the value; None if there is none, or it has expired."""
+        self._touch()
+        stored = self.raw.get(self.context.key, None)
+        entry = self.seen(None, stored)
+        if entry is None:
+            return None
+        return entry.value
+
+    def update(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Set the value; None clears it.
+
+        Args:
+            value: The value.
+            ttl: Its own time to live, instead of the state's.
+        """
+        self._touch()
+        if value is None:
+            self.raw.clear(self.context.key)
+        else:
+            self._write(None, value, ttl)
+
+    def clear(self) -> None:
+        """Remove the value."""
+        super().clear()
+        self._touch()
+
+
+class ListState(KeyedState):
+    """A list per key; each element has its own time."""
+
+    def get(self) -> Iterator[Any]:
+        """Return the elements, in order.
+
+        Reads that renew do so at once: live elements are renewed, expired ones removed (shown once more where they may be).
+        Otherwise expired elements stay stored until an iteration reaches the end without meeting a live one: then the list
+        is cleared.
+        """
+        self._touch()
+        key = self.context.key
+        entries = list(self.raw.entries(key))
+        if self._renews:
+            self._renew_all(entries)
+        return self._elements(key, entries)
+
+    def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
+        """Renew the live ones of the current key's elements and remove the expired ones; if none is live, all stay."""
+        live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
+        if not live:
+            return
+        self.raw.clear(self.context.key)
+        for sub, entry in live:
+            self._renewed(sub, entry)
+
+    def _elements(self, key: Hashable, entries: list[tuple[Any, Entry]]) -> Iterator[Any]:
+        any_live = False
+        for _, entry in entries:
+            is_live = not self.has_expired(entry)
+            any_live = any_live or is_live
+            if is_live or self._shows:
+                yield entry.value
+        if not any_live:
+            self.raw.clear(key)
+
+    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Append an element, which is not None."""
+        self.add_all([value], ttl=ttl)
+
+    def add_all(self, values: Iterable[Any], *, ttl: timedelta | None = None) -> None:
+        """Append elements, none of them None.
+
+        Raises:
+            TypeError: an element is None; nothing was changed.
+        """
+        self._touch()
+        self._append(_elements_of(values), ttl)
+
+    def update(self, values: Iterable[Any], *, ttl: timedelta | None = None) -> None:
+        """Replace the list; an empty one clears it.
+
+        Raises:
+            TypeError: an element is None; nothing was changed.
+        """
+        self._touch()
+        elements = _elements_of(values)
+        self.raw.clear(self.context.key)
+        self._append(elements, ttl)
+
+    def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
+        # New elements go behind the greatest stored position: positions keep the order of insertion.
+        last = self.raw.last(self.context.key)
+        first_free = 0
+        if last is not None:
+            first_free = last + 1
+        for position, value in enumerate(elements, first_free):
+            self._write(position, value, ttl, create=True)
+
+
+def _elements_of(values: Iterable[Any]) -> list[Any]:
+    elements = list(values)
+    has_none = any(value is None for value in elements)
+    if has_none:
+        raise TypeError("a list element is None; allowed: any other value")
+    return elements
+
+
+class MapState(KeyedState):
+    """A map per key; each entry has its own time. None is a value.
+
+    Its keys are of one exact type: a float is refused by every operation (TypeError).
+    """
+
+    def get(self, user_key: Hashable) -> Any:
+        """Return a value; None if there is none, or it has expired."""
+        self._touch()
+        entry = self._entry(user_key)
+        if entry is None:
+            return None
+        return entry.value
+
+    def contains(self, user_key: Hashable) -> bool:
+        """Return whether a read would return an entry; it counts as a read."""
+        self._touch()
+        entry = self._entry(user_key)
+        return entry is not None
+
+    def _entry(self, user_key: Hashable) -> Entry | None:
+        sub = map_key(user_key)
+        stored = self.raw.get(self.context.key, sub)
+        return self.seen(sub, stored)
+
+    def put(
+        self,
+        user_key: Hashable,
+        value: Any,
+        *,
+        ttl: timedelta | None = None,
+    ) -> None:
+        """Set a value.
+
+        Args:
+            user_key: Its key.
+            value: The value; None is one.
+            ttl: Its own time to live, instead of the state's.
+        """
+        self._touch()
+        sub = map_key(user_key)
+        self._write(sub, value, ttl)
+
+    def put_all(self, values: Mapping[Any, Any], *, ttl: timedelta | None = None) -> None:
+        """Set several values."""
+        self._touch()
+        for user_key, value in values.items():
+            sub = map_key(user_key)
+            self._write(sub, value, ttl)
+
+    def remove(self, user_key: Hashable) -> None:
+        """Remove an entry."""
+        self._touch()
+        sub = map_key(user_key)
+        self.raw.remove(self.context.key, sub)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is stored; expired entries that are still stored count."""
+        self._touch()
+        entries = self.raw.entries(self.context.key)
+        first = next(entries, None)
+        return first is None
+
+    def entries(self) -> MapIterator:
+        """Return (user key, value) pairs, looked at one by one as they are passed."""
+        self._touch()
+        return MapIterator(self)
+
+    def keys(self) -> Iterator[Any]:
+        """Return the user keys, as `entries` does."""
+        entries = self.entries()
+        return (user_key for user_key, _ in entries)
+
+    def values(self) -> Iterator[Any]:
+        """Return the values, as `entries` does."""
+        entries = self.entries()
+        return (value for _, value in entries)
+
+
+class MapIterator(Iterator[tuple[Any, Any]]):
+    """Passes over the entries of a map; what has expired is removed on the way."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._raw = state.raw
+        self._key = state.context.key
+        entries = self._raw.entries(self._key)
+        self._user_keys = [user_key for user_key, _ in entries]
+        self._user_keys.reverse()  # taken from the end
+        self._current: tuple[Any, Entry] | None = None
+
+    def __next__(self) -> tuple[Any, Any]:
+        self._current = None
+        while self._user_keys:
+            user_key = self._user_keys.pop()
+            # An entry may have been removed since the pass began.
+            stored = self._raw.get(self._key, user_key)
+            entry = self._state.seen(user_key, stored)
+            if entry is not None:
+                self._current = (user_key, entry)
+                return user_key, entry.value
+        raise StopIteration
+
+    def remove(self) -> None:
+        """Remove the entry returned last.
+
+        Raises:
+            RuntimeError: there is none, or it had expired and was shown once: then it is removed already.
+        """
+        current = self._current
+        self._current = None
+        if current is None or self._state.has_expired(current[1]):
+            raise RuntimeError("no entry to remove: none was returned, or it had expired and is removed already")
+        user_key, _ = current
+        self._raw.remove(self._key, user_key)

@@ -1,1 +1,0 @@
-"""The upsert materializer of FLIP-544: the ordered multiset, record by record and in columns."""

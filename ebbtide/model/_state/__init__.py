@@ -1,1 +1,0 @@
-"""Keyed state that expires: values, lists and maps over a small raw store, and what cleans them."""

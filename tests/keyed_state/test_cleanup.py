@@ -1,0 +1,310 @@
+"""What deletes expired entries: timers, looking at some keys per access, full snapshots."""
+
+from datetime import timedelta
+
+import pytest
+
+from ebbtide.keyed_state import (
+    CleanupConfig,
+    CompactionFilter,
+    Entry,
+    FunctionRun,
+    IncrementalCleanup,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    StatefulFunction,
+    StateTtlConfig,
+    TimeCharacteristic,
+    UpdateType,
+    ValueStateDescriptor,
+)
+from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
+from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._migration import migrated
+from ebbtide.keyed_state._states import ValueState
+from ebbtide.keyed_state._timers import Timers
+from ebbtide.stores import HeapStore
+
+
+def ms(n):
+    return timedelta(milliseconds=n)
+
+
+def make(kind, ttl_ms=10, **config):
+    at = StateContext(key="a")
+    return kind(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(ttl_ms), **config)), at
+
+
+def test_timers_do_as_the_flips_worked_example():
+    state, at = make(ValueState, 16, update_type=UpdateType.ON_READ_AND_WRITE)
+    timers = TtlTimers(state)
+    state.update("A")
+    assert timers.armed == {"a": 16}
+    at.now_ms = 2
+    state.update("A")
+    at.now_ms = 15
+    assert state.get() == "A"
+    assert timers.armed == {"a": 16}, "one timer per key"
+    assert timers.advance() == []
+    at.now_ms = 16
+    assert timers.advance() == [(16, "a", 31)]
+    assert state.raw.get("a", None) == Entry("A", 15)
+    at.now_ms = 31
+    assert timers.advance() == [(31, "a", None)]
+    assert list(state.raw.all_keys()) == []
+
+
+def test_timers_delete_each_element_at_its_own_end():
+    state, at = make(ListState)
+    timers = TtlTimers(state)
+    for at.now_ms, value in ((0, "x"), (4, "y"), (4, "z")):
+        state.add(value)
+    at.now_ms = 10
+    assert timers.advance() == [(10, "a", 14)]
+    assert [entry.value for _, entry in state.raw.entries("a")] == ["y", "z"]
+    at.now_ms = 20
+    assert timers.advance() == [(14, "a", None)]
+
+
+def test_timer_is_armed_anew_at_the_first_end_of_those_left():
+    state, at = make(ListState)
+    timers = TtlTimers(state)
+    for value, own_ms in (("x", 10), ("y", 50), ("z", 30), ("w", 100)):
+        state.add(value, ttl=ms(own_ms))
+    fired = []
+    for at.now_ms in (10, 30, 50, 100):
+        fired += timers.advance()
+    assert fired == [(10, "a", 30), (30, "a", 50), (50, "a", 100), (100, "a", None)]
+
+
+def test_timers_for_one_time_fire_in_the_order_in_which_they_were_armed():
+    state, at = make(ValueState)
+    timers = TtlTimers(state)
+    for at.key in ("c", "a", "b"):
+        state.update("x")
+    at.now_ms = 10
+    assert [key for _, key, _ in timers.advance()] == ["c", "a", "b"]
+
+
+def test_timer_for_the_largest_long_fires_and_what_has_no_time_has_no_timer():
+    at = StateContext(key="a")
+    state = ListState(HeapStore().state("s"), at, StateTtlConfig(ttl=timedelta.max))
+    timers = TtlTimers(state)
+    state.add("short", ttl=ms(10))
+    state.add("long")
+    state.raw.put("a", 2, Entry("without time"))
+    fired = []
+    for at.now_ms in (10, 2**63 - 2, 2**63 - 1):
+        fired += timers.advance()
+    assert fired == [(10, "a", 2**63 - 1), (2**63 - 1, "a", None)]
+    assert [entry.value for _, entry in state.raw.entries("a")] == ["without time"]
+
+
+def test_timer_of_a_shorter_time_per_put_comes_first():
+    state, at = make(MapState, 100)
+    timers = TtlTimers(state)
+    state.put("p", 1)
+    state.put("q", 2, ttl=ms(5))
+    assert timers.armed == {"a": 5}
+    at.now_ms = 5
+    assert timers.advance() == [(5, "a", 100)]
+
+
+def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
+    at = StateContext(key="a")
+    store = HeapStore()
+    timers = Timers(store.state("@timers"), at)
+    timers.register(7)
+    timers.register(7)
+    timers.register(5, TimeCharacteristic.EVENT_TIME)
+    timers.register(9)
+    timers.delete(9)
+    assert timers.due() == []
+    stored = dict(store.state("@timers").entries("a"))
+    assert stored == {("PROCESSING_TIME", 7): Entry(True), ("EVENT_TIME", 5): Entry(True)}
+    at.now_ms, at.watermark_ms = 7, 5
+    assert timers.due() == [(5, TimeCharacteristic.EVENT_TIME), (7, TimeCharacteristic.PROCESSING_TIME)]
+
+
+def test_incremental_cleanup_goes_round_all_keys():
+    state, at = make(ValueState)
+    for key in range(10):
+        at.key = key
+        state.update(key)
+    at.now_ms = 10
+    state.before_access = IncrementalCleaner(state, 3)
+    at.key = "other"
+    left = []
+    for _ in range(4):
+        state.get()
+        left.append(len(list(state.raw.all_keys())))
+    assert left == [7, 4, 1, 0]
+    assert at.counts["expired"] == 10
+
+
+def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
+    state, at = make(ValueState)
+    for at.key, at.now_ms in ((1, 5), (2, 5), (3, 0), (4, 0), (5, 5)):
+        state.update("x")
+    at.now_ms = 10
+    clean = IncrementalCleaner(state, 2)
+    left = []
+    for _ in range(3):
+        clean()
+        left.append(list(state.raw.all_keys()))
+    assert left == [[1, 2, 3, 4, 5], [1, 2, 5], [1, 2, 5]]
+    at.now_ms = 15
+    for _ in range(2):
+        clean()
+    assert list(state.raw.all_keys()) == []
+
+
+def test_every_record_cleans_though_nothing_is_accessed():
+    class Idle(StatefulFunction):
+        output = "n BIGINT"
+        kept = ValueStateDescriptor(
+            "BIGINT",
+            StateTtlConfig(
+                ttl=ms(10),
+                cleanup=CleanupConfig(incremental=IncrementalCleanup(cleanup_size=2, run_for_every_record=True)),
+            ),
+        )
+        quiet = ListStateDescriptor("BIGINT", StateTtlConfig(ttl=ms(10), cleanup=CleanupConfig(background=False)))
+
+        def process(self, key, rows, ctx):
+            return ()
+
+    run = FunctionRun(Idle(), HeapStore())
+    for key in range(4):
+        run.context.key = (key,)
+        run.states["kept"].update(key)
+        run.states["quiet"].add(key)
+    run.context.now_ms = 10
+    for _ in range(2):
+        list(run.process(("x",), []))
+    assert list(run.states["kept"].raw.all_keys()) == []
+    assert len(list(run.states["quiet"].raw.all_keys())) == 4, "with background off nothing cleans unasked"
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
+    state, at = make(ListState, cleanup=CleanupConfig(full_snapshot=cleans))
+    for at.now_ms, value in ((5, "live"), (0, "dead"), (6, "live too")):
+        state.add(value)
+    at.now_ms = 10
+    kept = [entry.value for _, _, entry in snapshot(state)]
+    assert kept == (["live", "live too"] if cleans else ["live", "dead", "live too"]), "Flink drops leading ones only"
+    assert len(list(state.raw.entries("a"))) == 3
+
+
+def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
+    class Counting(StateContext):
+        asked = 0
+
+        def __getattribute__(self, name):
+            if name == "now_ms":
+                Counting.asked += 1
+            return super().__getattribute__(name)
+
+    at = Counting(key="a")
+    filters = CleanupConfig(compaction_filter=CompactionFilter(query_time_after_num_entries=2))
+    state = MapState(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(10), cleanup=filters))
+    state.put_all(dict.fromkeys("pqrst", 1))
+    at.now_ms = 5
+    state.put("t", 2)
+    at.now_ms = 10
+    Counting.asked = 0
+    assert compact(state) == 4
+    assert Counting.asked == 1 + 3, "at the start, then once for every two of five entries"
+    assert [sub for sub, _ in state.raw.entries("a")] == ["t"]
+    at.now_ms = 15
+    assert compact(state) == 1
+    assert at.counts == {"expired": 5}
+
+
+@pytest.mark.parametrize(
+    ("ttl", "dropped"),
+    [
+        ({}, 1),
+        ({"cleanup": CleanupConfig(background=False)}, 0),
+        ({"cleanup": CleanupConfig(background=False, compaction_filter=CompactionFilter())}, 1),
+        (None, 0),
+    ],
+)
+def test_compaction_drops_where_it_is_asked_to_and_only_there(ttl, dropped):
+    at = StateContext(key="a")
+    state = ValueState(HeapStore().state("s"), at, None if ttl is None else StateTtlConfig(ttl=ms(10), **ttl))
+    state.update("x")
+    at.now_ms = 10
+    assert (compact(state), len(list(state.raw.all_keys()))) == (dropped, 1 - dropped)
+
+
+def test_run_fires_ttl_timers_before_the_users():
+    class Rings(StatefulFunction):
+        output = "kept STRING"
+        kept = ValueStateDescriptor(
+            "STRING", StateTtlConfig(ttl=ms(10), cleanup=CleanupConfig(timers=True, background=False))
+        )
+
+        def process(self, key, rows, ctx):
+            self.kept.update("x")
+            ctx.timers.register(ctx.now_ms + 10)
+            return ()
+
+        def on_timer(self, key, time_ms, ctx):
+            yield {"kept": self.kept.raw.get(key, None)}
+
+    run = FunctionRun(Rings(), HeapStore())
+    assert list(run.process(("a",), [])) == []
+    run.context.now_ms = 9
+    assert list(run.advance()) == []
+    run.context.now_ms = 10
+    assert list(run.advance()) == [{"kept": None}], "it has expired, and is gone already"
+    assert list(run.advance()) == []
+
+
+def test_timer_that_arms_itself_fires_for_each_later_time_and_does_not_hang():
+    class Ticks(StatefulFunction):
+        output = "at BIGINT"
+
+        def __init__(self, every):
+            self.every = every
+
+        def process(self, key, rows, ctx):
+            ctx.timers.register(10)
+            return ()
+
+        def on_timer(self, key, time_ms, ctx):
+            ctx.timers.register(time_ms + self.every)
+            yield {"at": time_ms}
+
+    for every, want in ((10, [10, 20, 30]), (0, [10])):
+        run = FunctionRun(Ticks(every), HeapStore())
+        list(run.process(("a",), []))
+        run.context.now_ms = 35
+        assert [row["at"] for row in run.advance()] == want
+        assert len(run.timers.due()) == (0 if every else 1), "it waits for the next tick"
+
+
+def test_function_used_outside_a_run_says_so():
+    class Holder(StatefulFunction):
+        n = ValueStateDescriptor("BIGINT")
+
+    assert Holder.n.of == "BIGINT"
+    with pytest.raises(RuntimeError, match=r"^the states of a function can be used only while it runs$"):
+        Holder().n.get()
+
+
+def test_write_without_event_time_is_refused():
+    state, _ = make(ValueState, time_characteristic=TimeCharacteristic.EVENT_TIME)
+    said = r"^the record has no event time; got None; allowed: epoch ms, since state ages by event time$"
+    with pytest.raises(ValueError, match=said):
+        state.update("x")
+
+
+def test_stamp_survives_a_migration_to_another_ttl_only():
+    ttl = StateTtlConfig(ttl=ms(1))
+    assert migrated(Entry("x", 5, 7), ttl, 100) == Entry("x", 5, 7)
+    assert migrated(Entry("x"), ttl, 100) == Entry("x", 100)
+    assert migrated(Entry("x", 5, 7), None, 100) == Entry("x")

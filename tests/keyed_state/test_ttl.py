@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from ebbtide.columns import LONG_MAX
+from ebbtide.keyed_state import StateTtlConfig, TimeCharacteristic, UpdateType
+from ebbtide.keyed_state._ttl import NEVER_MS, expired
+
+LONG_MIN = -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "ttl", "now", "want"),
+    [
+        (0, 10, 9, False),
+        (0, 10, 10, True),
+        (-1, 1, -1, False),
+        (-1, 1, 0, True),
+        (LONG_MIN, 1, LONG_MIN, False),
+        (LONG_MIN, 1, LONG_MIN + 1, True),
+        (LONG_MIN, LONG_MAX - 1, -3, False),
+        (LONG_MIN, LONG_MAX - 1, -2, True),
+        (LONG_MAX, 1, LONG_MAX - 1, False),
+        (LONG_MAX, 1, LONG_MAX, True),
+        (LONG_MAX - 5, 10, LONG_MAX - 1, False),
+        (LONG_MAX - 5, 10, LONG_MAX, True),
+        (1, LONG_MAX - 1, LONG_MAX - 1, False),
+        (1, LONG_MAX - 1, LONG_MAX, True),
+        (0, NEVER_MS, LONG_MAX - 1, False),
+        (0, NEVER_MS, LONG_MAX, True),
+        (LONG_MIN, NEVER_MS, -2, False),
+        (LONG_MIN, NEVER_MS, -1, True),
+        (0, 1, LONG_MIN, False),
+    ],
+)
+def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
+    got = expired(np.array([stamp, LONG_MAX], np.int64), ttl, now)
+    assert got.dtype == bool
+    assert got.tolist() == [want, now == LONG_MAX]
+
+
+def test_expired_of_no_stamps_is_empty():
+    assert expired(np.empty(0, np.int64), 1, 1).tolist() == []
+
+
+def test_ttl_config_has_the_defaults_of_its_page():
+    config = StateTtlConfig(ttl="30d")
+    assert (config.ttl_ms, config.expire_live) == (30 * 86_400_000, False)
+    assert (config.update_type, config.time_characteristic) == (
+        UpdateType.ON_CREATE_AND_WRITE,
+        TimeCharacteristic.PROCESSING_TIME,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("Disabled", "DISABLED"),
+        ("OnCreate", "ON_CREATE"),
+        ("OnRead", "ON_READ"),
+        ("OnWrite", "ON_CREATE_AND_WRITE"),
+        ("OnReadWrite", "ON_READ_AND_WRITE"),
+        ("OnCreateAndWrite", "ON_CREATE_AND_WRITE"),
+        ("OnReadAndWrite", "ON_READ_AND_WRITE"),
+    ],
+)
+def test_names_of_both_versions_of_the_flip_are_read(name, want):
+    assert StateTtlConfig(ttl="1d", update_type=name).update_type == want
+    assert UpdateType(name).name == want
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"ttl": "0s"},
+        {"ttl": "-P1D"},
+        {"ttl": 5},
+        {"ttl": "1d", "update_type": "ON_DELETE"},
+        {"ttl": "1d", "state_visibility": "SOMETIMES"},
+        {"ttl": "1d", "expiry_clock": "PROCESSING_TIME"},
+        {"ttl": "1d", "update_type": "DISABLED", "cleanup": {"timers": True}},
+        {"ttl": "1d", "cleanup": {"incremental": {"cleanup_size": 0}}},
+        {"ttl": "1d", "cleanup": {"compaction_filter": {"query_time_after_num_entries": 0}}},
+        {"ttl": "1d", "more": 1},
+    ],
+)
+def test_ttl_config_that_cannot_be_kept_is_refused(fields):
+    with pytest.raises(ValidationError):
+        StateTtlConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"ttl": "2d"}, False),
+        ({"update_type": "ON_CREATE"}, False),
+        ({"state_visibility": "RETURN_EXPIRED_IF_NOT_CLEANED_UP"}, False),
+        ({"time_characteristic": "PROCESSING_TIME"}, False),
+        ({"expiry_clock": "PROCESSING_TIME"}, False),
+        ({"expire_live": True}, False),
+        ({"cleanup": {"timers": True}}, True),
+    ],
+)
+def test_identity_changes_with_all_but_the_cleanup(fields, same):
+    given = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
+    assert (StateTtlConfig(**given | fields).state_contract == StateTtlConfig(**given).state_contract) is same
