@@ -88,7 +88,12 @@ METRICS = (
     Metric("ebbtide_copies_bytes", "gauge", "Their bytes.", HOST),
     Metric("ebbtide_run_steps", "counter", "Steps of the run.", STEPS, ("kind",), viewers=RUN),
     Metric(
-        "ebbtide_run_counts", "counter", "Counts of its summary: `inserted`, `expired`.", STEPS, ("count",), viewers=RUN
+        "ebbtide_run_counts",
+        "counter",
+        "Counts of its summary: `inserted`, `expired`, `not_rows` (heartbeats and the like), `other_tables`.",
+        STEPS,
+        ("count",),
+        viewers=RUN,
     ),
     Metric("ebbtide_run_step_seconds", "histogram", "Wall time of its steps.", STEPS, viewers=RUN),
     Metric(

@@ -1,5 +1,6 @@
 """A followed run as seen from beside it: its metrics, without a look at a table, and whether it goes on."""
 
+import json
 import threading
 
 import pytest
@@ -116,6 +117,22 @@ def test_steps_are_counted_by_kind_with_their_counts_and_seconds(watch):
     names = ("records", "inserted", "deleted", "quarantined", "expired")
     assert [found["ebbtide_run_counts_total", name] for name in names] == [4, 2, 1, 1, 0]
     assert found["ebbtide_run_step_seconds_count",] == found["ebbtide_run_step_seconds_bucket", "+Inf"] == 2
+
+
+def test_events_that_change_no_row_are_a_count_of_the_run_also_before_the_first(make):
+    watch = Watch(make(format={"type": "debezium"}, order={"sequence": ["_lsn"]}))
+    created = {"op": "c", "source": {"lsn": 1}, "after": {"id": 1, "n": 1}}
+    watch.pipeline.put(json.dumps(created))
+    counted = []
+
+    def count(_):
+        counted.append(watch.samples()["ebbtide_run_counts_total", "not_rows"])
+
+    def put(_):
+        watch.pipeline.put(json.dumps({"ts_ms": 1}), json.dumps({"ts_ms": 2}))
+
+    watch.follow(count, put, lambda look: None, count)
+    assert counted == [0, 2]
 
 
 def test_time_of_each_phase_is_summed_up_and_between_steps_is_waiting(make):
