@@ -60,7 +60,7 @@ def _way_out(error: Exception) -> str:
     rest = error.doc[error.pos :]
     if not rest.startswith("{"):
         return ""
-    return " a line. Next: write a new line after each object, of Amazon Data Firehose by its processor AppendDelimiterToRecord"
+    return " a line. Next: write a new line after each object, or nothing between them"
 
 
 def _refuse_constant(name: str) -> Any:

@@ -56,6 +56,56 @@ def test_lines_are_the_same_wherever_chunks_are_cut_and_long_ones_are_cut(conten
     assert lines_of(Drip(content, sizes), limit) == [line[: limit + 1] for line in whole]
 
 
+OBJECTS = [
+    b'{"a":1}',
+    b'{"a":"}{"}',
+    b'{"a":"\\"}{","b":[{},{"c":{}}]}',
+    '{"a":"\u2028\u00fc\U0001f600"}'.encode(),
+    b'{"a":1e400,"b":' + b"9" * 40 + b"}",
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(OBJECTS), st.sampled_from([b"", b"\n", b"\r\n"])), min_size=1),
+    st.lists(st.integers(1, 9), min_size=1),
+)
+def test_objects_put_together_without_delimiters_are_a_line_each(objects, sizes):
+    content = b"".join(text + end for text, end in objects)
+    assert lines_of(Drip(content, sizes), LIMIT) == [text for text, _ in objects]
+
+
+@given(
+    st.lists(st.sampled_from([*OBJECTS, b"\n", b"{", b"}", b"}{", b"x", b'"'])).map(b"".join),
+    st.lists(st.integers(1, 9), min_size=1),
+    st.integers(1, 50),
+)
+def test_lines_with_joined_objects_are_the_same_wherever_chunks_are_cut(content, sizes, limit):
+    assert lines_of(Drip(content, sizes), limit) == split(content, limit)
+    assert b"".join(split(content)) == content.replace(b"\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [
+        (b'{"a":1}{"a":2}x', [b'{"a":1}', b'{"a":2}x']),
+        (b'{"a":1}{"a":', [b'{"a":1}', b'{"a":']),
+        (b'{"a" 1}{"a":2}', [b'{"a" 1}{"a":2}']),
+        (b'{"a":1} {"a":2}', [b'{"a":1} {"a":2}']),
+        (b'1{"a":"}{"}', [b'1{"a":"}{"}']),
+        (b"{" * 5000 + b"}{", [(b"{" * 5000 + b"}{")[: LIMIT + 1]]),
+    ],
+)
+def test_line_is_split_up_to_what_is_no_object_or_has_another_behind_it(line, got):
+    assert split(line) == split(line + b"\n") == got
+
+
+def test_objects_without_delimiters_are_read_in_bounded_memory_and_one_too_long_ends_them(monkeypatch):
+    monkeypatch.setattr(lines, "CHUNK_BYTES", 100)
+    small, long = b'{"a":1}', b'{"a":"' + b"x" * 2 * LIMIT + b'"}'
+    assert split(small * 1000) == [small] * 1000
+    assert split(small + long + small + b"\n" + small) == [small, (long + small)[: LIMIT + 1], small]
+
+
 def test_mark_of_utf_8_at_the_head_is_left_out_and_elsewhere_is_not():
     mark = b"\xef\xbb\xbf"
     assert split(mark + b"a\n" + mark + b"b\n") == [b"a", mark + b"b"]
