@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -177,19 +177,23 @@ class Plan:
             return self.sink
         return self.changelog if name == "changelog" else self.quarantine
 
-    def stager(self, folder: str, refused: Refused | None) -> Stager:
+    def stager(self, folder: str, refused: Refused | None, head: Head | None = None) -> Stager:
         """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that.
 
         Args:
             folder: The folder.
             refused: Leaves out the records of erased keys (`ebbtide.runtime._erasing.refused_rows`); None: no key was erased.
+            head: The last step, whose facts say which offsets were read; None: no record is read.
         """
         columns, key = self.operator.changes, tuple(self.operator.key)
         if self.spec.selects_changes:
             columns, key = changelog_schema(self.spec.table.columns), tuple(self.spec.key)
         most_bad = self.spec.quarantine.max_rows_per_step
-        counts_placed = not self.quarantine.knows_offsets
-        limit = BadLimit(self.spec.name, most_bad, self.at("staged"), counts_placed=counts_placed)
+        new = None
+        if self.quarantine.knows_offsets:
+            read_before = None if head is None else self.offsets_read(head)
+            new = partial(self.quarantine.new, read_before=read_before)
+        limit = BadLimit(self.spec.name, most_bad, self.at("staged"), new)
         return Stager(folder, columns, key, refused, limit=limit)
 
     @property

@@ -426,7 +426,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = refused_rows(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused), in_one=is_without_spark(spark)),
+        replace(plan.stager(folder, refused, stepper.head), in_one=is_without_spark(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -100,7 +100,7 @@ class QuarantineTable(AppendTable):
         """Return the bad records that are not in the table yet, and were not replayed or dropped.
 
         Args:
-            bad: With the columns of `ebbtide.tables._state.staging.BAD_ROWS`.
+            bad: With `_origin` and `_raw`.
             read_before: Offsets that earlier steps read; None where these are not kept.
         """
         if not self.knows_offsets or not len(bad):

@@ -616,14 +616,18 @@ def test_too_many_bad_records_are_refused_while_they_are_decoded(make, monkeypat
     assert (step.records, step.quarantined) == (len(lines), lines.count("x"))
 
 
-def test_redelivered_bad_records_are_judged_at_the_end_as_some_may_be_known(make, monkeypatch):
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["n"]}])
+def test_redelivered_bad_records_count_once_and_new_ones_are_refused_while_they_are_decoded(make, monkeypatch, order):
     monkeypatch.setattr(files, "BATCH_ROWS", 2)
     lines = [record("x", number) for number in range(3)]
-    pipeline = make(quarantine={"max_rows_per_step": 3})
+    pipeline = make(quarantine={"max_rows_per_step": 3}, order=order)
     pipeline.spec = pipeline.with_fields(source={"records": "kafka"})
     pipeline.read(*lines)
-    [step, *_] = pipeline.read(*lines, *lines)
+    [step, *_] = pipeline.read(*lines, *lines, *lines)
     assert step.counts["quarantined"] == 0
+    pipeline.put(*lines, *[record("x", 100 + number) for number in range(100)])
+    with pytest.raises(QuarantineThresholdError, match="Got: 5 of the first 8"):
+        pipeline.run()
 
 
 def test_events_that_change_no_row_are_counted_in_facts_line_and_summary(make):

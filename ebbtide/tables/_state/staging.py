@@ -116,6 +116,12 @@ def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
     return first_bits.astype(np.uint8)
 
 
+New = Callable[[pa.Table], pa.Table]
+"""Returns the bad rows, with `RECORD_KEY` at least, whose records no earlier step has met; picklable."""
+RECORD_KEY = ["_origin", "_raw"]
+"""Columns by which a redelivered bad record is known."""
+
+
 @dataclass(frozen=True)
 class BadLimit:
     """The most bad records of a step, judged while they are decoded: a file may have millions, and each costs more than a good one.
@@ -124,18 +130,13 @@ class BadLimit:
         pipeline: Name of the pipeline.
         most: The most bad records.
         staged: Where the reasons of those that were decoded are.
-        counts_placed: Count records that name their own offsets, too. Else only the rest: a redelivered record is known by its
-            offset, and may be in the quarantine already.
+        new: Asked of records that name their own offsets, which may have been delivered before; None: no record is delivered twice.
     """
 
     pipeline: str
     most: int
     staged: str
-    counts_placed: bool
-
-    def counted(self, bad: pa.Table) -> int:
-        """Return how many bad rows are certainly new."""
-        return len(bad) if self.counts_placed else bad["_kind"].null_count
+    new: New | None
 
     def refuse(self, n_bad: int, n_rows: int) -> None:
         """Refuse a step whose decoding is not at its end, if there are too many.
@@ -145,6 +146,44 @@ class BadLimit:
         """
         if n_bad > self.most:
             raise too_many_bad(self.pipeline, f"{n_bad} of the first {n_rows}", self.most, self.staged)
+
+
+class _NewBad:
+    """Counts the bad records of a task that are certainly new.
+
+    Of those that name their offsets as many as the limit are held before the known ones are asked for: that reads the quarantine.
+
+    Args:
+        limit: The most bad records.
+    """
+
+    def __init__(self, limit: BadLimit) -> None:
+        self._limit = limit
+        self._n_without_place = 0
+        self._placed: list[pa.Table] = []
+        self._n_new = 0
+
+    @property
+    def count(self) -> int:
+        """How many are known to be new so far."""
+        return self._n_without_place + self._n_new
+
+    def add(self, bad: pa.Table) -> None:
+        """Count some more bad rows."""
+        limit = self._limit
+        if limit.new is None:
+            self._n_without_place += len(bad)
+            return
+        # Only a record that could be read as one with its place has a kind.
+        is_placed = bad["_kind"].is_valid()
+        placed = bad.filter(is_placed).select(RECORD_KEY)
+        self._n_without_place += len(bad) - len(placed)
+        self._placed.append(placed)
+        n_unasked = sum(map(len, self._placed)) - self._n_new
+        if n_unasked > limit.most:
+            new = limit.new(pa.concat_tables(self._placed))
+            self._placed = [new]
+            self._n_new = len(new)
 
 
 def too_many_bad(pipeline: str, got: str, most: int, staged: str) -> QuarantineThresholdError:
@@ -197,7 +236,8 @@ class Stager:
         stem = Location(self.folder) / uuid.uuid4().hex
         location = f"{stem}.arrow"
         bad_location = f"{stem}.bad.parquet"
-        n_bad = n_new_bad = n_rows = 0
+        n_bad = n_rows = 0
+        new_bad = None if self.limit is None else _NewBad(self.limit)
         waiting: list[pa.Table] = []
         waiting_bytes = 0
         with (
@@ -207,15 +247,15 @@ class Stager:
             slices: list[int] = []
             rows: list[int] = []
             for as_decoded in decoded:
-                if self.limit is not None:
-                    self.limit.refuse(n_new_bad, n_rows)
+                if self.limit is not None and new_bad is not None:
+                    self.limit.refuse(new_bad.count, n_rows)
                 n_rows += len(as_decoded)
                 table = without_refused(as_decoded, self.refused)
                 seen(as_decoded, table)
                 bad_rows = table.filter(pc.is_valid(table["_reason"]))
                 n_bad += len(bad_rows)
-                if self.limit is not None:
-                    n_new_bad += self.limit.counted(bad_rows)
+                if new_bad is not None:
+                    new_bad.add(bad_rows)
                 for batch in bad_rows.select(BAD_ROWS.names).to_batches():
                     bad.write(batch)
                 own_changes = self._changes(table)
