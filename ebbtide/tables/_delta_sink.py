@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,9 +96,23 @@ class SinkTable(SinkDefinition):
             facts: Facts of the step.
             only_inserts: No key is in the sink yet.
         """
-        decided = changes.rows(self.schema)
-        upsert = self._upsert(decided, facts.raised_floor)
-        self._upserter.apply(upsert, facts.committed("sink", "MERGE"))
+        committed = facts.committed("sink", "MERGE")
+        floor = facts.raised_floor
+        if floor is not None:
+            # A TRUNCATE deletes rows of any key, so that all changes are matched with these at once.
+            self._upserter.apply(self._upsert(changes.rows(self.schema), floor), committed)
+            return
+
+        def parts() -> Iterator[Upsert]:
+            for decided in changes.parts(self.schema):
+                yield self._upsert(decided, None)
+
+        first_two = list(islice(parts(), 2))
+        if len(first_two) == 1:  # nearly always: it is read once
+            self._upserter.apply(first_two[0], committed)
+            return
+        del first_two
+        self._upserter.apply_parts(parts, committed)
 
     def _upsert(
         self,

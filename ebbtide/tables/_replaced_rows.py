@@ -60,6 +60,11 @@ class FileLoss:
         """True if no row is left."""
         return len(self.dead) == self.file.rows
 
+    def plus(self, other: FileLoss) -> FileLoss:
+        """Return this loss with another one of the same file."""
+        rows = np.concatenate([self.rows, other.rows])
+        return FileLoss(self.file, rows, self.dead | other.dead)
+
 
 class ReplacedRows:
     """The rows of one table, by their keys; `follow` goes first.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ _IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
 _BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
+Parts = Callable[[], Iterator[Upsert]]
+"""Returns the changes of a step in parts of whole keys, the same each time."""
 
 
 class Upserter:
@@ -100,16 +102,31 @@ class Upserter:
             TableMismatchError: another client has given it other columns.
             HistoryGoneError: the version to go back to is gone.
         """
+        self.apply_parts(lambda: iter([upsert]), committed, back)
+
+    def apply_parts(
+        self,
+        parts: Parts,
+        committed: Transaction,
+        back: Back | None = None,
+    ) -> None:
+        """Commit a step's changes once, with those of one part in memory at a time; arguments and errors as `apply`.
+
+        Args:
+            parts: Returns the changes in parts of whole keys, the same each time.
+            committed: The transaction.
+            back: See `apply`.
+        """
         self._known()  # whose copies the new files get
         # Written once, outside: a version that is tried again needs the same new files, and only other removals.
-        adds = self._written(upsert.rows)
+        adds = [add for part in parts() for add in self._written(part.rows)]
 
         def actions_of(found: Snapshot) -> list[Action]:
             if back is None:
-                return self._changes(found, upsert, adds, with_images=self._with_images)
+                return self._changes(found, parts, adds, with_images=self._with_images)
             # Two changes in one commit: the first is applied in memory, and the commit holds the difference to the second.
             before = found.after(back(found))
-            changes = self._changes(before, upsert, adds)
+            changes = self._changes(before, parts, adds)
             return becoming(found, before.after(changes))
 
         self._commit(actions_of, committed)
@@ -128,22 +145,25 @@ class Upserter:
             committed: The transaction.
         """
         gone_rows = Upsert(keys, self._columns.empty_table())
-        self._commit(lambda found: self._changes(found, gone_rows, adds), committed)
+        self._commit(lambda found: self._changes(found, lambda: iter([gone_rows]), adds), committed)
 
     def _changes(
-        self, found: Snapshot, upsert: Upsert, adds: Sequence[Action], *, with_images: bool = False
+        self, found: Snapshot, parts: Parts, adds: Sequence[Action], *, with_images: bool = False
     ) -> list[Action]:
         """Return the actions that apply an upsert to a version.
 
         Called for each version that is tried: another client may have moved the old rows.
         """
         self._refuse_altered(found, adds)
-        losses = list(self._replaced.losses(found, upsert))
+        by_part = [list(self._replaced.losses(found, part)) for part in parts()]
+        losses = _joined(by_part)
         actions = [*adds, *self._removals(losses)]
         if losses and self._by_vectors:
             actions += with_vectors(found.protocol, found.metadata)
         if losses and with_images:
-            actions.append(self._images(losses, upsert.rows))
+            # Readers take the whole feed of a commit from its own files, if there is one: also the inserts of parts without losses.
+            for part, of_part in zip(parts(), by_part, strict=True):
+                actions.append(self._images(of_part, part.rows))
         # A table from before its columns were declared personal gets the property here.
         return list(with_properties(found, actions, self._properties))
 
@@ -264,8 +284,8 @@ class Upserter:
 
     def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
         """Write the commit's change feed: each row before and after its change."""
-        parts = [self._replaced.rows_of(loss) for loss in losses]
-        old = pa.concat_tables(parts)
+        lost = [self._replaced.rows_of(loss) for loss in losses]
+        old = pa.concat_tables([self._columns.empty_table(), *lost])
         n_old = len(old)
         # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
         old_keys = old.select(self._key)
@@ -293,6 +313,16 @@ class Upserter:
             "dataChange": False,
         }
         return {"cdc": cdc}
+
+
+def _joined(by_part: Sequence[Sequence[FileLoss]]) -> list[FileLoss]:
+    """Return the losses of all parts, once for each file."""
+    of_file: dict[str, FileLoss] = {}
+    for losses in by_part:
+        for loss in losses:
+            before = of_file.get(loss.file.path)
+            of_file[loss.file.path] = loss if before is None else before.plus(loss)
+    return list(of_file.values())
 
 
 def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:

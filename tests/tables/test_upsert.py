@@ -87,6 +87,31 @@ def test_every_key_has_its_last_row(tmp_path, monkeypatch, by_vectors, seed, fol
     assert has_vectors is (by_vectors and folded > 1)
 
 
+@pytest.mark.parametrize("by_vectors", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_in_parts_make_the_rows_and_the_feed_that_they_make_at_once(tmp_path, by_vectors, seed):
+    chance = random.Random(seed)
+    shown = {}
+    for how in ("at once", "in parts"):
+        path = made(tmp_path / how)
+        upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)
+        upserter.apply(change({(n, "x"): n for n in range(12)}), merge(1))
+        upserter.apply(change({(n, "x"): 10 * n for n in range(12, 15)}), merge(2))
+        shown[how] = upserter
+    for number in range(3, 7):
+        keys = chance.sample([(n, "x") for n in range(20)], 12)
+        deleted, values = keys[:4], {key: number * 100 + key[0] for key in keys[4:]}
+        parts = [change({key: values[key]}) for key in values] + [change({}, deleted=[key]) for key in deleted]
+        shown["at once"].apply(change(values, deleted), merge(number))
+        shown["in parts"].apply_parts(lambda parts=parts: iter(parts), merge(number))
+    paths = [str(tmp_path / how / "t") for how in shown]
+    assert ours(paths[0]) == ours(paths[1]) == theirs(paths[1])
+    feeds = [pa.table(DeltaTable(path).load_cdf(starting_version=3).read_all()).to_pylist() for path in paths]
+    names = ("_commit_version", "_change_type", "a", "b", "v")
+    at_once, in_parts = [sorted(tuple(row[name] for name in names) for row in feed) for feed in feeds]
+    assert at_once == in_parts
+
+
 def test_step_is_applied_once(tmp_path):
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)

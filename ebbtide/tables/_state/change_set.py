@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ from ebbtide.tables._state.lookup import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+PART_BYTES = 64 * 2**20
+"""Bytes of changes that are applied to a sink at a time: the files of a step may hold gigabytes where few of them are compressed."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,23 @@ class StepChanges:
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns of the sink, in these types."""
+        return pa.concat_tables(self.parts(columns))
+
+    def parts(self, columns: pa.Schema) -> Iterator[pa.Table]:
+        """Read it as `rows`, in parts of whole keys of about `PART_BYTES`; at least one."""
         change = pa.field("_change", pa.string())
         schema = pa.schema([change, *columns])
-        tables = [schema.empty_table()]
+        part = [schema.empty_table()]
+        n_bytes = 0
+        # A file has what one task has decided at once: all changes of some keys.
         for add in log.adds(self.table, self.version):
             rows = self._rows_of(add, schema)
-            tables.append(rows)
-        return pa.concat_tables(tables)
+            if n_bytes and n_bytes + rows.nbytes > PART_BYTES:
+                yield pa.concat_tables(part)
+                part, n_bytes = [], 0
+            part.append(rows)
+            n_bytes += rows.nbytes
+        yield pa.concat_tables(part)
 
     def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
         # With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.

@@ -165,7 +165,7 @@ class _NewBad:
 
     @property
     def count(self) -> int:
-        """How many are known to be new so far."""
+        """Number of those that are known to be new so far."""
         return self._n_without_place + self._n_new
 
     def add(self, bad: pa.Table) -> None:
