@@ -27,7 +27,7 @@ LEAST_BYTES = 64 * 2**10
 SMALL_BYTES = 16 * 2**20
 """A file of this size or more is not joined; see `is_small`."""
 MOST_BYTES = 128 * 2**20
-"""The most bytes of files that are joined at a time: their rows are held in memory."""
+"""The most bytes of files that are joined at a time, as far as is known in memory: their rows are held there."""
 ROWS_PER_FILE = 1_000_000
 """The most rows of a data file that is written in one go."""
 ENGINE = "Ebbtide"
@@ -42,10 +42,12 @@ def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
     Args:
         file: The file.
         rows_per_file: The most rows of the files that a join writes. A file of half as many or more is as large as a join makes it, whatever
-            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step.
+            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step. So is one whose
+            rows take half of `MOST_BYTES` in memory.
     """
     is_full = file.rows is not None and 2 * file.rows >= rows_per_file
-    return file.size < SMALL_BYTES and not is_full
+    fills_memory = 2 * file.unpacked_bytes >= MOST_BYTES
+    return file.size < SMALL_BYTES and not is_full and not fills_memory
 
 
 def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -> list[DataFile]:
@@ -96,19 +98,19 @@ def _is_half_empty(file: DataFile) -> bool:
 
 
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
-    """Yield files in groups of at most `MOST_BYTES`, or of one larger file."""
+    """Yield files in groups of at most `MOST_BYTES` in memory, or of one larger file."""
     group: list[DataFile] = []
     n_bytes = 0
     # Smallest first: the many small files share a group.
-    smallest_first = sorted(files, key=lambda file: file.size)
+    smallest_first = sorted(files, key=lambda file: file.unpacked_bytes)
     for file in smallest_first:
-        is_full = n_bytes + file.size > MOST_BYTES
+        is_full = n_bytes + file.unpacked_bytes > MOST_BYTES
         if group and is_full:
             yield group
             group = []
             n_bytes = 0
         group.append(file)
-        n_bytes += file.size
+        n_bytes += file.unpacked_bytes
     if group:
         yield group
 

@@ -37,6 +37,9 @@ CHECKSUM = "ebbtideChecksum"
 """Last field of the `commitInfo` of Ebbtide's commits: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
 FOOTER = "ebbtideFooter"
 """The tag of a data file with the checksum of its footer."""
+UNPACKED = "ebbtideUnpacked"
+"""The tag of a data file with the bytes that its rows take in memory, from `LEAST_UNPACKED` on."""
+LEAST_UNPACKED = 2**20
 NO_CHECKSUM = "-" * 8
 WITHOUT_COPY = (
     "Without one: of a sink, a changelog or a quarantine run 'ebbtide repair --apply' or 'ebbtide refresh', which move the table's folder"

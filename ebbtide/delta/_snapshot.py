@@ -70,6 +70,11 @@ class DataFile:
         return int(self.add["size"])
 
     @property
+    def unpacked_bytes(self) -> int:
+        """The bytes that its rows take in memory, as far as is noted: equal values are stored in few bytes."""
+        return max(self.size, int(self.tags.get(log.UNPACKED, 0)))
+
+    @property
     def partition(self) -> Mapping[str, str | None]:
         """The values of partition columns, which are not in the file, as text."""
         return self.add.get("partitionValues") or {}

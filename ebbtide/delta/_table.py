@@ -341,6 +341,9 @@ def add_file(
     location = Location(table) / name
     # The log has the footer's checksum and the size: a file that is replaced is detected.
     write_parquet(location, rows, row_group_size=ROW_GROUP, attached=attached)
+    tags = {log.FOOTER: footer_checksum(location)}
+    if rows.nbytes >= log.LEAST_UNPACKED:
+        tags[log.UNPACKED] = str(rows.nbytes)
     add: Action = {
         "path": encoded(name),
         "partitionValues": {},
@@ -348,7 +351,7 @@ def add_file(
         "modificationTime": now_ms(),
         "dataChange": data_change,
         "stats": statistics(rows, bounded),
-        "tags": {log.FOOTER: footer_checksum(location)},
+        "tags": tags,
     }
     return {"add": add}
 

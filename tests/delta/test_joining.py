@@ -18,10 +18,11 @@ COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = StoragePuts()
 
 
-def file_of(size, rows=None, gone=0):
+def file_of(size, rows=None, gone=0, unpacked=None):
     stats = {} if rows is None else {"stats": f'{{"numRecords": {rows}}}'}
     vector = {"deletionVector": {"cardinality": gone, "storageType": "u", "pathOrInlineDv": "x"}} if gone else {}
-    return DataFile({"path": f"f{size}-{random.random()}", "size": size, **stats, **vector})
+    tags = {"tags": {log.UNPACKED: str(unpacked)}} if unpacked else {}
+    return DataFile({"path": f"f{size}-{random.random()}", "size": size, **stats, **vector, **tags})
 
 
 def sizes(files):
@@ -96,6 +97,27 @@ def test_files_are_joined_in_groups_that_memory_takes():
     groups = list(in_batches(files))
     assert [len(group) for group in groups] == [3, 3, 1, 1]
     assert sizes(file for group in groups for file in group) == sizes(files)
+
+
+def test_small_files_whose_rows_fill_memory_are_joined_by_what_they_take_there():
+    files = [file_of(10, unpacked=MOST_BYTES // 3) for _ in range(7)]
+    assert [len(group) for group in in_batches(files)] == [3, 3, 1]
+    full = [file_of(10, unpacked=MOST_BYTES // 2) for _ in range(WIDTH)]
+    assert small_files(files + full) == []
+    assert len(small_files([*files, file_of(10)])) == WIDTH
+
+
+def test_bytes_in_memory_are_noted_of_files_of_a_megabyte(tmp_path):
+    path = str(tmp_path / "t")
+    create(PUTS, path, COLUMNS, {}, name="t", info={})
+    of_rows = {}
+    for n_rows in (10, 2**18):
+        rows = pa.table({"n": pa.repeat(7, n_rows)}, COLUMNS)
+        [action] = write_files(path, rows, (), data_change=True)
+        of_rows[n_rows] = DataFile(action["add"])
+    small, large = of_rows.values()
+    assert (small.unpacked_bytes, large.unpacked_bytes) == (small.size, 2**18 * 8)
+    assert large.size < 2**18
 
 
 @pytest.fixture
