@@ -21,7 +21,7 @@ PUTS = StoragePuts()
 def file_of(size, rows=None, gone=0, unpacked=None):
     stats = {} if rows is None else {"stats": f'{{"numRecords": {rows}}}'}
     vector = {"deletionVector": {"cardinality": gone, "storageType": "u", "pathOrInlineDv": "x"}} if gone else {}
-    tags = {"tags": {log.UNPACKED: str(unpacked)}} if unpacked else {}
+    tags = {"tags": {"ebbtideUnpacked": str(unpacked)}} if unpacked else {}
     return DataFile({"path": f"f{size}-{random.random()}", "size": size, **stats, **vector, **tags})
 
 

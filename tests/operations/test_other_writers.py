@@ -1,4 +1,4 @@
-"""Other clients write the sink, by delta-rs: the pipeline goes on with what they left, and a repair takes it back."""
+"""Other clients write the sink, by delta-rs or in any layout of Arrow: the pipeline goes on with what they left, and a repair takes it back."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from local_pipeline import LATER, Kept, LocalPipeline, up
+from local_pipeline import LATER, Kept
 from local_run import SPARK, as_found
+from other_writers import THEIRS, begun, changed, step_three, values
 from parquet_pages import compressed_by_lzo
-from support import change
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts
@@ -19,41 +19,11 @@ from ebbtide.model import RestoreAndApply
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
 
-SCHEMA = (
-    "id BIGINT NOT NULL, n BIGINT, v STRING, b BINARY, d DECIMAL(20,5), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "
-    "tags ARRAY<STRING>, part STRUCT<a: STRING, b: DECIMAL(9,2)>, marks MAP<STRING, STRING>"
-)
-THEIRS = "theirs"
-
-
-def changed(n, *ids):
-    """A change of each key, with a value of every type."""
-    values = {"v": f"v{n}", "b": "AAE=", "d": "1.50000", "day": 9, "at": "2026-01-01T00:00:00.000001Z", "local": 1}
-    nested = {"tags": ["a", None], "part": {"a": "x", "b": "1.50"}, "marks": {"k": f"m{n}"}}
-    return [up(id_, n, **values, **nested) for id_ in ids]
-
-
-def begun(folder, **fields):
-    """A pipeline of two steps."""
-    pipeline = LocalPipeline(folder, schema=SCHEMA, **fields)
-    pipeline.read(*changed(1, *range(8)))
-    pipeline.read(*changed(2, *range(6, 12)))
-    return pipeline
-
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     with as_found():
         return Kept(begun(tmp_path_factory.mktemp("kept")))
-
-
-def values(pipeline):
-    """All columns of the sink's rows but what says which step wrote them, by key."""
-    names = [name for name in pipeline.spec.sink_table.columns.names if name != "id"]
-    shown = {}
-    for row in pipeline.table("sink", pipeline.plan.sink.schema):
-        shown.setdefault(row["id"], []).append([row[name] for name in names])
-    return shown
 
 
 def theirs_of(table, **new):
@@ -94,10 +64,6 @@ def right(kept):
     return before, values(pipeline)
 
 
-def step_three(pipeline):
-    pipeline.read(*changed(3, 3, 8), change("-D", id=7, n=3))
-
-
 @pytest.mark.parametrize("name", WRITES)
 def test_pipeline_goes_on_after_a_write_of_delta_rs_and_a_repair_takes_it_back(kept, right, name):
     pipeline = kept.again()
@@ -114,8 +80,8 @@ def test_pipeline_goes_on_after_a_write_of_delta_rs_and_a_repair_takes_it_back(k
     assert [row[1] for row in values(pipeline)[3]] == ["v4"]
 
 
-def put_misfit(pipeline, write):
-    """Have another client rewrite a file of the sink in a way that Ebbtide cannot read."""
+def rewrite_file(pipeline, write):
+    """Have another client rewrite a file of the sink; `write` gets its rows, and a path."""
     found = Snapshot.read(pipeline.plan.sink.path)
     [file, *_] = found.files.values()
     rows = pq.ParquetFile(file.location(found.table)).read()
@@ -124,6 +90,52 @@ def put_misfit(pipeline, write):
     add = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0}
     actions = [{"add": {**add, "dataChange": True}}, file.removed(0, data_change=True)]
     commit_after(StoragePuts(), found, actions, {"operation": "UPDATE"})
+
+
+def large(of):
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(of, of)
+
+
+def viewed(of):
+    return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(of, of)
+
+
+def categorical(of):
+    return pa.dictionary(pa.uint32(), pa.large_string()) if of == pa.string() else of
+
+
+LAYOUTS = {
+    "polars": (viewed, pa.large_list),
+    "pandas": (large, pa.list_),
+    "categories": (categorical, pa.large_list),
+    "views of lists": (viewed, pa.list_view),
+    "large views of lists": (large, pa.large_list_view),
+}
+"""Layouts in which other libraries hand rows to a Parquet writer, which notes them in the file: of scalars, and of lists."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_pipeline_goes_on_over_a_file_in_the_layout_of_any_library(kept, right, name):
+    scalar, list_of = LAYOUTS[name]
+
+    def laid_out(of):
+        if pa.types.is_struct(of):
+            return pa.struct([field.with_type(laid_out(field.type)) for field in of])
+        return list_of(scalar(of.value_type)) if pa.types.is_list(of) else scalar(of)
+
+    def write(rows, path):
+        columns = pa.schema([field.with_type(laid_out(field.type)) for field in rows.schema])
+        theirs = [{**row, "v": THEIRS} if row["id"] == 9 else row for row in rows.to_pylist()]
+        pq.write_table(pa.Table.from_pylist(theirs, columns), path)
+
+    pipeline = kept.again()
+    _, after = right
+    rewrite_file(pipeline, write)
+    step_three(pipeline)
+    [[n, _, *rest]] = after[9]
+    assert values(pipeline) == {**after, 9: [[n, THEIRS, *rest]]}
+    pipeline.repair()
+    assert values(pipeline) == after
 
 
 def write_lists(rows, path):
@@ -148,7 +160,7 @@ def test_step_that_the_sink_cannot_take_ends_no_way_out(kept, right, name):
     error, write = MISFITS[name]
     pipeline = kept.again()
     _, after = right
-    put_misfit(pipeline, write)
+    rewrite_file(pipeline, write)
     with pytest.raises(error, match=f"{name}.*'ebbtide repair' replaces it"):
         step_three(pipeline)
     assert pipeline.last.step == 3
@@ -165,7 +177,7 @@ def test_rewind_undoes_a_step_that_the_sink_cannot_take(kept, right, name):
     error, write = MISFITS[name]
     pipeline = kept.again()
     before, after = right
-    put_misfit(pipeline, write)
+    rewrite_file(pipeline, write)
     with pytest.raises(error):
         step_three(pipeline)
     with pytest.raises(error):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.sources import _lines as lines
 from ebbtide.sources._files import read_lines
 from ebbtide.sources._lines import NoTextError, split_lines
 
@@ -99,11 +98,11 @@ def test_line_is_split_up_to_what_is_no_object_or_has_another_behind_it(line, go
     assert split(line) == split(line + b"\n") == got
 
 
-def test_objects_without_delimiters_are_read_in_bounded_memory_and_one_too_long_ends_them(monkeypatch):
-    monkeypatch.setattr(lines, "CHUNK_BYTES", 100)
+def test_line_of_many_objects_is_split_up_to_one_that_is_too_long():
     small, long = b'{"a":1}', b'{"a":"' + b"x" * 2 * LIMIT + b'"}'
-    assert split(small * 1000) == [small] * 1000
-    assert split(small + long + small + b"\n" + small) == [small, (long + small)[: LIMIT + 1], small]
+    assert lines_of(Drip(small * 1000, [100]), LIMIT) == [small] * 1000
+    content = small + long + small + b"\n" + small
+    assert lines_of(Drip(content, [100]), LIMIT) == [small, (long + small)[: LIMIT + 1], small]
 
 
 def test_mark_of_utf_8_at_the_head_is_left_out_and_elsewhere_is_not():
@@ -127,10 +126,10 @@ def test_line_is_whole_up_to_the_limit_and_one_byte_longer_beyond_it(length, got
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["lf", "cr", "crlf"])
-def test_line_after_one_that_is_too_long_is_not_lost(monkeypatch, end):
-    monkeypatch.setattr(lines, "CHUNK_BYTES", 7)
+def test_line_after_one_that_is_too_long_is_not_lost(end):
     for length in range(30):
-        assert split(b"x" * length + end + b"y", limit=10) == [b"x" * min(length, 11), b"y"]
+        content = b"x" * length + end + b"y"
+        assert lines_of(Drip(content, [7]), limit=10) == [b"x" * min(length, 11), b"y"]
 
 
 def test_line_of_200_mb_in_little_gzip_takes_a_few_mb(tmp_path):
