@@ -28,6 +28,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ebbtide.columns import LONG_MAX, LONG_MIN, Mask
 from ebbtide.formats._format import BadRecordError, shortened
@@ -40,6 +41,13 @@ PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlo
 _SPLIT = 10**18
 _LOW_BITS = 62
 _MOST_HEX_DIGITS = 31
+_SHORT_DIGITS = 18
+"""Digits that a number of 64 bits takes, whatever they are."""
+_NO_HEX = 255
+_HEX_VALUES = np.full(256, _NO_HEX, np.uint8)
+"""The value of each character as a hexadecimal digit."""
+for _digits in ("0123456789abcdef", "0123456789ABCDEF"):
+    _HEX_VALUES[np.frombuffer(_digits.encode(), np.uint8)] = np.arange(16)
 _LSN_PARTS = re.compile(r"(?:0x)?([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+)*)")
 _POSTGRES_LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 _ENDS_IN_NUMBER = re.compile(r".*[:-]([0-9]{1,18})")
@@ -224,17 +232,81 @@ class PositionField:
         if self.type in ("number", "decimal"):  # digits mean the same with and without quotes
             is_read = is_text | cells.has(INTEGER)
         texts = scanned.texts(cells.filled(~is_read, NULL)).dictionary_encode()
-        numbers = _read_all(self, texts.dictionary.to_pylist())
+        numbers = _read_all(self, texts.dictionary)
         return [column.take(texts.indices) for column in numbers]
 
 
-def _read_all(field: PositionField, values: Sequence[str]) -> list[pa.Int64Array]:
-    """Return the numbers of distinct values; null where one is not of the field's type."""
+def _read_all(field: PositionField, values: pa.StringArray) -> list[pa.Int64Array]:
+    """Return the numbers of distinct values; null where one is not of the field's type.
+
+    Nearly all values have one form: these are read as columns, and the rest one by one, at 10 to 20 times the cost.
+    """
+    columns = _read_as_columns(field, values)
+    is_left = pa.array(~marked(columns[0].is_valid()))
+    left = values.filter(is_left).to_pylist()
+    if not left:
+        return columns
     read = _READINGS[field.type].read
     nothing = (None,) * field.n_numbers
-    rows = [read(value) or nothing for value in values]
-    columns = list(zip(*rows, strict=True)) or [()] * field.n_numbers
-    return [pa.array(column, pa.int64()) for column in columns]
+    rows = [read(value) or nothing for value in left]
+    read_here = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+    return [pc.replace_with_mask(column, is_left, own) for column, own in zip(columns, read_here, strict=True)]
+
+
+def _read_as_columns(field: PositionField, values: pa.StringArray) -> list[pa.Int64Array]:
+    """Return the numbers of the values in the usual form of a type; null for any other value."""
+    columns = None
+    if field.type in ("number", "decimal"):
+        columns = _of_short_digits(values, field.n_numbers)
+    elif field.type == "lsn" and len(values):
+        columns = _of_hex_parts(values)
+    return columns or [pa.nulls(len(values), pa.int64())] * field.n_numbers
+
+
+def _of_short_digits(values: pa.StringArray, n_numbers: int) -> list[pa.Int64Array]:
+    """Return the numbers of texts of digits that one number of 64 bits takes; the number before it is 0 then."""
+    is_short = pc.and_(pc.ascii_is_decimal(values), pc.less_equal(pc.binary_length(values), _SHORT_DIGITS))
+    numbers = pc.if_else(is_short, values, None).cast(pa.int64())
+    before = pc.if_else(numbers.is_valid(), 0, numbers)
+    return [*[before] * (n_numbers - 1), numbers]
+
+
+def _of_hex_parts(values: pa.StringArray) -> list[pa.Int64Array] | None:
+    """Return the numbers of hexadecimal texts of the first one's form: as long, with the same separators in the same places.
+
+    Args:
+        values: The texts, at least one.
+
+    Returns:
+        The numbers; None if the first one has no such form.
+    """
+    first = values[0].as_py()
+    if first.startswith("0x") or not _LSN_PARTS.fullmatch(first):
+        return None
+    n_values, width = len(values), len(first)
+    is_as_long = pc.equal(pc.binary_length(values), width)
+    texts = pc.if_else(is_as_long, values, first).cast(pa.binary(width))
+    _, content = texts.buffers()
+    characters = np.frombuffer(content, np.uint8, n_values * width, texts.offset * width).reshape(n_values, width)
+    digits = _HEX_VALUES[characters]
+    is_digit = digits[0] != _NO_HEX
+    if is_digit.sum() > _MOST_HEX_DIGITS:
+        return None
+    has_digits = ((digits != _NO_HEX) == is_digit).all(axis=1)
+    has_separators = (characters[:, ~is_digit] == characters[0, ~is_digit]).all(axis=1)
+    is_of_form = has_digits & has_separators & marked(is_as_long)
+    # Four bits a digit: the last 16 digits are one word, those before them another. The first number has the bits above the 62nd.
+    high, low = (_word(digits[:, is_digit][:, part]) for part in (slice(0, -16), slice(-16, None)))
+    numbers = (high << np.uint64(2) | low >> np.uint64(_LOW_BITS), low & np.uint64(2**_LOW_BITS - 1))
+    return [pa.array(number.astype(np.int64), mask=~is_of_form) for number in numbers]
+
+
+def _word(digits: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the numbers that rows of at most 16 hexadecimal digits say."""
+    word = np.zeros(len(digits), np.uint64)
+    for digit in digits.T:
+        word = word << np.uint64(4) | digit
+    return word
 
 
 def position_columns(fields: Iterable[PositionField]) -> tuple[str, ...]:

@@ -191,6 +191,38 @@ def test_snapshot_row_without_the_fields_of_a_change_stands_before_the_changes_o
         assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 1, "n": 4}], [])
 
 
+FORMS = {
+    "source.commit_lsn": ("0000002a:00000ac0:0002", "0000002A.00000ac1:0003", "2a:ac:2", "0/16B3748", "0x2a", "f" * 31),
+    "source.scn": ("998", "0000000000000000000001", "1" * 36, "9" * 18, "9" * 19),
+    "source.event_serial_no": ("7", "0" * 18, "9223372036854775807"),
+}
+NO_FORM = ("", "x", "2a::2", ":2", "f" * 40, "\u0663", "\u00e9" * 11, "-1", "1.5")
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("seed", range(4))
+def test_positions_of_many_forms_in_one_step_are_those_that_they_are_alone(name, seed):
+    chance = random.Random(seed)
+    texts = [chance.choice([*FORMS[name], FORMS[name][0], *NO_FORM]) for _ in range(30)]
+    field = position_field(name)
+    want, n_bad = [], 0
+    for text in texts:
+        try:
+            want.append(field.read(text))
+        except BadRecordError:
+            n_bad += 1
+    events = []
+    for key, text in enumerate(texts):
+        event = envelope("c", 1, after={"id": key, "n": key})
+        event["source"] = {"db": "d", name.removeprefix("source."): text}
+        events.append(json.dumps(event))
+    pipeline = MemoryPipeline(spec(order={"sequence": [name]}, source={"path": "in", "records": "value"}))
+    pipeline.step(events)
+    stored = sorted(pipeline.state.to_pylist(), key=lambda row: row["id"])
+    assert [tuple(row["_sequence"][column] for column in field.columns) for row in stored] == want
+    assert [bad["_reason"] for bad in pipeline.quarantine] == ["bad_sequence"] * n_bad
+
+
 def test_change_without_a_field_of_its_position_is_bad():
     pipeline = MemoryPipeline(spec(order={"sequence": ["source.scn"]}, source={"path": "in", "records": "value"}))
     pipeline.step([json.dumps(envelope("c", 1, after={"id": 1, "n": 1}))])
