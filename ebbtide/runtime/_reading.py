@@ -379,8 +379,8 @@ def apply_staged(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    refuse_other_logs(stepper, staged.summary)  # also of replayed records
     before_commit(stepper.lease.check)
+    refuse_other_logs(stepper, staged.summary)  # also of replayed records
     known = stepper.newest(looks=False)
     made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
     stepper.advance_to(facts, made)
