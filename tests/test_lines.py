@@ -6,7 +6,7 @@ from pathlib import Path
 from ebbtide.lines import lines_of
 
 ROOT = Path(__file__).resolve().parent.parent
-OF_BYTES = {"delta/_log.py", "sources/_lines.py", "operations/quarantine/redecoding.py"}
+OF_BYTES = {"delta/_log.py", "sources/_lines.py", "operations/_quarantine/redecoding.py"}
 """Modules that split bytes, which end at line feeds and carriage returns alone."""
 
 

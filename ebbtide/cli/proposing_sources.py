@@ -137,7 +137,7 @@ def folder_source(asked: Asked, folder: Path) -> Source:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
     project = project_of(folder)
     named = Location(given.path).expanded("--path")
-    location = named.resolved()
+    location = Location(named).resolved()
     _refuse_no_folder(location, given.path)
     lines = FileSource(location).lines()
     path = _in_project(location, project) if named == given.path else given.path

@@ -68,6 +68,6 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
 
 def _local_folders(root: str) -> Iterable[tuple[str, Path]]:
     location = Location(root).resolved()
-    if location.is_local:
+    if Location(location).is_local:
         yield "root", Path(location)
     yield "cache", default_folder()

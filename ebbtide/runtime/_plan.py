@@ -65,7 +65,7 @@ class Plan:
             ConfigError: the root is no location, or the pipeline's folder would lead out of it.
         """
         Location(root).refuse_unusable("The root")
-        location = Location(root).resolved()
+        location = Location(Location(root).resolved())
         location.refuse_links(spec.name)
         home = location / spec.name
         if spec.schema_evolution_mode != "evolve":

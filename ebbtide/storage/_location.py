@@ -139,7 +139,7 @@ class Location(str):
                 allowed="a URI without '?', '#' and '..'",
             )
 
-    def expanded(self, setting: str) -> Location:
+    def expanded(self, setting: str) -> str:
         """Return the location with the values of variables for `${NAME}`, and the home folder for `~` at its beginning.
 
         Args:
@@ -150,9 +150,9 @@ class Location(str):
         """
         written = with_variables(setting, str(self))
         is_at_home = written == "~" or written.startswith("~/")
-        return Location(Path(written).expanduser() if is_at_home else written)
+        return str(Path(written).expanduser()) if is_at_home else written
 
-    def resolved(self, base: Path | None = None) -> Location:
+    def resolved(self, base: Path | None = None) -> str:
         """Return a local path as an absolute one, against `base` if given; a URI of a store unchanged.
 
         Example:
@@ -161,13 +161,13 @@ class Location(str):
         """
         is_local_uri = self.startswith(f"{LOCAL_SCHEME}:///")
         if "://" in self and not is_local_uri:
-            return self
+            return str(self)
         path = str(self)
         if is_local_uri:
             encoded = self.removeprefix(f"{LOCAL_SCHEME}://")
             path = unquote(encoded)
         absolute = (base or Path.cwd()) / path
-        return Location(os.path.realpath(absolute))
+        return os.path.realpath(absolute)
 
     @property
     def is_local(self) -> bool:

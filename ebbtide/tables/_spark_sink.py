@@ -43,7 +43,7 @@ class SparkMadeSink(SinkTable):
             self._define(DeltaTable.replace(spark))
 
     def _define(self, builder: DeltaTableBuilder) -> None:
-        builder = builder.location(self.path)
+        builder = builder.location(str(self.path))  # Delta takes no subclass of str
         builder = builder.addColumns(spark_schema(self.stored_schema))
         for name, value in self.stored_properties.items():
             builder = builder.property(name, value)

@@ -209,11 +209,11 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
 
 
-@pytest.mark.parametrize("place", ["copy_file", "OwnTables"])
+@pytest.mark.parametrize("place", ["ebbtide.storage.Location.copy_to", f"{appended.__name__}.OwnTables"])
 def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
     tear(five_steps.home / "quarantine")
     with monkeypatch.context() as patch:
-        patch.setattr(appended, place, killed)
+        patch.setattr(place, killed)
         with pytest.raises(InterruptedError):
             findings(five_steps)
     [said] = findings(five_steps)

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import FileChangedError, SourceReadError
-from ebbtide.sources import Discovery, read_lines
+from ebbtide.sources import Discovery
 from ebbtide.sources import _files as files
 from ebbtide.sources import _lines as lines_module
-from ebbtide.sources._files import FilePlanner, files_of, read_files
+from ebbtide.sources._files import FilePlanner, files_of, read_files, read_lines
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
 SIZED = [(name, 10 + at) for at, name in enumerate(NAMES)]

@@ -32,7 +32,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import named_files
 from ebbtide.inspect import status
-from ebbtide.ledger import unfinished
+from ebbtide.ledger import ErasureLedger
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.storage import read_parquet
@@ -265,7 +265,7 @@ class Life:
         if rows != done.rows:
             raise NotHeldError(f"{rows} is not {done.rows}")
         so_far = [each.work.name for each in self.done[: self.done.index(done) + 1]]
-        if "erase" in so_far and unfinished(str(self.root / self.kind)) is None:
+        if "erase" in so_far and ErasureLedger(str(self.root / self.kind)).unfinished() is None:
             refuse_erased(self.root)
 
     def _compare(self) -> None:

@@ -43,6 +43,9 @@ class Changes:
         schema = pa.schema([("_change", pa.string()), *columns])
         return pa.Table.from_pylist(found, schema)
 
+    def parts(self, columns):
+        yield self.rows(columns)
+
 
 def order(step, part, position):
     return {"step": step, "part": part, "position": position}
