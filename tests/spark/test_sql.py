@@ -209,7 +209,7 @@ def test_changes_without_a_position_begin_with_all_rows(session, do):
     [
         ("SELECT nope\nFROM kept", "At line 1, column 8"),
         ("SELECT 1 FROM kept$state s\n, kept STEP AS OF 1 WHERE nope = 1", "At line 2, column 27"),
-        ("SELECT 1\n  FRM kept", "At line 2, column"),
+        ("SELECT 1\n  FRM kept", "at line 2, column 3"),
         ("SELECT * FROM nope", "nope"),
         ("SELECT * FROM log", "is a source: changes in no order"),
         ("SELECT * FROM kept EMIT CHANGES FROM 'other=1'", "not a position of the query"),
