@@ -42,7 +42,7 @@ _SPLIT = 10**18
 _LOW_BITS = 62
 _MOST_HEX_DIGITS = 31
 _SHORT_DIGITS = 18
-"""Digits that a number of 64 bits takes, whatever they are."""
+"""A number of 64 bits takes any number of so many decimal digits."""
 _NO_HEX = 255
 _HEX_VALUES = np.full(256, _NO_HEX, np.uint8)
 """The value of each character as a hexadecimal digit."""

@@ -27,18 +27,6 @@ def puts_of(table: str) -> Puts:
     return LogStorePuts(table) if Location(path).needs_jvm else StoragePuts()
 
 
-def refuse_unsafe(table: str) -> None:
-    """Refuse an object store that ignores the condition of a put, and overwrites.
-
-    Args:
-        table: Location of a table in it.
-
-    Raises:
-        StoreUnsafeError: the store overwrites.
-    """
-    Location(table).refuse_overwriting()
-
-
 class LogStorePuts:
     """Puts by Delta's own `LogStore`, in the JVM of the active session: for every store that Spark is configured for.
 

@@ -13,7 +13,7 @@ from ebbtide.delta._commit import now_ms
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, LedgerFacts
-from ebbtide.ledger._puts import puts_of, refuse_unsafe
+from ebbtide.ledger._puts import puts_of
 from ebbtide.storage import Location, current, sync_names
 from ebbtide.users import user_name
 
@@ -38,7 +38,7 @@ def create_ledger(ledger: str, pipeline: str) -> None:
     home, _, _ = ledger.rpartition("/")
     if Location(home).is_local:
         Location(home).make_home()
-    refuse_unsafe(ledger)
+    Location(ledger).refuse_overwriting()
     create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
     if Location(ledger).is_local:
         sync_names([Location(ledger) / log.LOG])

@@ -236,14 +236,12 @@ class LogPart(BaseModel):
 
     def together(self, other: LogPart) -> LogPart:
         """Return two parts of one log and server as one."""
-        oldest = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
-        newest = [ms for ms in (self.newest_ms, other.newest_ms) if ms is not None]
         return self.model_copy(
             update={
                 "lowest": min(self.lowest, other.lowest),
                 "highest": max(self.highest, other.highest),
-                "oldest_ms": min(oldest, default=None),
-                "newest_ms": max(newest, default=None),
+                "oldest_ms": min(_known(self.oldest_ms, other.oldest_ms), default=None),
+                "newest_ms": max(_known(self.newest_ms, other.newest_ms), default=None),
             }
         )
 
@@ -291,14 +289,13 @@ class SourceLog(BaseModel):
 
     def with_part(self, part: LogPart) -> SourceLog:
         """Return the log after more of its records."""
-        newest = [ms for ms in (self.newest_ms, part.newest_ms) if ms is not None]
         servers = {*self.servers, part.server} - {""}
         return self.model_copy(
             update={
                 "bases": tuple(sorted({*self.bases, part.base})),
                 "servers": tuple(sorted(servers)),
                 "highest": max(self.highest, part.highest),
-                "newest_ms": max(newest, default=None),
+                "newest_ms": max(_known(self.newest_ms, part.newest_ms), default=None),
             }
         )
 
@@ -407,7 +404,7 @@ class BatchSummary:
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
         """Sum the summaries of a batch's parts, in any order."""
-        event_times = [part.max_event_ms for part in parts if part.max_event_ms is not None]
+        event_times = _known(*(part.max_event_ms for part in parts))
         truncates = [part.truncate for part in parts if part.truncate is not None]
         ignored = [part.ignored for part in parts]
         return cls(
@@ -430,6 +427,11 @@ def _total_types(parts: Sequence[BatchSummary]) -> dict[str, frozenset[str]]:
             known = total.get(column, frozenset())
             total[column] = known | types
     return total
+
+
+def _known(*times_ms: int | None) -> list[int]:
+    """Return the times that are known."""
+    return [ms for ms in times_ms if ms is not None]
 
 
 def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
@@ -476,12 +478,6 @@ def _logs_after(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> tuple[S
         elif len(logs) < MOST_LOGS:
             logs[part.log] = SourceLog.of(part)
     return tuple(logs[name] for name in sorted(logs))
-
-
-def _other_logs(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> list[tuple[SourceLog, LogPart]]:
-    """Return the parts of a step that are of another log than the one that was read, with that one."""
-    logs = {log.log: log for log in known}
-    return [(logs[part.log], part) for part in parts if part.log in logs and logs[part.log].is_another(part)]
 
 
 class Frontier(BaseModel):
@@ -542,7 +538,8 @@ class Frontier(BaseModel):
 
     def other_logs(self, read: BatchSummary) -> list[tuple[SourceLog, LogPart]]:
         """Return what a batch has read of other logs than those before, each with the log of its connector that was read."""
-        return _other_logs(self.logs, read.logs)
+        logs = {log.log: log for log in self.logs}
+        return [(logs[part.log], part) for part in read.logs if part.log in logs and logs[part.log].is_another(part)]
 
     def operator_step(self, number: int) -> Step:
         """Return the step as an operator sees it.
@@ -639,12 +636,8 @@ def _offsets_read(last: Frontier | None) -> OffsetRanges:
 
 def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
     """Return the greatest event time of a batch and all earlier steps."""
-    event_times = []
-    if last is not None and last.max_event_ms is not None:
-        event_times.append(last.max_event_ms)
-    if batch.max_event_ms is not None:
-        event_times.append(batch.max_event_ms)
-    return max(event_times, default=None)
+    before = None if last is None else last.max_event_ms
+    return max(_known(before, batch.max_event_ms), default=None)
 
 
 def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:

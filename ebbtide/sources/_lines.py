@@ -69,7 +69,7 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
 
     Objects that follow each other on a line are lines of their own, up to the first one that is longer than `limit` or no JSON: that
     and what is behind it are one line. So the lines are the same however the bytes are cut into chunks. At most one chunk and `limit`
-    bytes are held, whatever the length of a line.
+    bytes are held, also of a longer line.
 
     Args:
         stream: Read to its end.

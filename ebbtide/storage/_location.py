@@ -251,20 +251,18 @@ class Location(str):
 
     def file_names(self) -> set[str]:
         """Return the names of all files directly in this folder, by one listing; none if it is absent."""
-        fs, path = self.file_system()
-        selector = pafs.FileSelector(path, allow_not_found=True)
-        infos = fs.get_file_info(selector)
-        files = [info for info in infos if info.type == pafs.FileType.File]
-        return {info.base_name for info in files}
+        return self._names_of(pafs.FileType.File)
 
     def subfolders(self) -> list[str]:
         """Return the names of the folders directly in this folder, sorted; none if it is absent."""
+        return sorted(self._names_of(pafs.FileType.Directory))
+
+    def _names_of(self, type_: pafs.FileType) -> set[str]:
+        """Return the names directly in this folder that are of one type, by one listing."""
         fs, path = self.file_system()
         selector = pafs.FileSelector(path, allow_not_found=True)
         infos = fs.get_file_info(selector)
-        folders = [info for info in infos if info.type == pafs.FileType.Directory]
-        names = [folder.base_name for folder in folders]
-        return sorted(names)
+        return {info.base_name for info in infos if info.type == type_}
 
     def walk(self, on_link: Callable[[str], None] | None = None) -> list[FoundFile]:
         """List the files in this folder and all folders below it, by name, without hidden ones (`.`, `_`) and their content.
@@ -367,8 +365,7 @@ class Location(str):
             return
         # Synced before it is renamed, and its folder after: without the first a cut may leave an empty file under the name.
         path = Path(self)
-        unique = uuid.uuid4().hex
-        unnamed = path.with_name(f".{path.name}.{unique}{UNFINISHED}")
+        unnamed = _unfinished_beside(path)
         try:
             Location(unnamed).write_bytes(data)
             sync(unnamed)
@@ -402,8 +399,7 @@ class Location(str):
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.scandir(path.parent) as names:
             is_first = next(names, None) is None
-        unique = uuid.uuid4().hex
-        unnamed = path.with_name(f".{path.name}.{unique}{UNFINISHED}")
+        unnamed = _unfinished_beside(path)
         try:
             with unnamed.open("xb") as file:
                 file.write(data)
@@ -623,6 +619,12 @@ def _local_usage(path: str) -> Usage:
                     n_bytes += status.st_size
                     n_files += 1
     return Usage(n_files, n_bytes)
+
+
+def _unfinished_beside(path: Path) -> Path:
+    """Return a unique name in a file's folder under which the file is written until it is complete; see `_is_unfinished`."""
+    unique = uuid.uuid4().hex
+    return path.with_name(f".{path.name}.{unique}{UNFINISHED}")
 
 
 def _is_unfinished(path: Path) -> bool:

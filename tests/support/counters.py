@@ -99,7 +99,7 @@ def across_rooms() -> dict[Name, set[str]]:
 
 
 def behind_doors() -> dict[Name, set[str]]:
-    """Return the names that rooms take from behind the doors of others."""
+    """Return the names that rooms take from behind the doors of other rooms."""
     return {name: users for name, users in across_rooms().items() if name.is_inner}
 
 
@@ -149,7 +149,7 @@ def needed_by_operation() -> int:
 
 
 def longest_chain() -> int:
-    """Return the length of the longest chain of files of which each imports the next; doors end it."""
+    """Return the length of the longest chain of files that import each other in turn; doors end it."""
 
     @cache
     def length(module: str) -> int:
