@@ -161,7 +161,7 @@ WRITES = (
     ("os", "link"),
     ("ebbtide.delta._table", "write_parquet"),
     ("ebbtide.storage:Location from ebbtide.delta._vectors", "write_bytes"),
-    ("ebbtide.storage:Location from ebbtide.sources._files", "replace_bytes"),
+    ("ebbtide.storage:Location from ebbtide.sources._sizing", "replace_bytes"),
     ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete"),
     ("ebbtide.storage:Location from ebbtide.runtime._publish", "delete"),
     ("ebbtide.storage:Location from ebbtide.ledger._checkpoint", "delete"),
