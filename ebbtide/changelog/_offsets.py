@@ -75,10 +75,10 @@ class OffsetRanges:
         return self.knows(name, origin["position"])
 
     def repeats(self, changes: pa.Table) -> Mask:
-        """Mark the rows of records read before, in an earlier step or earlier in this very table.
+        """Mark the rows of records read before, in an earlier step or earlier in this table.
 
-        Rows of one record have one `_order`: they count together. O(n log n) in the rows, O(log ranges) a row, and one pass over
-        the rows for each partition.
+        Rows of one record share an `_order` and are marked together. O(n log n) in the rows, O(log ranges) a row, and
+        one pass over the rows for each partition.
         """
         # Two kinds of repeats: an offset in the ranges of earlier steps, or one that occurs earlier in this table.
         names, partitions = _partitions(changes)
@@ -137,11 +137,11 @@ def _within(ranges: Intervals, offsets: Offsets) -> Mask:
 
 
 def _after_first(offsets: Offsets, orders: Ints) -> Mask:
-    """Mark rows whose offset also stands at an earlier order.
+    """Mark rows whose offset also occurs at an earlier order.
 
     Args:
         offsets: (n,) offsets of one partition.
-        orders: (n, 3) where each row stands in the order of arrival.
+        orders: (n, 3) each row's place in the order of arrival.
     """
     step, part, position = orders.T
     by_offset = np.lexsort((position, part, step, offsets))
@@ -161,7 +161,7 @@ def _after_first(offsets: Offsets, orders: Ints) -> Mask:
 
 
 def _partitions(changes: pa.Table) -> tuple[list[str], Ints]:
-    """Return the names of the sources' partitions, and of each row the index of its own."""
+    """Return the names of the sources' partitions, and each row's index into them."""
     origin = changes["_origin"].combine_chunks()
     sources = pc.struct_field(origin, "source")
     numbers = pc.struct_field(origin, "partition")

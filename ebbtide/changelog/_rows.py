@@ -9,9 +9,9 @@ A changelog table has the user's columns and these reserved ones:
 | `_unavailable` | list<string>, null | columns whose value the source did not send |
 | `_event_ms` | int64, null | event time, epoch ms |
 | `_order` | struct<step, part, position> | the order of arrival; files: part = file within the step, position = line |
-| `_origin` | struct<source, partition, position> | where the record stands in its source, the same on redelivery |
-| `_sequence` | struct of the sequence's columns | sequence mode only: what orders a key's changes, see `ebbtide.changelog._sequences` |
-| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: of an update that changed the key, its own sequence and the old key; of its delete, the new key |
+| `_origin` | struct<source, partition, position> | the record's place in its source, the same on redelivery |
+| `_sequence` | struct of the sequence's columns | sequence mode only: orders a key's changes, see `ebbtide.changelog._sequences` |
+| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: on an update that changed the key, its sequence and the old key; on its delete, the new key |
 
 Source: FLIP-544, "SinkUpsertMaterializer"; Flink's `RowKind`.
 """
@@ -68,7 +68,7 @@ def changelog_schema(
     Args:
         columns: The user's columns.
         key: Names of the key's columns.
-        sequence: What orders a key's changes; empty in arrival mode.
+        sequence: Columns that order a key's changes; empty in arrival mode.
 
     Example:
         >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]

@@ -1,20 +1,20 @@
 """Sequences order the changes of a key independently of their arrival.
 
-A sequence is one or more columns, compared in their order: the user's own, or the position of the change in the source's log.
-A position is made of integers of 64 bits, none of them a column of the user's; fields of the record's envelope give them
-(`ebbtide.formats._positions`):
+A sequence is one or more columns, compared in their order: the user's columns, or the position of the change in the source's log.
+A position consists of 64-bit integers. They are read from the record's envelope (`ebbtide.formats._positions`) and are
+not columns of the user:
 
 | column | meaning |
 |---|---|
-| `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
+| `_lsn` | Postgres: `source.lsn`; for a snapshot row without one, `source.ts_ms` - 2^63: below every change, ordered by the time of reading |
 | `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
-| `_step`, `_file`, `_pos` | `order: upsert`: the record's own place, see `_order` in `ebbtide.changelog._rows` |
-| `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
+| `_step`, `_file`, `_pos` | `order: upsert`: the record's place, see `_order` in `ebbtide.changelog._rows` |
+| `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; for a snapshot row when the snapshot began, for an incremental one when it was read |
 | `_scn`, `_commit_lsn` and so on | the field of `source` of that name; a field that needs more than 64 bits has a second number, `_scn_2` |
 | `_step` | materialized views: the step that computed the row |
 
-Among changes of one key at one sequence the operation decides (`ebbtide.operators._sequence.ops`, the greater wins), then the content (see
-`ebbtide.operators._sequence.ties`).
+If a key has several changes at one sequence, the greater operation wins (`ebbtide.operators._sequence.ops`), then the
+content decides (`ebbtide.operators._sequence.ties`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ebbtide.columns import Codes, count_codes
 STEP = "_step"
 """Sequence column of materialized views."""
 LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row", STEP)
-"""Short names of fields of the envelope, as older specs write them, and the step: no column of the user's may have them."""
+"""Short names of envelope fields, as older specs write them, and the step. A user's column may not have these names."""
 PLACE = (STEP, "_file", "_pos")
-"""The sequence of `order: upsert`: the record's own place, component by component that of `_order`."""
+"""The sequence of `order: upsert`: the record's place, with the components of `_order`."""
 UNKNOWN = -1
-"""Rank of no sequence; index of no event."""
+"""Rank of a missing sequence; index of a missing event."""
 
 
 def is_log_position(sequence: Sequence[str], columns: pa.Schema) -> bool:
-    """Return whether a sequence is a position in the source's log: it has none of the user's columns."""
+    """Return whether a sequence is a position in the source's log, without a column of the user."""
     return set(sequence).isdisjoint(columns.names)
 
 
@@ -88,13 +88,13 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
     """Number sequences so that the numbers compare as the sequences do.
 
     Each component is ranked by itself, and the ranks are joined from the first component on: sorts of integers only,
-    O(n log n) whatever the types.
+    O(n log n) for all types.
 
     Args:
-        arrays: Sequences of one type; null where there is none.
+        arrays: Sequences of one type; null for a missing one.
 
     Returns:
-        For each array its (n,) ranks, `UNKNOWN` for null; the sequence of each rank.
+        The (n,) ranks of each array, `UNKNOWN` for null; the sequence of each rank.
 
     Example:
         >>> days = pa.array([{"day": 9}, {"day": 7}, None, {"day": 9}])
@@ -122,7 +122,7 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
 
 def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.StructArray:
     rows = np.arange(len(ranks))
-    # All rows with one rank have equal sequences: which of them is written last does not matter.
+    # Rows with the same rank have equal sequences, so it does not matter which one is written last.
     some_row_of = np.full(count_codes(ranks), UNKNOWN)
     some_row_of[ranks] = rows
     return sequences.take(pa.array(some_row_of))
@@ -148,7 +148,7 @@ def _dense_ranks(values: Codes) -> Codes:
 
 
 def _component_ranks(array: pa.Array) -> Codes:
-    """Rank the values of one component: integers by themselves, all else by Arrow's own order of the distinct values."""
+    """Rank the values of one component: integers directly, other types by Arrow's order of the distinct values."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
     elif pa.types.is_date(array.type):

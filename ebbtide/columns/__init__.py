@@ -1,8 +1,8 @@
-"""Columns and tables of Arrow as numpy arrays, and what is computed over them. No file, no clock, no library but Arrow and numpy.
+"""Columns and tables of Arrow as numpy arrays, and computations over them. No files, no clock; only Arrow and numpy.
 
 `ints`, `flags`, `is_set` and `equals` read a column as an array of `Ints` or a `Mask`; `entry_table`, `with_column` and `only` build
 tables. `row_codes` numbers rows so that equal rows have equal numbers (`Codes`), and `key_hashes` hashes them alike on every machine;
-`equality_key` says of single values what equal means. `compiled` makes machine code of a loop over arrays.
+`equality_key` defines equality of single rows. `compiled` compiles a loop over arrays to machine code.
 """
 
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ Codes = Ints
 
 
 def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
-    """Number the rows so that two rows have one number exactly if `columns` are equal in them.
+    """Number the rows so that two rows have the same number exactly if they are equal in `columns`.
 
     `ebbtide.columns._equality` says when values are equal. No hash is compared: codes never collide.
 
@@ -71,10 +71,10 @@ def _joined(left: Codes, right: Codes) -> Codes:
 
 
 def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
-    """Return whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
+    """Return whether rows with equal codes are also equal in a column, if that is cheaper than numbering the column.
 
-    Often a few columns distinguish the rows. The remaining ones, long texts among them, are then compared once, each with the
-    first row of its code, and not hashed: O(bytes). False without a look for columns with nulls, of other types, or of few texts.
+    Often a few columns distinguish the rows. The remaining ones, such as long texts, need no hash: each is compared once with
+    the first row of its code, in O(bytes). Columns with nulls, of other types, or with few texts are not compared: False.
     """
     if column.null_count:
         return False
@@ -96,7 +96,7 @@ def _first_of_code(codes: Codes) -> Codes:
     """Return the first row of each code."""
     rows = np.arange(len(codes))
     first = np.empty(count_codes(codes), np.int64)
-    # Written backwards, so that of a code's rows the first one stays.
+    # Written backwards, so that the first row of each code is written last and stays.
     first[codes[::-1]] = rows[::-1]
     return first
 
@@ -122,7 +122,7 @@ def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
 def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], ...]:
     """Return bytes as eight arrays of words of eight bytes, without a copy: the k-th has those that start at byte k, k + 8, ...
 
-    numpy reads words only at multiples of 8 from where an array begins: hence one array for each start.
+    numpy reads words only at multiples of 8 from the start of an array, so each start has its array.
     """
     words = []
     for start in range(8):
@@ -144,7 +144,7 @@ def _equal_texts(
     """Compare each text with the first of its code, eight bytes at a time.
 
     Args:
-        ends: (n + 1,) where in `raw` each text begins, and the last ends.
+        ends: (n + 1,) the offset in `raw` at which each text begins, and the end of the last.
         raw: The bytes of all texts.
         words: (8,) `words[k]` are the words of eight bytes that start at byte k, k + 8, ...
         first: (codes,) the first row of each code.
@@ -159,7 +159,7 @@ def _equal_texts(
         length = ends[row + 1] - start
         if ends[other + 1] - other_start != length:
             return False
-        # A text may begin at any byte: it is read from the array of words that begins in step with it.
+        # A text may begin at any byte: it is read from the array of words with the same alignment.
         left = words[start % 8]
         right = words[other_start % 8]
         left_word = start // 8
@@ -175,7 +175,7 @@ def _equal_texts(
 
 
 def _column_codes(column: pa.Array) -> Codes:
-    """Number the values of a column: equal ones alike, null as a value of its own."""
+    """Number the values of a column: equal values get the same number, and null is a value."""
     type_ = column.type
     if pa.types.is_integer(type_) and not column.null_count:
         values = column.to_numpy()
@@ -190,7 +190,7 @@ def _column_codes(column: pa.Array) -> Codes:
 
 
 def _equality_texts(column: pa.Array) -> pa.Array:
-    """Write nested values as texts that are equal exactly if they are."""
+    """Write nested values as texts that are equal exactly if the values are."""
     values = column.to_pylist(maps_as_pydicts="strict")
     texts: list[str | None] = []
     for value in values:
@@ -218,7 +218,7 @@ def _float_bits(column: pa.Array) -> pa.Array:
 
 
 def _dense(values: Codes) -> Codes:
-    """Number integers: by their rank where they lie close together, else as they come; O(n) either way."""
+    """Number integers: by rank if they lie close together, else in order of appearance; O(n) either way."""
     if not len(values):
         return values
     least = int(values.min())

@@ -1,6 +1,6 @@
-"""Loops over arrays, compiled by numba where there is enough to do.
+"""Loops over arrays, compiled by numba for large inputs.
 
-Loading numba and the compiled code takes about a second of a process, so that little work goes without.
+Loading numba and the compiled code takes about a second per process, so small inputs are not compiled.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 Loop = Callable[..., Any]
 
 COMPILED_FROM = 100_000
-"""Rows from which on it is worth loading numba."""
+"""Smallest number of rows for which numba is loaded."""
 
 
 def worth_compiling(rows: int) -> bool:
-    """Return whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
+    """Return whether to compile a loop over so many rows: there are enough of them, or numba is already loaded."""
     is_loaded = compiled.cache_info().currsize > 0
     return is_loaded or rows >= COMPILED_FROM
 
 
 @cache
 def compiled(loop: Loop) -> Loop:
-    """Return a function over arrays and numbers as machine code, kept on disk, where it may be, for the next process."""
+    """Compile a function over arrays and numbers; the code is cached on disk for the next process, if possible."""
     # Imported here: numba takes a second to load, and most processes never need it.
     import numba
 
     try:
         machine_code: Loop = numba.njit(cache=True)(loop)
-    except RuntimeError:  # nowhere to keep it
+    except RuntimeError:  # no writable cache directory
         machine_code = numba.njit(loop)
     return machine_code

@@ -1,14 +1,14 @@
-"""When two rows are equal: the key by which a retraction finds its row, whatever the store.
+"""Equality of rows: the key by which a retraction finds its row, the same in every store.
 
 | value | equal to |
 |---|---|
 | null | null |
-| NaN | NaN, whatever its bits |
+| NaN | NaN, with any bits |
 | -0.0 | 0.0, as in SQL |
-| decimal | the same number, whatever its scale |
+| decimal | the same number, at any scale |
 | array, struct | equal elements, in order |
 | map | equal entries, in any order |
-| anything else | what Python calls equal; the values of a column have one type |
+| anything else | equal in Python; the values of a column have one type |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 _DOUBLE = struct.Struct(">d")
 _PLAIN = frozenset({int, str, bytes, bool, type(None), date, datetime, timedelta})
-"""Types whose values are what they are equal to."""
+"""Types whose values are their own equality keys."""
 
 
 def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
@@ -44,13 +44,13 @@ def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
 
 
 def map_key(key: Any) -> Hashable:
-    """Return the one form that all equal keys of a map have, so that every store takes them for one.
+    """Return the canonical form of a map's key, so that every store treats equal keys as one.
 
     A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
 
     Raises:
-        TypeError: a float, or a decimal that is not a number: some stores take -0.0 and 0.0 for one key, some for two, and
-            NaN is not even equal to itself.
+        TypeError: a float, or a decimal that is not a number: stores disagree on whether -0.0 and 0.0 are one key, and NaN is not
+            equal to itself.
 
     Example:
         >>> map_key(Decimal("1.50")), map_key(Decimal("1E+2")), map_key((Decimal("-0.0"), "a"))
@@ -79,10 +79,11 @@ def map_key(key: Any) -> Hashable:
 def _equal_form(value: Any) -> Hashable:
     match value:
         case float():
-            # NaN equals nothing in Python: it is represented by its bytes. -0.0 is written as 0.0, since keys are compared as texts, too.
+            # NaN equals nothing in Python: it is represented by its bytes. -0.0 is written as 0.0, since keys are also
+            # compared as texts.
             return _DOUBLE.pack(math.nan) if math.isnan(value) else value + 0.0
         case Decimal():
-            # The reduced fraction is the same for 1.0 and 1.00.
+            # 1.0 and 1.00 have the same reduced fraction.
             return value.as_integer_ratio()
         case list() | tuple():
             return equality_key(value)
@@ -93,5 +94,5 @@ def _equal_form(value: Any) -> Hashable:
         case Hashable():
             return value
     raise TypeError(
-        f"a row cannot hold {value!r}; got {type(value).__name__}; allowed: what a column of a Spark table gives"
+        f"a row cannot hold {value!r}; got {type(value).__name__}; allowed: values of a Spark table's columns"
     )

@@ -1,7 +1,7 @@
-"""64-bit hashes of keys, the same on every machine and in every version: stored files are laid out by them.
+"""64-bit hashes of keys, the same on every machine and in every version: they decide the layout of stored files.
 
-Equal keys have equal hashes. Two keys with one hash are rare (2 in a billion keys, about one chance in thirty) and do no harm: what
-looks a key up by its hash compares the key too.
+Equal keys have equal hashes. Collisions are rare: a billion keys have one with a
+chance of about one in thirty. They are harmless, since a lookup by hash also compares the key.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
         >>> first == same, first == other
         (True, False)
     """
-    # Sums and products wrap around at 64 bits, which is meant: numpy's unsigned arrays do so without a warning.
+    # Sums and products wrap around at 64 bits on purpose; numpy's unsigned arrays do so without a warning.
     hashes = np.zeros(len(rows), np.uint64)
     for name in key:
         values = _column_hashes(in_one_array(rows[name]))
-        # The mix between two columns makes their order count.
+        # Mixing between two columns makes their order matter.
         hashes = _mixed(hashes + _STEP) ^ values
     return _mixed(hashes)
 
@@ -138,7 +138,7 @@ def _text_hashes(column: pa.Array) -> Hashes:
 
 
 def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
-    """Return where each text starts, its bytes, and the words that start at each byte of all texts."""
+    """Return the start of each text, its bytes, and the words that start at each byte of all texts."""
     _, offsets_buffer, data_buffer = column.buffers()
     all_offsets = np.frombuffer(offsets_buffer, np.int32)
     start = column.offset

@@ -1,4 +1,4 @@
-"""Names as Spark's SQL, Delta's properties and DDL have them."""
+"""Quoted names for Spark SQL, Delta properties and DDL."""
 
 from __future__ import annotations
 

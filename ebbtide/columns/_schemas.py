@@ -14,6 +14,6 @@ def columns_named(columns: pa.Schema, names: Iterable[str]) -> pa.Schema:
 
 
 def inner_fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the fields within a type; of a list its items, of a map its entries, none of a plain type."""
+    """Return the fields within a type: a list's items, a map's entries; none for a plain type."""
     numbers = range(type_.num_fields)
     return [type_.field(number) for number in numbers]

@@ -33,7 +33,7 @@ def is_set(table: pa.Table, column: str) -> Mask:
 
 
 def only(table: pa.Table, is_kept: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return the rows that a mask keeps; if these are all, the table itself: a filter would copy it."""
+    """Return the rows that a mask keeps. If it keeps all, return the table itself, since a filter would copy it."""
     keeps_all = pc.all(is_kept, skip_nulls=False, min_count=0)
     if keeps_all.as_py():
         return table
@@ -48,7 +48,7 @@ def equals(table: pa.Table, column: str, value: str) -> Mask:
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return a table with other values in a column, which keeps its place and type."""
+    """Replace the values of a column, which keeps its position and type."""
     schema = table.schema
     index = schema.get_field_index(name)
     column = schema.field(index)

@@ -28,7 +28,7 @@ INSERT = "I"
 UPDATE = "U"
 DELETE = "D"
 SINK_STEP = -1
-"""`_step` of a sink row that stands in for an entry that the state no longer has."""
+"""`_step` of a sink row that replaces an entry missing from the state."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ def live_entries(
     schema: pa.Schema,
     entry_key: Sequence[str],
 ) -> pa.Table:
-    """Return the newest version of each entry, those dropped left out.
+    """Return the newest version of each entry, without dropped ones.
 
     Args:
         state: Every stored version, in any order.
-        schema: Of an entry.
+        schema: Schema of an entry.
         entry_key: Columns that distinguish one entry from another.
     """
     versions = state.select(schema.names)
@@ -114,7 +114,7 @@ def live_entries(
 
 def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry; arguments as `live_entries`."""
-    # Steps only append: an entry has one version for each step that changed it, and the greatest step counts.
+    # Steps only append: an entry has one version for each step that changed it; the version of the greatest step is valid.
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
     latest = newest(codes, steps)

@@ -1,4 +1,4 @@
-"""Tombstones whose delete never arrived: the key still has a row after the step that read them."""
+"""Tombstones whose delete never arrived: their key still has a row after the step."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ebbtide.keyed_state._ttl import CompactionFilter
 
 
 class IncrementalCleaner:
-    """Looks at the next few keys of a state each time it is called; at the end it starts over at the next call.
+    """Looks at the next few keys of a state at each call. After the last key the next call starts over.
 
     Args:
         state: The state.
@@ -40,9 +40,9 @@ class IncrementalCleaner:
 
 
 class TtlTimers:
-    """Deletes entries exactly at the end of their time: one timer per key, armed again for what was renewed meanwhile.
+    """Deletes entries exactly when they expire, with one timer per key. A timer that finds renewed entries is armed again.
 
-    They are not user timers; of timers for the same time they fire first.
+    These are not user timers. If both are due at the same time, these fire first.
 
     Args:
         state: The state.
@@ -63,7 +63,7 @@ class TtlTimers:
         return dict(self._armed)
 
     def advance(self) -> list[tuple[int, Hashable, int | None]]:
-        """Fire what is due at the state's clock.
+        """Fire the timers that are due at the state's clock.
 
         Returns:
             (time, key, time armed again or None) of each timer that fired, in order.
@@ -85,7 +85,7 @@ class TtlTimers:
         return time <= self._state.clock_ms
 
     def _fire(self, key: Hashable) -> int | None:
-        """Remove a key's expired entries; return the time that the timer is armed for again, None if nothing is left to expire."""
+        """Remove a key's expired entries; return the next time of its timer, None if nothing is left to expire."""
         del self._armed[key]
         self._state.purge(key)
         entries = self._state.raw.entries(key)
@@ -95,22 +95,22 @@ class TtlTimers:
         return self._armed.get(key)
 
     def _arm(self, key: Hashable, end_ms: int) -> None:
-        """Arm a key's timer, unless it fires earlier already, or nothing ends: what has no time ends after the largest long."""
+        """Arm a key's timer. Keep an earlier timer, and arm none if no entry expires (their end is above the largest long)."""
         armed_ms = self._armed.get(key, LONG_MAX + 1)
         if armed_ms <= end_ms:
             return
         self._armed[key] = end_ms
-        # Timers for one time fire in the order in which they were armed; keys are never compared.
+        # Timers for the same time fire in the order they were armed; keys are never compared.
         self._order += 1
         timer = (end_ms, self._order, key)
         heappush(self._queue, timer)
 
 
 def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
-    """Yield (key, sub-key, entry) of all that a full snapshot keeps: expired entries only where it does not clean.
+    """Yield (key, sub-key, entry) for a full snapshot. Expired entries are left out if the state's cleanup says so.
 
     Args:
-        state: The state; it keeps what it has.
+        state: The state; it is not changed.
     """
     ttl = state.ttl
     cleans = ttl is not None and ttl.cleanup.full_snapshot
@@ -123,12 +123,12 @@ def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
 
 
 def compact(state: KeyedState) -> int:
-    """Drop what has expired, as the compaction filter does; return how many entries.
+    """Drop expired entries, as the compaction filter does; return their number.
 
-    The clock is asked again after `query_time_after_num_entries`. RocksDB gives the room back by `RocksDbStore.compact`.
+    The clock is asked again after `query_time_after_num_entries`. RocksDB frees the disk space in `RocksDbStore.compact`.
 
     Args:
-        state: The state; nothing happens if its cleanup has neither a compaction filter nor background.
+        state: The state. Without a compaction filter or background cleanup nothing happens.
     """
     if state.ttl is None:
         return 0

@@ -11,15 +11,15 @@ from ebbtide.columns import LONG_MIN
 
 @dataclass(slots=True)
 class StateContext:
-    """The current key and the clocks, which states follow literally, backwards too.
+    """The current key and the clocks. States follow the clocks exactly, even backwards.
 
     Args:
         key: The current key.
         now_ms: Processing time, epoch ms.
         watermark_ms: Epoch ms; the least long before the first event.
         event_ms: Event time of the record being processed, epoch ms; None if it has none.
-        output_key: Columns of the sink's key; empty where there is no sink.
-        counts: What states met: `late` (not stored, since expired already), `expired` (removed).
+        output_key: Columns of the sink's key; empty without a sink.
+        counts: Counts of entries: `late` (already expired, so not stored), `expired` (removed).
     """
 
     key: Hashable = None

@@ -18,7 +18,7 @@ from ebbtide.keyed_state._timers import TIMERS, Timer, Timers
 from ebbtide.keyed_state._ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
 
 SOURCE_COLUMNS = "*"
-"""In place of a type: a struct of the source's columns. In place of an output: the source's columns."""
+"""As a type: a struct of the source's columns. As an output: the source's columns."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StateDescriptor:
     kind: ClassVar[type[KeyedState]]
 
     def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
-        """Return itself from a class; a function that runs has the state itself in its place."""
+        """Return the descriptor, from the class. A running function has the state in its place."""
         if function is not None:
             raise RuntimeError("the states of a function can be used only while it runs")
         return self
@@ -128,8 +128,8 @@ class StatefulFunction:
     """
 
     output: ClassVar[str]
-    """Columns of the rows that it yields, as Spark DDL, beside those of the key, which are added. `*`: the source's
-    columns; `*, NAME *`: besides, a struct of the source's columns, and so on."""
+    """Columns of the yielded rows, as Spark DDL; the key's columns are added. `*`: the source's columns. `*, NAME *`: also a
+    struct of the source's columns named NAME."""
 
     def process(
         self,
@@ -141,11 +141,11 @@ class StatefulFunction:
 
         Args:
             key: Values of the key's columns.
-            rows: The key's rows in order; the clock of event time is that of the row taken last.
+            rows: The key's rows in order. The event-time clock follows the last row taken.
             ctx: Clocks and timers.
 
         Returns:
-            Rows of the sink. Of several with one key of the sink the last counts; `ctx.delete(row)` deletes.
+            Rows of the sink. If several have the same key, the last one counts; `ctx.delete(row)` deletes.
         """
         raise NotImplementedError
 
@@ -155,11 +155,11 @@ class StatefulFunction:
         time_ms: int,
         ctx: FunctionContext,
     ) -> Iterable[Mapping[str, Any]]:
-        """Take a timer that is due; returns rows as `process` does.
+        """Handle a timer that is due; return rows as `process` does.
 
         Args:
             key: Values of the key's columns.
-            time_ms: The time it was registered for, epoch ms.
+            time_ms: The time that the timer was registered for, epoch ms.
             ctx: Clocks and timers.
         """
         return ()
@@ -168,7 +168,7 @@ class StatefulFunction:
     def descriptors(cls) -> dict[str, StateDescriptor]:
         """Return the states declared, by name."""
         declared: dict[str, StateDescriptor] = {}
-        # Base classes come first, so that a subclass may declare a state of theirs again.
+        # Base classes come first, so that a subclass may redeclare their states.
         for owner in reversed(cls.__mro__):
             attributes = vars(owner).items()
             own = {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
@@ -209,7 +209,7 @@ class FunctionContext:
 
     @property
     def output_key(self) -> tuple[str, ...]:
-        """Columns of the sink's key; empty where there is no sink."""
+        """Columns of the sink's key; empty without a sink."""
         return self.state.output_key
 
     def count(self, name: str, n: int = 1) -> None:
@@ -226,8 +226,8 @@ class FunctionRun:
 
     Args:
         function: The user's function.
-        store: Where its states are.
-        ttl: State to its time to live, in place of the declared.
+        store: Holds the states.
+        ttl: Time to live by state, replacing the declared one.
     """
 
     def __init__(
@@ -271,9 +271,9 @@ class FunctionRun:
         return self.timers.due()
 
     def fire(self, key: tuple[Any, ...]) -> Iterable[Mapping[str, Any]]:
-        """Run the function on one key's timers that are due, those too that it registers on the way for a later time.
+        """Run the function on one key's due timers, including later ones that it registers while running.
 
-        One registered for no later time than that which fires waits for the next call: it would never end.
+        A new timer that is not later than the one firing waits for the next call; otherwise the loop would never end.
         """
         self._turn_to(key)
         waiting: set[Timer] = set()
@@ -285,7 +285,7 @@ class FunctionRun:
             self.context.event_ms = time if is_by_event else None
             yielded = self.function.on_timer(key, time, self._ctx)
             yield from yielded or ()
-            # A timer that is due only now was registered by `on_timer`. One for no later time would fire forever: it has to wait.
+            # A newly due timer was registered by `on_timer`. If it is not later, it would fire forever, so it waits.
             known = {*waiting, *later}
             registered = self._due_besides(known)
             for timer in registered:
@@ -298,7 +298,7 @@ class FunctionRun:
         return [timer for timer in due if timer not in waiting]
 
     def advance(self) -> Iterable[Mapping[str, Any]]:
-        """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""
+        """Fire all timers that are due at the clocks of `context`: TTL timers first, then the user's, key by key."""
         for timers in self.ttl_timers.values():
             timers.advance()
         keys = list(self._timer_state.all_keys())
@@ -322,7 +322,7 @@ class FunctionRun:
         state: KeyedState,
         background: IncrementalCleanup | None,
     ) -> None:
-        """Attach to a state what its configuration cleans it by; `background` is the store's own default."""
+        """Attach the configured cleanup to a state; `background` is the store's default."""
         if state.ttl is None:
             return
         cleanup = state.ttl.cleanup

@@ -2,9 +2,9 @@
 
 | from | to | entries |
 |---|---|---|
-| none | TTL | stamped with the time of the migration, from which they then live |
-| TTL | none | stamps and own times to live go; expired entries that are still stored come back |
-| TTL | another | as they are: stamps are absolute, the new configuration decides over them |
+| none | TTL | stamped with the time of the migration |
+| TTL | none | stamps and per-entry TTLs are removed; expired entries that are still stored become visible again |
+| TTL | another | unchanged: stamps are absolute, and the new configuration is applied to them |
 
 Source: FLIP-25, "Migration Plan"; Flink 2.3's behaviour on restore.
 """
@@ -21,7 +21,7 @@ def has_ttl(config: StateTtlConfig | None) -> bool:
 
 
 def migrated(entry: Entry, to: StateTtlConfig | None, now_ms: int) -> Entry:
-    """Return an entry as its state's new configuration needs it.
+    """Convert an entry for its state's new configuration.
 
     Args:
         entry: As it was stored.
@@ -35,7 +35,7 @@ def migrated(entry: Entry, to: StateTtlConfig | None, now_ms: int) -> Entry:
     """
     if not has_ttl(to):
         return Entry(entry.value)
-    # A stamp is absolute and stays: the new time to live counts from the last access.
+    # Stamps are absolute: the new time to live counts from the last access.
     if entry.stamp_ms is not None:
         return entry
     return entry._replace(stamp_ms=now_ms)

@@ -19,9 +19,9 @@ class Entry(NamedTuple):
     """A stored value, list element or map entry.
 
     Args:
-        value: The user's; None is a value in a map only.
-        stamp_ms: Its last access, epoch ms; None where nothing expires.
-        ttl_ms: Its own time to live; None: that of its state.
+        value: The user's value. Only a map may hold None.
+        stamp_ms: Its last access, epoch ms; None if it never expires.
+        ttl_ms: Time to live of this entry; None: the state's.
     """
 
     value: Any
@@ -41,10 +41,10 @@ class RawState(Protocol):
         sub: Hashable,
         entry: Entry,
     ) -> None:
-        """Store an entry in place of what was there."""
+        """Store an entry, replacing the present one."""
 
     def remove(self, key: Hashable, sub: Hashable) -> None:
-        """Remove an entry, if it is there; a key without entries is gone."""
+        """Remove an entry, if present; a key without entries no longer exists."""
 
     def clear(self, key: Hashable) -> None:
         """Remove all entries of a key."""
@@ -63,13 +63,13 @@ class Store(Protocol):
     """Raw states by name.
 
     Attributes:
-        background: The incremental cleanup that a state gets where its configuration names none; None: none.
-        thresholds: From how many rows on an adaptive history is linked nodes, and down to how many it stays so:
-            where the two cost the same, by measurement (docs/decisions/0009).
+        background: Default incremental cleanup of a state that configures none; None: no cleanup.
+        thresholds: Lengths at which an adaptive history becomes linked nodes, and a list again. At these lengths both
+            forms cost the same, as measured (docs/decisions/0009).
     """
 
     background: IncrementalCleanup | None
     thresholds: tuple[int, int]
 
     def state(self, name: str) -> RawState:
-        """Return a state, empty if nothing was ever put there."""
+        """Return a state; a new one is empty."""

@@ -1,6 +1,6 @@
 """Value, list and map state of the current key: decorators that add time to a raw state.
 
-Every operation behaves as Flink 2.3's; docs/reference/state.md has the table, and what Flink has not.
+Every operation behaves as Flink 2.3's; docs/reference/state.md lists them, and the additions to Flink.
 
 Source: FLIP-25, "Wrapping state objects".
 """
@@ -22,9 +22,9 @@ class KeyedState:
     """Base of the three kinds: one state of the current key, and the rules of time.
 
     Args:
-        raw: Where its entries are.
+        raw: Holds its entries.
         context: The current key and the clocks.
-        ttl: Its time to live; None, or DISABLED: nothing expires.
+        ttl: Its time to live; nothing expires if None or DISABLED.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KeyedState:
             self._configure(self.ttl)
 
     def _configure(self, ttl: StateTtlConfig) -> None:
-        """Read the configuration once: what follows is asked at every access."""
+        """Cache the settings that every access needs."""
         update_type = ttl.update_type
         visibility = ttl.state_visibility
         self._ttl_ms = ttl.ttl_ms
@@ -63,11 +63,11 @@ class KeyedState:
         self._shows = visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def clear(self) -> None:
-        """Remove all of the current key's."""
+        """Remove all entries of the current key."""
         self.raw.clear(self.context.key)
 
     def purge(self, key: Hashable) -> int:
-        """Remove a key's expired entries, wherever they are; return how many."""
+        """Remove a key's expired entries; return their number."""
         entries = self.raw.entries(key)
         expired = [sub for sub, entry in entries if self.has_expired(entry)]
         for sub in expired:
@@ -77,7 +77,7 @@ class KeyedState:
         return n_expired
 
     def end_ms(self, entry: Entry) -> int:
-        """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
+        """Return the time at which an entry expires, capped at the largest long; an unstamped entry never expires."""
         if entry.stamp_ms is None:
             return LONG_MAX + 1
         own_ttl_ms = entry.ttl_ms
@@ -103,7 +103,7 @@ class KeyedState:
             self.before_access()
 
     def _access_ms(self) -> int:
-        """Return the time of an access, by which it stamps an entry."""
+        """Return the time that an access stamps an entry with."""
         if not self._by_event:
             return self.context.now_ms
         event_ms = self.context.event_ms
@@ -114,7 +114,7 @@ class KeyedState:
         return event_ms
 
     def seen(self, sub: Hashable, entry: Entry | None) -> Entry | None:
-        """Return what a read by the current key shows of an entry: an expired one is removed, a live one renewed if reads renew."""
+        """Return an entry as a read shows it. An expired entry is removed; a live one is renewed if reads renew."""
         if entry is None:
             return None
         if self.has_expired(entry):
@@ -127,7 +127,7 @@ class KeyedState:
         return entry
 
     def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
-        """Stamp an entry with the time of the access; an event time before its stamp leaves it as it was."""
+        """Stamp an entry with the time of the access, unless that is before its present stamp."""
         stamp = self._access_ms()
         if self._by_event and entry.stamp_ms is not None:
             stamp = max(stamp, entry.stamp_ms)
@@ -143,14 +143,14 @@ class KeyedState:
         *,
         create: bool = False,
     ) -> None:
-        """Store a value; with `create` it is known that no entry is there."""
+        """Store a value; `create` says that no entry exists yet."""
         key = self.context.key
         if self.ttl is None:
             self.raw.put(key, sub, Entry(value))
             return
         stamp = self._access_ms()
         old = None
-        # A write by processing time that renews needs no look at what it replaces.
+        # A write that renews by processing time need not read the entry that it replaces.
         needs_old = self._keeps_stamp or self._by_event
         if needs_old and not create:
             old = self.raw.get(key, sub)
@@ -158,7 +158,7 @@ class KeyedState:
             stamp = self._stamp_over(old, stamp)
         own_ttl_ms = None if ttl is None else to_ms(ttl)
         entry = Entry(value, stamp, own_ttl_ms)
-        # By event time a record may come after the end of the entry that it writes.
+        # By event time a record may arrive after the entry that it writes has expired.
         is_late = self._by_event and self.has_expired(entry)
         if is_late:
             self.context.counts["late"] += 1
@@ -171,9 +171,9 @@ class KeyedState:
             self.on_stamp(key, expires_ms)
 
     def _stamp_over(self, old: Entry, stamp: int) -> int:
-        """Return the stamp of an entry that takes the place of another: a live one may keep its time, and never loses any."""
+        """Return the stamp of a replacing entry. A live entry may keep its stamp; the stamp never goes back."""
         old_stamp = old.stamp_ms
-        # An expired entry is as good as gone: the write creates a new one.
+        # An expired entry counts as absent: the write creates a new one.
         if old_stamp is None or self.has_expired(old):
             return stamp
         if self._keeps_stamp:

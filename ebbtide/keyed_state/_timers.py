@@ -11,14 +11,14 @@ from ebbtide.keyed_state._ttl import TimeCharacteristic
 
 TIMERS = "@timers"
 Timer = tuple[int, TimeCharacteristic]
-"""The time, epoch ms, and the clock that has to reach it."""
+"""The time, epoch ms, and the clock that must reach it."""
 
 
 class Timers:
     """Timers of the current key.
 
     Args:
-        raw: Where they are.
+        raw: Holds the timers.
         context: The current key and the clocks.
     """
 
@@ -31,7 +31,7 @@ class Timers:
         time_ms: int,
         clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
     ) -> None:
-        """Ask for `on_timer` once the clock has reached a time; asked twice, it comes once.
+        """Request a call of `on_timer` when the clock reaches a time; duplicate requests result in one call.
 
         Args:
             time_ms: Epoch ms; a time in the past fires at the next tick.
@@ -49,7 +49,7 @@ class Timers:
         time_ms: int,
         clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
     ) -> None:
-        """Remove a timer, if it is there."""
+        """Remove a timer, if it exists."""
         user_key = (str(clock), time_ms)
         self._raw.remove(self._context.key, user_key)
 

@@ -18,11 +18,11 @@ from ebbtide.columns import LONG_MAX
 from ebbtide.durations import PositiveDuration, parse_duration, to_ms
 
 NEVER_MS = LONG_MAX
-"""A time to live that ends with the largest long; the longest timedelta stands for it."""
+"""The longest time to live, in ms: the largest long. It is written as the longest timedelta."""
 
 
 class _Named(StrEnum):
-    """Names in capitals; FLIP-25's own spelling (`OnCreateAndWrite`) is read too."""
+    """Names in capitals; FLIP-25's spelling (`OnCreateAndWrite`) is also accepted."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -98,20 +98,20 @@ class IncrementalCleanup(_Config):
     cleanup_size: int = Field(
         default=5,
         gt=0,
-        description="Keys looked at per access; more clean sooner and make each access dearer. Default: 5.",
+        description="Keys looked at per access. More keys clean sooner and make each access slower. Default: 5.",
     )
     run_for_every_record: bool = Field(
-        default=False, description="Also at each change of the current key, accesses or not. Default: false."
+        default=False, description="Also clean at each change of the current key, without an access. Default: false."
     )
 
 
 class CompactionFilter(_Config):
-    """Drops what has expired when stored files are compacted. Source: FLIP-25, "RocksDB TTL compaction filter"."""
+    """Drops expired entries when stored files are compacted. Source: FLIP-25, "RocksDB TTL compaction filter"."""
 
     query_time_after_num_entries: int = Field(
         default=1000,
         gt=0,
-        description="Entries after which the clock is asked again; fewer drop more exactly. Stores heap and rocksdb only. Default: 1000.",
+        description="Entries between two readings of the clock; fewer are more exact. Stores heap and rocksdb only. Default: 1000.",
     )
 
 
@@ -129,11 +129,11 @@ class CleanupConfig(_Config):
     )
     timers: bool = Field(
         default=False,
-        description="A timer per key and state deletes exactly at the end of its time, as in FLIP-25's first version. Default: false.",
+        description="Delete entries exactly when they expire, by a timer per key and state, as in FLIP-25's first version. Default: false.",
     )
     background: bool = Field(
         default=True,
-        description="Whether a store may clean by its own default too; false: only as configured here. Default: true.",
+        description="Allow the store's default cleanup too. False: only the cleanup configured here. Default: true.",
     )
 
 
@@ -164,7 +164,7 @@ class StateTtlConfig(_Config):
     )
     expiry_clock: ExpiryClock = Field(
         default=ExpiryClock.WATERMARK,
-        description="With EVENT_TIME, what an entry's time is compared with: WATERMARK, or PROCESSING_TIME; stateful pipelines only. Default: WATERMARK.",
+        description="With EVENT_TIME, the clock that expires entries: WATERMARK or PROCESSING_TIME. Stateful pipelines only. Default: WATERMARK.",
     )
     cleanup: CleanupConfig = Field(
         default_factory=CleanupConfig,
@@ -172,7 +172,7 @@ class StateTtlConfig(_Config):
     )
     expire_live: bool = Field(
         default=False,
-        description="Sequence mode only: expire live entries too, not only tombstones; the sink row then stands in for them. Default: false.",
+        description="Sequence mode only: expire live entries too, not only tombstones. The sink row then replaces the entry. Default: false.",
     )
 
     @model_validator(mode="after")
@@ -202,7 +202,7 @@ class StateTtlConfig(_Config):
             "time_characteristic": str(self.time_characteristic),
             "expiry_clock": str(self.expiry_clock),
         }
-        if self.expire_live:  # states stored before there was such a setting have none
+        if self.expire_live:  # states stored before this setting existed do not have it
             contract["expire_live"] = True
         return contract
 
@@ -229,7 +229,7 @@ Ttl = Annotated[StateTtlConfig, BeforeValidator(_or_bare, json_schema_input_type
 
 
 def end_ms(stamp_ms: int, ttl_ms: int) -> int:
-    """Return the time from which on an entry has expired, capped at the largest long, epoch ms."""
+    """Return the time at which an entry expires, epoch ms, capped at the largest long."""
     return min(stamp_ms + ttl_ms, LONG_MAX)
 
 
@@ -247,7 +247,7 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    # The sum could overflow for a stamp above 0: the time to live is cut to what is left up to the largest long.
+    # The sum could overflow for a stamp above 0, so the time to live is capped at the distance to the largest long.
     from_epoch_ms = np.maximum(stamp_ms, 0)
     longest_ttl_ms = LONG_MAX - from_epoch_ms
     capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)

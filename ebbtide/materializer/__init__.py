@@ -1,7 +1,7 @@
 """FLIP-544's `SinkUpsertMaterializer`, one row at a time, over state.
 
-`OrderedMultiset` holds the rows of an upsert key in the order of their arrival; `Strategy` chooses its form. This is the reference
-that the operators over whole batches are compared with.
+`OrderedMultiset` holds the rows of an upsert key in the order of their arrival; `Strategy` chooses its form. Tests compare
+the operators over whole batches with this reference.
 """
 
 from typing import TYPE_CHECKING

@@ -36,7 +36,7 @@ class Removed(NamedTuple):
 
 
 def lives(stamp_ms: int, ttl_ms: int | None, now_ms: int) -> bool:
-    """Return whether an element may still be seen."""
+    """Return whether an element has not expired."""
     if ttl_ms is None:
         return True
     return end_ms(stamp_ms, ttl_ms) > now_ms

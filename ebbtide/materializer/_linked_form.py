@@ -2,13 +2,13 @@
 
 | raw state | per key and | holds |
 |---|---|---|
-| `history` | | the head `(node number, node, next chain number, length or None)`: the newest node stands here, not in `nodes` |
+| `history` | | the head `(node number, node, next chain number, length or None)`: the newest node is kept here, not in `nodes` |
 | `rows` | a row's equality key | its chain `(chain number, first, last)`: the places in it of the oldest and the newest equal row |
 | `nodes` | `(chain number, place)`, a node's number | the node `(row, stamp_ms, number of the one before, of the one after)` |
 
-The equal rows of a chain leave oldest first, so that its places have no holes and need no links of their own. With the newest node
+Equal rows of a chain are removed oldest first, so its places have no holes and need no links. With the newest node
 in the head, an operation reads at most 5 times and writes at most 3 times (FLIP-544: 7 and 3), removals not counted. A TTL adds
-one read, and the reads of expired rows. A counted length, which ADAPTIVE needs, adds a write of the head.
+one read, and the reads of expired rows. ADAPTIVE counts the length, which adds a write of the head.
 
 An expired row is dropped when an operation meets it: as the newest, or as the oldest of its chain.
 
@@ -73,12 +73,12 @@ class Head(NamedTuple):
 
 
 class Nodes:
-    """The raw states of linked histories: what is read and written, without a rule about it.
+    """The raw states of linked histories: reads and writes, without rules.
 
-    The newest node stands in the head: it is never read from, or written to, `nodes`.
+    The newest node is kept in the head and never in `nodes`.
 
     Args:
-        store: Where the raw states are.
+        store: Holds the raw states.
     """
 
     def __init__(self, store: Store) -> None:
@@ -132,7 +132,7 @@ class Nodes:
         self._nodes.remove(key, number)
 
     def clear(self, key: Hashable) -> None:
-        """Remove what a key has besides its head."""
+        """Remove all of a key but its head."""
         self._chains.clear(key)
         self._nodes.clear(key)
 
@@ -141,7 +141,7 @@ class LinkedForm:
     """Histories as linked nodes.
 
     Args:
-        store: Where the raw states are.
+        store: Holds the raw states.
         identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live of each row; None: it never expires.
@@ -190,7 +190,7 @@ class LinkedForm:
             first = self._appended(key, None, equality, None, element)
             return True, self._store(key, first)
         if self._replaces:
-            # A row that has expired is not replaced: it is as if it were gone.
+            # An expired row is not replaced: it counts as absent.
             head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         else:
             chain = self._nodes.chain(key, equality)
@@ -209,7 +209,7 @@ class LinkedForm:
     ) -> tuple[Removed | None, int]:
         """See `ListForm.remove`; the length is 0 if it is not counted."""
         stored = _head(entry)
-        # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
+        # Expired rows are removed first: at the newest end, then at the front of the chain that the retraction matches.
         head = self._usable_head(key, entry, now_ms)
         if head is None:
             return None, self._store(key, None)
@@ -236,7 +236,7 @@ class LinkedForm:
         self._store(key, head)
 
     def clear_nodes(self, key: Hashable) -> None:
-        """Remove what a key has besides its head, in whose place the list is written."""
+        """Remove all of a key but its head; the list is written in the head's place."""
         self._nodes.clear(key)
 
     def _usable_head(self, key: Hashable, entry: Entry | None, now_ms: int) -> Head | None:
@@ -349,9 +349,9 @@ class LinkedForm:
         equality: Hashable,
         now_ms: int,
     ) -> tuple[Head, Chain | None]:
-        """Drop the expired front of a chain; the newest node is alive, so one stays."""
+        """Drop the expired front of a chain. The newest node is alive, so at least one stays."""
         chain = self._nodes.chain(key, equality)
-        # Equal rows stand in order of insertion, but not of their stamps: only the front is looked at.
+        # Equal rows are in order of insertion, not of their stamps, so only the front is checked.
         while chain is not None and self._ttl_ms is not None:
             number = chain.oldest
             node = self._nodes.node(key, head, number)

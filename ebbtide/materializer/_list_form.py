@@ -1,6 +1,6 @@
-"""The small form: a key's rows as one list, read and written as a whole. Each operation takes time with its length.
+"""The small form: a key's rows as one list, read and written as a whole. Each operation takes time linear in its length.
 
-The raw state `history` holds, per key, `[[row, stamp_ms], ...]`, oldest first; the entry's own stamp is that of the list's last
+The raw state `history` holds, per key, `[[row, stamp_ms], ...]`, oldest first. The entry's stamp is the list's last
 write.
 """
 
@@ -89,7 +89,7 @@ class ListForm:
         """Remove the oldest row with the equality key of `row`.
 
         Returns:
-            What it did, None if there is no such row; the history's length now.
+            The effect, None if there is no such row; the history's new length.
         """
         elements = self.elements(key, entry, now_ms)
         index = self._find(elements, row)

@@ -5,11 +5,11 @@
 | LEGACY | a list; with a time to live the whole list has one clock, as in Flink | histories under about 100 rows |
 | VALUE | a list; each row has its own clock | the same |
 | MAP | linked nodes: every operation takes constant time | long histories |
-| ADAPTIVE | a list up to `threshold_high` rows, linked nodes from there down to `threshold_low` | not knowing |
+| ADAPTIVE | a list up to `threshold_high` rows, linked nodes from there down to `threshold_low` | histories of unknown length |
 
-Stored in the raw states `history` (a key's list, or the head of its nodes), `rows` and `nodes`; see the modules beside this one.
-Both forms hold the same, and each strategy reads both: a strategy may be changed at any time, and each key follows with its next
-change. A key whose last row goes leaves nothing.
+Stored in the raw states `history` (a key's list, or the head of its nodes), `rows` and `nodes`; see `_list_form` and
+`_linked_form`. Both forms hold the same, and each strategy reads both: the strategy may be changed at any time, and
+each key is converted at its next change. A key without rows leaves nothing stored.
 
 Source: FLIP-544, "Proposed Changes" and "Switching the algorithm dynamically"; Flink 2.3's `SequencedMultiSetState`.
 """
@@ -43,7 +43,7 @@ class OrderedMultiset:
 
     Args:
         store: Where the rows are stored.
-        strategy: The form in which they are stored.
+        strategy: How they are stored.
         identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key, as with an upsert key.
         ttl_ms: Time to live, from when a row was written; None: it never expires.
@@ -130,7 +130,7 @@ class OrderedMultiset:
         return form.elements(key, entry, now_ms)
 
     def _form(self, entry: Entry | None) -> _Form:
-        """Return the form that a history is stored in, or in which a new one begins."""
+        """Return the form of a stored history, or of a new one."""
         if entry is None:
             begins_linked = self._strategy is Strategy.MAP
             return self._nodes if begins_linked else self._list

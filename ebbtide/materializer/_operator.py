@@ -3,7 +3,7 @@
 | change | history before | emitted |
 |---|---|---|
 | +I, +U | empty | `+I` the row |
-| +I, +U | not empty; the row is appended, with an upsert key it takes the place of the one that it matches | `+U` the row |
+| +I, +U | not empty; the row is appended, or with an upsert key replaces the row that it matches | `+U` the row |
 | -U, -D | nothing with its equality key | nothing |
 | -U, -D | its only row | `-D` the retraction's row |
 | -U, -D | removes the newest row | `+U` the row that is newest now |
@@ -64,11 +64,11 @@ class SinkUpsertMaterializer:
             kind: Kind of the change.
             key: Its primary key.
             row: Its row.
-            stamp_ms: The time from which an added row lives, epoch ms.
+            stamp_ms: When the time to live of an added row begins, epoch ms.
             now_ms: The time that rows expire by, epoch ms.
 
         Returns:
-            What the sink must take; None: nothing.
+            The change for the sink; None: no change.
         """
         if kind in ADDS:
             was_empty = self._histories.add(key, row, stamp_ms=stamp_ms, now_ms=now_ms)

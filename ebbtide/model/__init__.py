@@ -2,8 +2,9 @@
 
 Pure: no Spark, no files, no clock but the one passed in.
 
-A `Decision` has one `Action` for each table. `BatchSummary` is known of a batch before it; the next `Frontier` follows from the last
-one, the clock and the summary. A `SchemaChange` is what a spec's new columns make of the stored ones.
+A `Decision` has one `Action` for each table. `BatchSummary` has the totals of a batch and is known before the decision. The
+next `Frontier` follows from the last one, the clock and the summary. A `SchemaChange` turns the stored columns into a spec's
+new ones.
 `StoredDocument` reads what an earlier run has stored.
 """
 

@@ -18,10 +18,10 @@ class Reading:
 
     Args:
         now_ms: Processing time, epoch ms.
-        wall_ms: Wall time by which the step was made, epoch ms.
+        wall_ms: Wall time of the step, epoch ms.
         downtime_ms: Downtime left out of `now_ms`, since the first step.
         held_ms: How far the wall clock was ahead of the allowed maximum.
-        paused_ms: How long the pipeline was paused on request, in sum; all of it is downtime.
+        paused_ms: Total time of requested pauses; all of it is downtime.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -45,8 +45,8 @@ def next_clock(
     """Read the clock for the next step.
 
     Downtime is the time from the last step to this one, if an earlier run made the last step and it is long enough.
-    It counts from what is stored, so that neither a run that failed nor a cleanup in between makes it forgotten. Time for which
-    a user has paused the pipeline is downtime in any case: what arrived meanwhile is not to find its entries expired.
+    It is computed from stored facts, so a failed run or a cleanup in between does not lose it. A pause that a user requested is
+    always downtime: entries do not age while their changes cannot be read.
 
     Args:
         last: The clock of the last step; None before the first step.
@@ -54,7 +54,7 @@ def next_clock(
         started_ms: When this run began: a step planned before belongs to an earlier run.
         ignore_over_ms: A longer pause between two runs is downtime; None: none is.
         max_jump_ms: Largest advance of processing time in one step. The time since the last step plus `CATCH_UP_MS` caps it too.
-        paused_ms: How long the pipeline was paused up to now, in sum.
+        paused_ms: Total time of pauses up to now.
 
     Example:
         >>> first = next_clock(None, 1000, started_ms=0, ignore_over_ms=60, max_jump_ms=10**6)
@@ -73,8 +73,8 @@ def next_clock(
         # A requested pause is downtime, but never more than the time that has passed since the last step.
         paused_since_ms = max(paused_ms - last.paused_ms, 0)
         downtime_ms += min(paused_since_ms, max(pause_ms, 0))
-    # Two caps on the advance: the configured one, and real time plus one day of catching up. What exceeds them is reported
-    # as `held_ms` and made up for by later steps. `max` below keeps the clock monotonic if the wall clock was set back.
+    # Two caps on the advance: the configured one, and real time plus one day of catching up. The excess is reported as `held_ms`,
+    # and later steps catch up. `max` below keeps the clock monotonic if the wall clock was set back.
     counted_ms = wall_ms - downtime_ms
     may_go_on_ms = min(max_jump_ms, max(pause_ms, 0) + CATCH_UP_MS)
     limit_ms = last.now_ms + may_go_on_ms

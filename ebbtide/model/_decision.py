@@ -1,7 +1,7 @@
-"""The decision of a step: one action for each table beside the state, and one for the source. Pure; stored with the step.
+"""The decision of a step: one action per output table, and one for the source. Pure; stored with the step.
 
 A table performs its action once, under the step's transaction mark. A table without an action is up to date already. Code
-reads the actions of a step; its cause is for people alone.
+reads the actions of a step; the cause is shown to people only.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Append:
     """Append the rows that the step's commit names: emitted rows to the changelog, bad records to the quarantine.
 
     Args:
-        actions: Actions of the quarantine's log: bad records that are added from staged files, and those that leave.
-        removed: Records that leave the quarantine, by reason: replayed, erased, dropped, max_age, max_bytes.
+        actions: Actions of the quarantine's log: bad records added from staged files, and records removed.
+        removed: Records removed from the quarantine, by reason: replayed, erased, dropped, max_age, max_bytes.
     """
 
     __pydantic_config__ = _CLOSED
@@ -55,7 +55,7 @@ class Restore:
 
     Args:
         version: The table's version.
-        changes_rows: Rows change by it; else only how they are stored.
+        changes_rows: The rows change; otherwise only their storage changes.
     """
 
     __pydantic_config__ = _CLOSED
@@ -67,7 +67,7 @@ class Restore:
 
 @dataclass(frozen=True)
 class RestoreAndApply:
-    """Go back to an own version of the table, and apply the change sets of later steps again, in one commit.
+    """Restore a version that the pipeline wrote and apply the change sets of later steps again, in one commit.
 
     Args:
         version: The table's version; None: begin without rows.
@@ -89,7 +89,7 @@ class Replace:
 
     Args:
         incarnation: The incarnation of the pipeline there.
-        version: Version of the table there; None if there is no such table: then no row is left.
+        version: Version of that table; None if it does not exist: no rows remain.
     """
 
     __pydantic_config__ = _CLOSED
@@ -101,7 +101,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Alter:
-    """Change the columns; each row stays.
+    """Change the columns and keep each row.
 
     Args:
         change: The change.
@@ -126,11 +126,11 @@ class Clear:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Rebuild the rows from the state, whatever they are now.
+    """Rebuild the rows from the state, regardless of the present rows.
 
     Args:
         alters: The columns may have changed too.
-        overwrites: All rows are written again, since the present ones cannot be read.
+        overwrites: Rewrite all rows, since the present ones cannot be read.
     """
 
     __pydantic_config__ = _CLOSED
@@ -173,7 +173,7 @@ class Source(StrEnum):
 
 
 class Decision(BaseModel):
-    """The actions of a step on the tables beside the state, and on the source."""
+    """The actions of a step on the output tables and on the source."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -181,11 +181,9 @@ class Decision(BaseModel):
         default_factory=dict, description="Name of a table to its action, in the order in which they are performed."
     )
     source: Source = Field(default=Source.KEEP, description="Effect on the position in the source.")
-    counts: dict[str, int] = Field(
-        default_factory=dict, description="Counts of the decision by name; those that are not 0."
-    )
+    counts: dict[str, int] = Field(default_factory=dict, description="Counts of the decision by name, without zeros.")
     accepts_sink: int | None = Field(
-        default=None, description="Version of the sink that is accepted as it is, with what other clients have written."
+        default=None, description="Version of the sink that is accepted, including commits of other clients."
     )
 
     @property
@@ -205,7 +203,7 @@ class Decision(BaseModel):
 
     @property
     def is_rewind(self) -> bool:
-        """Return whether all tables go back to an earlier step, from which the source is read again."""
+        """Return whether all tables go back to an earlier step and the source is read again from there."""
         return self.begins and self._has(Restore)
 
     def _has(self, kind: type[Action]) -> bool:
@@ -232,13 +230,13 @@ class Decision(BaseModel):
 
     @property
     def bad_rows(self) -> tuple[dict[str, Any], ...]:
-        """Actions of the quarantine's log: bad records that are added, and those that leave."""
+        """Actions of the quarantine's log: bad records added, and records removed."""
         action = self.tables.get("quarantine")
         return action.actions if isinstance(action, Append) else ()
 
     @property
     def removed(self) -> Mapping[str, int]:
-        """Records that leave the quarantine, by reason."""
+        """Records removed from the quarantine, by reason."""
         action = self.tables.get("quarantine")
         return action.removed if isinstance(action, Append) else {}
 
@@ -249,7 +247,7 @@ class Decision(BaseModel):
 
     @property
     def ends_window(self) -> bool:
-        """Return whether checks look no further back: the step changes rows without a change of the source, or accepts rows."""
+        """Return whether checks start after this step: it changes rows without a change in the source, or accepts rows."""
         return not self.is_by_changes or self.accepts_sink is not None
 
     @property

@@ -1,7 +1,7 @@
 """Erased keys, known by salted hashes: a record of such a key is recognized, and no key can be read back.
 
-A hash is 18 bytes, in hexadecimal digits where it is stored: two bytes of the key's hash (`ebbtide.columns._hashing`), by which columns of rows are
-compared at once, and a keyed BLAKE2b of 16 bytes of the key's values as text, which decides.
+A hash has 18 bytes and is stored in hexadecimal digits. Two bytes come from the key's hash (`ebbtide.columns._hashing`) and
+are compared for whole columns at once. The other 16, a keyed BLAKE2b of the key's values as text, decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ebbtide.columns import Mask, key_hashes
 
 PREFIXES = 1 << 16
-"""Number of different prefixes of hashes: with fewer erased keys than that, few other rows are hashed by BLAKE2b."""
+"""Number of different prefixes of hashes: with fewer erased keys, few other rows need a BLAKE2b hash."""
 DIGEST_BYTES = 16
 
 
@@ -29,7 +29,7 @@ class ErasedKeys:
     """A set of erased keys; picklable, since it is sent to workers.
 
     Args:
-        salt: The pipeline's.
+        salt: The pipeline's salt.
         hashes: The hashes of the keys, as hexadecimal digits.
     """
 
@@ -74,9 +74,9 @@ class ErasedKeys:
         """Return the salted hashes of some keys.
 
         Args:
-            keys: The keys, with other columns or without.
+            keys: The keys; other columns are ignored.
             key: Names of the key's columns, in the order of the key.
-            salt: The pipeline's.
+            salt: The pipeline's salt.
         """
         values = keys.select(list(key))
         prefixes = _prefixes(values)

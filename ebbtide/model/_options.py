@@ -1,4 +1,4 @@
-"""Options of a part that another package brings along."""
+"""Options of a part that another package provides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class NoOptions(BaseModel):
-    """The options of a part that has none."""
+    """Options of a part without options."""
 
     model_config = ConfigDict(extra="forbid")

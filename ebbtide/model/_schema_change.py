@@ -1,6 +1,6 @@
 """Changes of a pipeline's columns: a migration decides them, and state, sink and changelog then apply them.
 
-Stored in the facts of the step that decides it. Pure: rows under the old columns in, the same rows under the new ones out.
+Stored in the facts of the step that decides it. Pure: it converts rows from the old columns to the new ones.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class SchemaChange(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     added: dict[str, Any] = Field(
-        default_factory=dict, description="New column to its value in the rows that there are, as JSON; null: none."
+        default_factory=dict, description="New column to its value in existing rows, as JSON; null: no value."
     )
     renamed: dict[str, str] = Field(default_factory=dict, description="New name to the old one.")
     widened: list[str] = Field(default_factory=list, description="Columns, by their new names, with a wider type.")
-    dropped: list[str] = Field(default_factory=list, description="Columns that go, with their values.")
+    dropped: list[str] = Field(default_factory=list, description="Columns that are removed, with their values.")
 
     @property
     def rewrites(self) -> bool:
@@ -39,8 +39,8 @@ class SchemaChange(BaseModel):
         """Return rows under their new columns.
 
         Args:
-            rows: Under their old columns.
-            columns: The new ones, Ebbtide's own among them.
+            rows: Rows with the old columns.
+            columns: The new columns, including Ebbtide's.
             fills: Added column to its value in all rows; any other missing column is null.
 
         Example:
@@ -65,7 +65,7 @@ class SchemaChange(BaseModel):
         return pa.Table.from_arrays(arrays, schema=columns)
 
     def new_name(self, old: str) -> str | None:
-        """Return what a column is called now; None if it is gone."""
+        """Return the new name of a column; None if it was dropped."""
         if old in self.dropped:
             return None
         for new, before in self.renamed.items():

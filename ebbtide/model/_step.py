@@ -20,11 +20,11 @@ from ebbtide.model._stored import StoredDocument
 RecordOffset = tuple[str, int]
 """`source/partition` and the offset in it."""
 Order = tuple[int, ...]
-"""Of arrival: step, part, position."""
+"""Place in the order of arrival: step, part, position."""
 LogPlace = tuple[int, int]
-"""Number of a log's file, and position in it."""
+"""Number of a log's file, and the position in it."""
 MOST_LOGS = 100
-"""Greatest number of logs that are remembered: later ones are not compared."""
+"""Largest number of logs remembered; further logs are not compared."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StepRules:
             last: The last frontier; None before the first step.
             wall_ms: The wall clock, epoch ms.
             started_ms: Start of the run of that step, epoch ms.
-            paused_ms: Total time for which the pipeline was paused up to then.
+            paused_ms: Total time of pauses before the step.
         """
         last_clock = None if last is None else last.clock
         return next_clock(
@@ -81,7 +81,7 @@ class StepRules:
             last: The frontier before; None before the first step.
             clock: The clock of the step.
             batch: Totals over the records that it reads; None if it reads none.
-            log_begins: Of a first step, what is known of the source's log, see `Frontier.log_begins`.
+            log_begins: For a first step: see `Frontier.log_begins`.
 
         Example:
             >>> rules = StepRules(max_clock_jump_ms=1000)
@@ -117,7 +117,7 @@ class StepRules:
         """
         if last is None:
             return None
-        # Events of the step itself do not count: its result would depend on which of them are read together.
+        # Events of the step itself do not count; otherwise its result would depend on the batch boundaries.
         candidates = []
         if last.watermark_ms is not None:
             candidates.append(last.watermark_ms)
@@ -131,11 +131,11 @@ class TableVersion(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="The table's id in Delta's metadata: another table in its place has another one.")
+    id: str = Field(description="The table's id in Delta's metadata. A table that replaces it has another id.")
     version: int = Field(description="The version.")
     commit: str = Field(
         default="",
-        description="Hash of that version's commit: a table that was put back and went on has another one. Of a step of an older version empty.",
+        description="Hash of that version's commit. A table restored from a copy and written again has another hash. Empty in steps of older releases.",
     )
 
 
@@ -149,7 +149,7 @@ class ViewPosition(BaseModel):
 
     @classmethod
     def read(cls, document: Mapping[str, Any], location: str) -> Self:
-        """Read what was stored.
+        """Read a stored position.
 
         Args:
             document: The stored document.
@@ -162,9 +162,9 @@ class ViewPosition(BaseModel):
 
 
 class WholeSnapshot(BaseModel):
-    """A snapshot of the source's whole table: a row that it did not show was deleted before it, whether or not the delete came.
+    """A snapshot of the source's whole table. A row missing from it was deleted before, even if the delete never arrived.
 
-    Its rows have a position in the source's log, those of an incremental snapshot are none of it.
+    Its rows have a position in the source's log. Rows of an incremental snapshot do not belong to it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -175,12 +175,12 @@ class WholeSnapshot(BaseModel):
     has_ended: bool = Field(description="Its last row has come.")
 
     def follows(self, earlier: WholeSnapshot) -> bool:
-        """Return whether it is the next snapshot, and not a part of an earlier one. One that was broken off begins again."""
+        """Return whether it is the next snapshot, not a part of an earlier one. An interrupted snapshot begins again."""
         is_next = earlier.has_ended or self.has_begun
         return is_next and self.lowest > earlier.highest
 
     def together(self, other: WholeSnapshot) -> WholeSnapshot:
-        """Return both as one snapshot."""
+        """Merge two parts of one snapshot."""
         return WholeSnapshot(
             lowest=min(self.lowest, other.lowest),
             highest=max(self.highest, other.highest),
@@ -190,10 +190,10 @@ class WholeSnapshot(BaseModel):
 
     @staticmethod
     def joined(parts: Iterable[WholeSnapshot]) -> tuple[WholeSnapshot, ...]:
-        """Join parts of snapshots, in any order: rows from one that begins up to one that ends belong together.
+        """Join parts of snapshots, in any order: rows from a beginning up to the next end are one snapshot.
 
         Args:
-            parts: What is known of some rows.
+            parts: Facts about some rows each.
 
         Example:
             >>> parts = [WholeSnapshot(lowest=(n,), highest=(n,), has_begun=n == 5, has_ended=True) for n in (5, 3)]
@@ -215,10 +215,10 @@ class LogPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
-    epoch: int = Field(description="How often the source's log had begun again before.")
+    epoch: int = Field(description="Number of times that the source's log had restarted before.")
     base: str = Field(description="Name of the log's files, without number.")
-    server: str = Field(description="The server that executed the changes; empty: of rows of a snapshot, or unknown.")
-    lowest: LogPlace = Field(description="Least place of the records.")
+    server: str = Field(description="The server that executed the changes; empty for snapshot rows, or if unknown.")
+    lowest: LogPlace = Field(description="Lowest place of the records.")
     highest: LogPlace = Field(description="Greatest place.")
     oldest_ms: int | None = Field(description="Least event time, epoch ms.")
     newest_ms: int | None = Field(description="Greatest event time, epoch ms.")
@@ -230,12 +230,12 @@ class LogPart(BaseModel):
 
     @property
     def place_text(self) -> str:
-        """Where it begins, in words."""
+        """The place where it begins, in words."""
         number, position = self.lowest
         return f"{self.base}.{number:06d} from position {position} on"
 
     def together(self, other: LogPart) -> LogPart:
-        """Return two parts of one log and server as one."""
+        """Merge two parts of one log and server."""
         return self.model_copy(
             update={
                 "lowest": min(self.lowest, other.lowest),
@@ -247,19 +247,19 @@ class LogPart(BaseModel):
 
 
 class SourceLog(BaseModel):
-    """A log of a source, as far as it was read. Stored with each step.
+    """The part of a source's log that was read. Stored with each step.
 
-    A binary log of MySQL and MariaDB is the files of one server: they have one name, and their numbers rise. Places of another server's
-    log are neither later nor earlier than these. The connector's own name stands for the server that it reads.
+    The binary log of MySQL and MariaDB consists of one server's files, with one name and rising numbers. Places in another
+    server's log cannot be compared with these. The connector's name identifies the server that it reads.
     """
 
     model_config = ConfigDict(frozen=True)
 
     connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
-    epoch: int = Field(description="How often the source's log had begun again before.")
+    epoch: int = Field(description="Number of times that the source's log had restarted before.")
     bases: tuple[str, ...] = Field(description="Names of the log's files, without numbers.")
     servers: tuple[str, ...] = Field(description="Servers that executed its changes.")
-    highest: LogPlace = Field(description="Greatest place that was read.")
+    highest: LogPlace = Field(description="Highest place that was read.")
     newest_ms: int | None = Field(description="Greatest event time that was read, epoch ms.")
 
     @classmethod
@@ -281,7 +281,7 @@ class SourceLog(BaseModel):
 
     @property
     def place_text(self) -> str:
-        """Up to where it was read, in words."""
+        """The place up to which it was read, in words."""
         number, position = self.highest
         return (
             f"up to {self.bases[-1]}.{number:06d}, position {position}, servers {', '.join(self.servers) or 'unknown'}"
@@ -300,7 +300,7 @@ class SourceLog(BaseModel):
         )
 
     def is_another(self, part: LogPart) -> bool:
-        """Return whether records are of another log than this one.
+        """Return whether records come from another log.
 
         Args:
             part: Records of the same connector and epoch.
@@ -328,8 +328,8 @@ class BatchCounts:
 
     Args:
         records: All records of the pipeline.
-        other_tables: Records of other tables beside them.
-        not_rows: Records beside them that change no row of any table.
+        other_tables: Records of other tables.
+        not_rows: Records that change no row of any table.
         bytes: Bytes of the values that were read, records of other pipelines included.
         bad: Records that go to the quarantine.
         erased: Records of erased keys, which are left out.
@@ -360,19 +360,19 @@ class BatchSummary:
     """Totals over the records of a batch, known before the decision.
 
     Args:
-        counts: How many there are.
+        counts: Counts of the records.
         max_event_ms: Greatest event time, epoch ms.
-        truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
-        ignored: Columns of the records that the schema has not.
-        types: The same columns to all types that their values have, as DDL, empty for one that is not certain; only where
-            they are asked for.
-        offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
-            arrival mode, where a redelivered record is known by its offset.
-        truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
-        view: The versions that a materialized view was computed from; None for other pipelines.
+        truncate: Sequence of the newest TRUNCATE; in arrival mode its order (step, part, position).
+        ignored: Record columns missing from the schema.
+        types: These columns to the types of their values, as DDL; an uncertain type is empty. Only on request.
+        offsets: Offsets of all records, including those that change nothing, as intervals by `source/partition`. Only in
+            arrival mode, which recognizes a redelivered record by its offset.
+        truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`. If one is delivered twice, the
+            first counts.
+        view: Versions that a materialized view was computed from; None for other pipelines.
         recomputed: Why the view was computed from scratch; empty if it was not.
         snapshots: The snapshots of the whole table that rows belong to, in the order of their sequences.
-        logs: What the records say of the source's logs; empty where they say nothing.
+        logs: Facts about the source's logs, if the records state any.
     """
 
     counts: BatchCounts = field(default_factory=BatchCounts)
@@ -392,7 +392,7 @@ class BatchSummary:
         return replace(self, counts=replace(self.counts, **counts))
 
     def with_snapshots(self, parts: Iterable[Mapping[str, Any]]) -> Self:
-        """Return the summary with the snapshots of the whole table that rows belong to; each part has the fields of `WholeSnapshot`."""
+        """Return the summary with snapshots of the whole table; each part has the fields of `WholeSnapshot`."""
         snapshots = (WholeSnapshot.model_validate(part) for part in parts)
         return replace(self, snapshots=WholeSnapshot.joined(snapshots))
 
@@ -443,7 +443,7 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
 
 
 def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
-    """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
+    """Return the order of each TRUNCATE by its offset; the first one if it was delivered twice."""
     first: dict[RecordOffset, Order] = {}
     # The first delivery counts: a later one of the same record must not raise the floor again.
     for part in parts:
@@ -467,8 +467,8 @@ def _logs_after(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> tuple[S
     """Return the logs that were read after a step.
 
     Args:
-        known: Those before.
-        parts: What the records of the step say.
+        known: Logs before the step.
+        parts: Facts that the records of the step state.
     """
     logs = {log.log: log for log in known}
     for part in parts:
@@ -486,17 +486,17 @@ class Frontier(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     clock: Reading = Field(
-        description="The clock of the step; of a job that deletes or folds, that of the step before."
+        description="The clock of the step. A job that deletes or folds keeps the clock of the step before."
     )
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
     max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
     floor: tuple[int, ...] | None = Field(
-        default=None, description="What TRUNCATE left dead: a sequence, or (step, part, position)."
+        default=None, description="Everything below was deleted by TRUNCATE: a sequence, or (step, part, position)."
     )
     log_begins: tuple[int, ...] = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="Event times from which on the source's log began again, epoch ms, ascending; absent without any.",
+        description="Event times at which the source's log restarted, epoch ms, ascending; absent without any.",
     )
     orphans: bool = Field(
         default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
@@ -516,10 +516,11 @@ class Frontier(BaseModel):
     logs: tuple[SourceLog, ...] = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="The logs of the source that were read, as far as records name them; absent where they do not.",
+        description="The source's logs that were read, as named by records; absent if records name none.",
     )
     view: ViewPosition | None = Field(
-        default=None, description="Materialized views: what the rows were computed from. Null of other pipelines."
+        default=None,
+        description="Materialized views: versions that the rows were computed from. Null for other pipelines.",
     )
 
     @property
@@ -528,16 +529,16 @@ class Frontier(BaseModel):
         return self.clock.now_ms
 
     def with_log_begun(self, event_ms: int) -> Frontier:
-        """Return the frontier of a pipeline whose source's log began again.
+        """Return the frontier of a pipeline whose source's log restarted.
 
         Args:
-            event_ms: Event time from which on it did, epoch ms.
+            event_ms: Event time of the restart, epoch ms.
         """
         begins = sorted({*self.log_begins, event_ms})
         return self.model_copy(update={"log_begins": tuple(begins)})
 
     def other_logs(self, read: BatchSummary) -> list[tuple[SourceLog, LogPart]]:
-        """Return what a batch has read of other logs than those before, each with the log of its connector that was read."""
+        """Return the batch's parts of other logs, each with the known log of its connector."""
         logs = {log.log: log for log in self.logs}
         return [(logs[part.log], part) for part in read.logs if part.log in logs and logs[part.log].is_another(part)]
 
@@ -557,7 +558,7 @@ class Frontier(BaseModel):
 
     @classmethod
     def reset(cls, clock: Reading, log_begins: tuple[int, ...] = ()) -> Self:
-        """Return the frontier of a pipeline that was emptied: its clock goes on, what is known of the source's log stays, all else begins again."""
+        """Return the frontier of an emptied pipeline: it keeps the clock and the source's logs; all else starts over."""
         return cls(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
 
 
@@ -573,18 +574,18 @@ class StepRecords(BaseModel):
         exclude_if=lambda value: not value,
         description="Records of erased keys, which were refused; absent without any.",
     )
-    other_tables: int = Field(default=0, description="Records beside them that are of other tables than the source's.")
+    other_tables: int = Field(default=0, description="Records of tables other than the source's.")
     not_rows: int = Field(
         default=0,
         exclude_if=lambda value: not value,
-        description="Records beside them that change no row of any table, such as heartbeats; absent without any.",
+        description="Records that change no row of any table, such as heartbeats; absent without any.",
     )
     ignored_columns: tuple[str, ...] = Field(
         default=(), description="Columns of the records that the schema does not have."
     )
-    floor_raised: bool = Field(default=False, description="There was a TRUNCATE among them that raised the floor.")
+    floor_raised: bool = Field(default=False, description="A TRUNCATE among them raised the floor.")
     recomputed: str = Field(
-        default="", description="Materialized views: why the step computed all rows; empty if it did not."
+        default="", description="Materialized views: why the step computed all rows; empty if it computed a part."
     )
 
     @classmethod
@@ -618,7 +619,7 @@ def _total(last: Frontier | None, name: str, own: int) -> int | None:
 
 
 def _snapshot_after(last: Frontier | None, batch: BatchSummary) -> WholeSnapshot | None:
-    """Return the newest snapshot after a batch; one that is delivered again changes nothing."""
+    """Return the newest snapshot after a batch; a redelivered snapshot changes nothing."""
     newest = None if last is None else last.snapshot
     for snapshot in batch.snapshots:
         if newest is None or snapshot.follows(newest):

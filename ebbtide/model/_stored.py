@@ -1,7 +1,8 @@
 """Reads stored JSON documents; every document of an earlier run passes through here.
 
-A document may name its format under the key `ebbtide`; without it, it has the format of its table. A format above `StoredDocument.FORMAT`, an
-unknown field or an unknown kind was written by a newer release: the whole document is refused with `StoredFormatError`. A
+A document may name its format under the key `ebbtide`; otherwise it has the format of its table. A format above
+`StoredDocument.FORMAT`, an unknown field or an unknown kind means a newer release: the document is refused with
+`StoredFormatError`. A
 document that is not JSON, or lacks a field of its format, is damaged: `DamagedFileError`.
 """
 
@@ -25,7 +26,7 @@ _ONLY_NEWER_HAS = (
     "literal_error",
     "union_tag_invalid",
 )
-"""Types of pydantic's errors for values that only a newer release writes."""
+"""Pydantic error types for values that only a newer release writes."""
 _Document = TypeVar("_Document", bound=BaseModel)
 
 
@@ -34,7 +35,7 @@ class StoredDocument:
     """A document that an earlier run has stored.
 
     Args:
-        what: Name of its kind, for errors.
+        what: The kind of document, for errors.
         where: Its location, for errors.
     """
 
@@ -42,7 +43,7 @@ class StoredDocument:
     where: str
 
     FORMAT: ClassVar[int] = 3
-    """Version of the stored formats."""
+    """Current version of the stored formats."""
     FORMAT_KEY: ClassVar[str] = "ebbtide"
     """The key under which a document names its format."""
 
@@ -63,7 +64,7 @@ class StoredDocument:
         return document
 
     def read(self, model: type[_Document], document: Mapping[str, Any]) -> _Document:
-        """Read what was parsed: of this release's format, or of an older release's that has the same number.
+        """Validate a parsed document of this release's format, or of an older one with the same number.
 
         Args:
             model: Model of the document.
@@ -137,7 +138,7 @@ class StoredDocument:
             if detail["type"] in _ONLY_NEWER_HAS:
                 unknown.append(_unknown_text(detail))
             invalid.append(f"{_path(detail)}: {detail['msg']}")
-        # A newer document may lack fields besides: unknown values decide first.
+        # A newer document may also lack fields, so unknown values decide first.
         if unknown:
             return self.newer("; ".join(unknown))
         return self.damaged("; ".join(invalid))

@@ -47,7 +47,7 @@ def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
 
 
 def test_what_no_column_gives_is_refused():
-    with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: what a column"):
+    with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: values of a Spark"):
         equality_key([{1}])
 
 
