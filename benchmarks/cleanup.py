@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ebbtide import UpsertPipeline
+import ebbtide
+from ebbtide import UpsertPipeline, local_session
 from ebbtide.columns import entry_table, key_hashes
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import add_file
@@ -39,8 +40,6 @@ from ebbtide.operations import Context
 from ebbtide.operations._maintenance.jobs import Cleanup, Compact
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime._local import local_session
 from ebbtide.tables._state import deletion
 from ebbtide.tables._state.rewriting import BASE
 
@@ -122,7 +121,7 @@ def make_state(work: Path, layout: str, n_entries: int) -> int:
     """Make a pipeline with so many entries; return the bytes of its state."""
     put(work, [-1])
     spec = pipeline(work)
-    driver.run(SPARK, spec, str(work), clock=lambda: START_MS)
+    ebbtide.run(SPARK, spec, str(work), clock=lambda: START_MS)
     ids = np.arange(n_entries)
     if layout != "clustered":
         ids = ids[np.argsort(key_hashes(pa.table({"id": ids}), ["id"]))]

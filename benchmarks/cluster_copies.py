@@ -23,9 +23,8 @@ from typing import Any
 from harness import write_changes
 from scale import pipeline, row
 
-from ebbtide import local_session
+from ebbtide import local_session, run
 from ebbtide.operations import maintain
-from ebbtide.runtime._driver import run
 from ebbtide.tables._state import rewriting
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))

@@ -16,11 +16,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.environment import CACHE, FSYNC
 from ebbtide.runtime import StepProgress
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _local as local
 
 WARM_UP = 2
 KEYS = 200_000
@@ -96,7 +95,7 @@ def measure(folder: Path, n_changes: int, n_steps: int, costs: Costs) -> None:
 
     os.fsync = counted
     try:
-        driver.run(local.local_session(), spec, str(folder / "root"), on_progress=note)
+        ebbtide.run(ebbtide.local_session(), spec, str(folder / "root"), on_progress=note)
     finally:
         os.fsync = fsync
     for before, after in zip(seen[WARM_UP - 1 :], seen[WARM_UP:n_steps], strict=False):

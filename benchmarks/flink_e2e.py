@@ -28,12 +28,10 @@ from typing import Any
 import pyarrow as pa
 from harness import tree_cpu_s
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run
-from ebbtide.runtime._local import local_session
 
 KEYS = 100_000
 WARM_RECORDS = 200_000

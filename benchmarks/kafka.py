@@ -24,9 +24,8 @@ from typing import Any
 from harness import tree_cpu_s
 from naive_merge import FILES_PER_STEP, PROJECT, STEPS, errors, make_input
 
-from ebbtide import Pipeline, UpsertPipeline
+from ebbtide import Pipeline, UpsertPipeline, run
 from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run
 
 TOPIC = "orders"
 SIDES = ("files", "tasks")

@@ -38,12 +38,10 @@ from harness import write_changes
 from multiplied import multiply
 from scale import ROWS_PER_FILE, row, rows_of
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.runtime import _reading as reading
-from ebbtide.runtime._driver import run
-from ebbtide.runtime._local import local_session
 from ebbtide.tables._upsert import Upserter
 
 SCHEMA = pa.schema(

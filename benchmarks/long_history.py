@@ -24,9 +24,8 @@ from typing import Any
 from harness import tree_cpu_s
 from pyspark.sql import functions as F
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.runtime import Plan, build_session
-from ebbtide.runtime._driver import run
 
 WARM, MEASURED = 2, 3
 

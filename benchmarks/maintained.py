@@ -106,8 +106,7 @@ class Soak:
         from dagster_process import dagster_process
         from maintained_location import SPECS
 
-        from ebbtide.runtime._driver import run
-        from ebbtide.runtime._local import local_session
+        from ebbtide import local_session, run
 
         feed = Feed(self.folder / "in")
         feed.put()

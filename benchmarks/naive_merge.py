@@ -31,9 +31,8 @@ from harness import tree_cpu_s
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._session import end_session
 
 PROJECT = Path(__file__).resolve().parent.parent

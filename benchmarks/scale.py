@@ -31,9 +31,8 @@ from harness import files_of, tree_cpu_s, write_changes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run
 
 ROWS_PER_FILE = 250_000
 READ = 1_000_000

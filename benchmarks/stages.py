@@ -28,9 +28,7 @@ from typing import Any
 from flink_e2e import changelog
 from flink_e2e import pipeline as plain_pipeline
 
-from ebbtide import UpsertPipeline
-from ebbtide.runtime._driver import run
-from ebbtide.runtime._local import local_session
+from ebbtide import UpsertPipeline, local_session, run
 
 STAGES = {
     "read": ("ebbtide.sources._files:_read_batches",),

@@ -37,9 +37,9 @@ from ebbtide import (
     StatefulPipeline,
     UpsertPipeline,
     ValueStateDescriptor,
+    run,
 )
 from ebbtide.runtime import Plan, build_session
-from ebbtide.runtime._driver import run
 
 WARM, MEASURED = 2, 2
 SIDES = ("transformWithState", "function", "reconciler")

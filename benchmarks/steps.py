@@ -27,10 +27,9 @@ from harness import figure, files_of, save, tree_cpu_s, write_changes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.operations import maintain
 from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run
 
 KEYS = 100_000
 LARGEST = 2_000

@@ -20,12 +20,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.environment import CACHE
 from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _local as local
 from ebbtide.storage import Location
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -130,8 +129,8 @@ def measured(proxy: Proxy, spec: UpsertPipeline, root: str, steps: int) -> list[
     write_file(source, 0)
     parts = follow(proxy, spec, root, script)
     proxy.served.clear()
-    session = local.local_session()
-    driver.run(session, spec, root)
+    session = ebbtide.local_session()
+    ebbtide.run(session, spec, root)
     parts.append(taken("run that finds nothing"))
     with Lease(f"{root}/p/ledger", "p", 3600) as lease:
         parts.append(taken("taking the lease"))

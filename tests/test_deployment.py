@@ -31,8 +31,8 @@ from parts import KUBECTL, SYSTEMD, needs
 from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
+from ebbtide.cli import main
 from ebbtide.cli.errors import REFUSED, USAGE
-from ebbtide.cli.main import main
 
 ROOT = EXAMPLES.parent
 BIN = Path(sys.executable).parent

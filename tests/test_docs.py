@@ -30,7 +30,7 @@ from ebbtide import (
 from ebbtide.inspect._metrics import METRICS
 from ebbtide.operations._operation_page import section_of
 from ebbtide.operations._registry import operations
-from ebbtide.spec import KafkaSource, SourceStart, Transform
+from ebbtide.spec import DeltaSink, KafkaSource, SourceStart, Transform
 from ebbtide.spec import _parts as parts
 from ebbtide.spec import _scheduling as scheduling
 from ebbtide.spec._extensions import OtherFormat, OtherSink, OtherSource
@@ -55,7 +55,7 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
         "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
         (parts.FileSource, KafkaSource, SourceStart, SchemaRegistry, parts.DebeziumFormat, parts.PlainFormat, parts.ToolFormat,
          parts.MappedFormat, parts.OperationWords, parts.PositionPart, parts.EventTimeField, parts.ColumnConfig,
-         parts.DeltaSink, OtherSource, OtherFormat, OtherSink),
+         DeltaSink, OtherSource, OtherFormat, OtherSink),
     ),
     "spec-settings.md": (
         "Spec: time to live, limits, schedules",

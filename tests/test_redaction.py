@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from support import plain, spec
 
 from ebbtide.cli import main
-from ebbtide.dagster import Resources
-from ebbtide.dagster.resources import StorageResource
+from ebbtide.dagster import Resources, StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import LEAST_LENGTH, hide, is_credential, printable, redacted, shown

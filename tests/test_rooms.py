@@ -96,7 +96,7 @@ MOST_NAMES_OF_DOOR = 25
 AT_MOST = {
     "names across rooms": 886,
     "names from behind doors": 384,
-    "inner names in tests": 770,
+    "inner names in tests": 747,
     "uses of monkeypatch": 579,
     "files that an operation needs": 129,
     "longest chain of files": 42,

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark import SparkContext
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.cli.quiet import _temporary_log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Ledger

@@ -15,7 +15,7 @@ from ebbtide.checks._judged import Judged
 from ebbtide.checks._keys import duplicate_keys, sink_keys
 from ebbtide.checks._queries import for_duckdb
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _vectors as vectors

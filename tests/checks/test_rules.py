@@ -12,13 +12,13 @@ from judging import validate, verdict_of
 from local_run import HOUR, SPARK, START
 from support import change, envelope, plain
 
-from ebbtide.checks import VersionRange
+from ebbtide import run
+from ebbtide.checks import VersionRange, checks_of
 from ebbtide.checks._engines import InProcess, broken
 from ebbtide.checks._event_time import stale_events
 from ebbtide.checks._judged import Batch
 from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
-from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot, read_file, replacing
 from ebbtide.delta import _log as log
@@ -26,7 +26,6 @@ from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, read_rows
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec._parts import ChecksConfig
 
 DAY = 24 * HOUR
@@ -250,7 +249,7 @@ def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(tables):
 
 
 def test_newest_event_is_held_to_what_the_spec_allows(tables):
-    assert "event_time" not in {check.name for check in checks.checks_of(tables.spec)}
+    assert "event_time" not in {check.name for check in checks_of(tables.spec)}
     checked = tables.spec.model_copy(update={"checks": ChecksConfig(max_event_delay="1h")})
     asked = Plan.under(tables.root.rpartition("/")[0], checked)
     found = judge(asked, "event_time")

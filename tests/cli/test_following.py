@@ -11,7 +11,7 @@ from metrics_support import OPENMETRICS, get
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import PATIENCE_S
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.ledger import Ledger
 
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from disk import DiskPipeline
 from quarantine_support import raws, replay
 
+from ebbtide import load
 from ebbtide.cli import main
 from ebbtide.operations._quarantine.redecoding import read_corrected
-from ebbtide.spec._load import load
 
 SPEC = """
 type: ebbtide.dagster.UpsertPipeline

@@ -4,8 +4,8 @@ import dagster as dg
 from spark_support import plain_spec
 
 from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.dagster import pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
-from ebbtide.dagster.definitions import pipeline_definitions
 
 BLOCKING = [check.name for check in CHECKS if check.blocking]
 RIGHT = dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()

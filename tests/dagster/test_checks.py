@@ -6,8 +6,8 @@ from local_pipeline import up
 from local_run import START
 from spark_support import plain_spec
 
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.checks import _last_good, sink_checks
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 
 KEY = dg.AssetCheckKey(dg.AssetKey("plain"), "ordering")
 

@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 from local_pipeline import LocalPipeline, up
 
-from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.group import followed_groups
-from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
+from ebbtide.dagster.resources import EngineName
 from ebbtide.dagster.supervise import IS_TRANSIENT
 from ebbtide.runtime._following import Age
 

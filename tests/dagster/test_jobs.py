@@ -11,11 +11,9 @@ from local_run import START as START_MS
 from spark_support import plain_spec
 
 from ebbtide.cron import is_due
-from ebbtide.dagster import supervise
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions, supervise
 from ebbtide.dagster.components import DEFAULT_RESOURCES
-from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import operation_job
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Cause
 from ebbtide.operations import Operation, Report

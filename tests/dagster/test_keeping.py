@@ -4,10 +4,9 @@ import dagster as dg
 import pytest
 from spark_support import plain_spec
 
+from ebbtide.dagster import StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
-from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.keeping import LONGEST_WAIT_S, Ended, reason_to_wait
-from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.operations import _pausing as pausing

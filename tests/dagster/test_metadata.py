@@ -7,8 +7,8 @@ from support import plain
 
 from ebbtide import MaterializedView
 from ebbtide.cron import spread_minute
+from ebbtide.dagster import pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
-from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.metadata import column_schema, on_engine, source_key, valid_in_keys
 
 

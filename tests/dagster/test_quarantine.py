@@ -6,8 +6,8 @@ import dagster as dg
 from disk import DiskPipeline
 from quarantine_support import by_seq, raws
 
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.operations import operation_job
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.operations._quarantine.operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")

@@ -7,10 +7,8 @@ import pytest
 from local_pipeline import up
 
 from ebbtide import MaterializedView
-from ebbtide.dagster import sensors
-from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions, sensors
 from ebbtide.dagster.metadata import follows_its_source
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import PausedError
 from ebbtide.operations import _pausing as pausing
 

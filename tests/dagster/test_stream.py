@@ -12,9 +12,7 @@ from spark_support import PROJECT, change, plain_spec, shop_lines, write
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.dagster import stream
-from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions, stream
 from ebbtide.dagster.stream import Observer
 from ebbtide.delta import Snapshot, read_file, replacing
 from ebbtide.delta._commit import StoragePuts

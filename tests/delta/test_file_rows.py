@@ -24,7 +24,7 @@ from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
 from ebbtide.delta._deleting import deleting
 from ebbtide.delta._table import commit_after, create
-from ebbtide.storage import _columnar as columnar
+from ebbtide.storage import read_parquet
 
 SCHEMA = pa.schema(
     [
@@ -206,11 +206,11 @@ def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lo
     lookups.add([f"k{number}" for number in range(95)])
     [file] = lookups.files
     location = file.location(lookups.path)
-    whole = columnar.read_parquet(location)
+    whole = read_parquet(location)
     for positions in (np.array([94, 3, 3, 50]), np.arange(27, 61), np.arange(95), np.array([12]), np.arange(0)):
-        found = columnar.read_parquet(location, SCHEMA.names, positions=positions)
+        found = read_parquet(location, SCHEMA.names, positions=positions)
         assert found.equals(whole.take(pa.array(positions)))
-    assert "none" not in columnar.read_parquet(location, SCHEMA.names, without_nulls=True).column_names
+    assert "none" not in read_parquet(location, SCHEMA.names, without_nulls=True).column_names
 
 
 def test_tables_that_need_more_than_the_space_have_no_copies_made_in_turns(tmp_path, monkeypatch):
@@ -292,7 +292,7 @@ def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypat
     [add] = joining.without(lookups.path, file, BitMap64([7]), SCHEMA, [])
     left = log.file_location(lookups.path, add["add"]["path"])
     assert erased not in Path(left).read_bytes()
-    assert HASH not in columnar.read_parquet(left).column_names
+    assert HASH not in read_parquet(left).column_names
 
 
 @pytest.mark.parametrize("max_bytes", [10**9, 10])

@@ -17,10 +17,11 @@ from local_pipeline import LATER, LocalPipeline, killed
 from local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
 
+import ebbtide
 from ebbtide import MaterializedView
 from ebbtide.checks import Newest
+from ebbtide.dagster import StorageResource
 from ebbtide.dagster import checks as dagster_checks
-from ebbtide.dagster.resources import StorageResource
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _log as log
@@ -298,7 +299,7 @@ def test_topic_s_records_are_not_ours_and_the_tables_are_clean(tmp_path, copies,
 @pytest.mark.parametrize("kind", ["sequence", pytest.param("merge", marks=pytest.mark.grid)])
 def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
     plants = Plants(tmp_path, kind, 4, 4)
-    by_spark = {"run": lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER)}
+    by_spark = {"run": lambda **_: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER)}
     plants.play(**by_spark if kind == "merge" else {})
     sink = f"delta.`{plants.pipeline.plan.sink.path}`"
     spark.sql(f"ALTER TABLE {sink} SET TBLPROPERTIES ('delta.checkpointPolicy' = 'classic')")
@@ -319,14 +320,14 @@ def test_table_that_is_partitioned_by_its_key_is_clean_too(spark, tmp_path, copi
     old = [{"id": person.id, "v": person.plant("value"), "n": 0} for person in plants.people]
     write_deltalake(plan.sink.path, pa.Table.from_pylist(old, columns), partition_by=["id"])
     adopt.apply(spark, plan.spec, plants.pipeline.root, LATER)
-    plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    plants.play(run=lambda **_: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
     found_before(plants, plants.pipeline.root, copies)
     plants.act("apply", spark)
     assert scan([plants.pipeline.root, copies], plants.canaries) == []
     assert plants.shown() == plants.want()
     read = spark.read.format("delta").load(plan.sink.path)
     assert sorted(row["id"] for row in read.collect()) == [row["id"] for row in plants.want()]
-    refused_again(plants, lambda: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    refused_again(plants, lambda: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
     assert plants.shown() == plants.want()
 
 
@@ -353,7 +354,7 @@ def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_ke
 
     def compute():
         for view in views:
-            driver.run(spark, view, plants.pipeline.root, clock=lambda: LATER)
+            ebbtide.run(spark, view, plants.pipeline.root, clock=lambda: LATER)
 
     def run(**how):
         plants.pipeline.do("run", **how)
@@ -373,7 +374,7 @@ def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_ke
         with monkeypatch.context() as patch:
             patch.setattr(driver, "purge_view", killed)
             with pytest.raises(InterruptedError):
-                driver.run(spark, people, plants.pipeline.root, clock=lambda: LATER)
+                ebbtide.run(spark, people, plants.pipeline.root, clock=lambda: LATER)
     report = plants.act("apply", spark, beside=lambda: views[::-1])
     fates = {place["place"]: place["fate"] for place in report["places"]}
     assert all(fates[f"view {view.name}"].startswith("gone now") for view in views)

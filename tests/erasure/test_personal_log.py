@@ -12,10 +12,10 @@ from local_run import HOUR, SPARK
 from support import change
 from thinned import graded
 
+import ebbtide
 from ebbtide.delta import Snapshot
 from ebbtide.delta._statistics import COLUMNS
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import _driver as driver
 
 TEXTS = "id STRING, mail STRING, n BIGINT"
 PERSONAL = {"id": {"personal": True}, "mail": {"personal": True}}
@@ -143,7 +143,7 @@ def test_other_writers_keep_to_it_also_in_checkpoints(spark, tmp_path, write, jo
         pipeline.put(*(row("+I", planted[i], planted[i + 4], i) for i in range(number * 4, number * 4 + 4)))
         pipeline.put(row("+I", planted[18], [planted[19]], 20))
     session = spark if write == "merge" else SPARK
-    assert driver.run(session, pipeline.spec, pipeline.root).steps
+    assert ebbtide.run(session, pipeline.spec, pipeline.root).steps
     for folder in logs_of(pipeline):
         path = str(folder.parent)
         if folder.parent.name in joined:

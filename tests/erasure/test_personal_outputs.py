@@ -14,17 +14,16 @@ from local_run import spoil
 from shared_spark import SharedSpark
 from support import change
 
+from ebbtide import load
 from ebbtide.cli import main
 from ebbtide.cli.inspection import _collected, _those_where
-from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.delta import DataFile, read_file
 from ebbtide.delta._table import add_file
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import state, without_personal
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan
-from ebbtide.spec._load import load
 from ebbtide.spec._parts import ExpectationConfig
 
 REGEX = {"type": "expect_column_values_to_match_regex", "kwargs": {"regex": "^never$"}}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain, spec
 
+from ebbtide.formats import Decoding
 from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._avro import schema_ids
 from ebbtide.formats._records import stored_form
@@ -81,7 +82,7 @@ def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeyp
     assert exact["_detail"].to_pylist() == [None]
     [found] = exact.select(list(TYPES)).to_pylist()
     assert found == {name: value for name, (_, _, _, value) in TYPES.items()}
-    monkeypatch.setattr(decoding_module.Decoding, "_decode_exactly", None)  # nothing is left to it
+    monkeypatch.setattr(Decoding, "_decode_exactly", None)  # nothing is left to it
     assert staged(decoding, records).equals(exact)
 
 

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 from support import SHOP, envelope, lines_of, record, shop, spec
 
+from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS
-from ebbtide.formats._records import PLACED_RECORDS, stored_form
+from ebbtide.formats._records import stored_form
 from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime._plan import decoding_of
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 from thinned import thinned
 
+from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS, Decoding
 from ebbtide.formats import _scan_decoder as scan_decoder
 from ebbtide.formats._debezium_envelope import ORDERS
-from ebbtide.formats._records import PLACED_RECORDS
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE

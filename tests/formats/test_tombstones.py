@@ -7,8 +7,8 @@ import pytest
 from disk import DiskPipeline
 from support import envelope, record, spec
 
+from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import IN_DOUBT
-from ebbtide.formats._records import PLACED_RECORDS
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 

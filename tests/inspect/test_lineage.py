@@ -13,12 +13,13 @@ from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 from support import plain
 
+import ebbtide
 from ebbtide import MaterializedView
+from ebbtide.extend import RunBegun
 from ebbtide.inspect import _lineage as lineage
 from ebbtide.inspect._lineage import Lineage
 from ebbtide.inspect._lineage_datasets import Datasets, name_of_location
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "data" / "openlineage"
@@ -86,7 +87,7 @@ def test_events_fit_the_official_schemas_with_every_facet(make, client, judge):
     pipeline = make(description="Orders.")
     pipeline.put(up(1, 1), "bad")
     pipeline.run(observers=[Lineage(client)])
-    driver.refresh(SPARK, pipeline.spec, pipeline.root, observers=[Lineage(client)])
+    ebbtide.refresh(SPARK, pipeline.spec, pipeline.root, observers=[Lineage(client)])
     judged = {name for event in client.events for name in judge(event)}
     assert client.states == ["START", "COMPLETE"] * 2
     assert judged == {
@@ -193,7 +194,7 @@ def test_view_names_its_inputs_and_its_query(client, judge, tmp_path):
         refresh={"every": "5m"},
     )
     observer = Lineage(client)
-    observer.begun(lineage.RunBegun(view, str(tmp_path), goes_on=False))
+    observer.begun(RunBegun(view, str(tmp_path), goes_on=False))
     observer._sender.close()
     [event] = client.events
     judge(event)
@@ -232,7 +233,7 @@ def test_followed_run_says_that_it_is_running_once_a_minute(make, client, judge)
 
     observer = Lineage(client, lambda: now_s[0])
     how = {"on_progress": on_progress, "stop": stop, "clock": lambda: LATER, "follow": Following(1, 10**9)}
-    driver.run(SPARK, pipeline.spec, pipeline.root, observers=[observer], **how)
+    ebbtide.run(SPARK, pipeline.spec, pipeline.root, observers=[observer], **how)
     assert client.states == ["START", "RUNNING", "COMPLETE"]
     for event in client.events:
         judge(event)

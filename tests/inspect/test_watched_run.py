@@ -11,11 +11,11 @@ from local_run import SPARK, START
 from metrics_support import samples_of
 from support import plain
 
+import ebbtide
 from ebbtide.errors import SourceUnavailableError
 from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics, status
 from ebbtide.ledger import LastVerdict, Lease
 from ebbtide.runtime import Observer, Phase
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
 from ebbtide.sources import Backlog, FileSource, PositionedSource
 
@@ -56,7 +56,7 @@ class Watch:
         looks = Observer()
         looks.look = look
         how = {"on_progress": on_step, "stop": self.stop, "clock": clock, "follow": OFTEN}
-        summary = driver.run(SPARK, self.pipeline.spec, self.pipeline.root, observers=[self.run, looks], **how)
+        summary = ebbtide.run(SPARK, self.pipeline.spec, self.pipeline.root, observers=[self.run, looks], **how)
         if failed:
             raise failed[0]
         return summary

@@ -6,8 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from ebbtide import Pipeline, StatefulPipeline, UpsertPipeline
-from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 
 HOME = Path(os.environ["EBBTIDE_TEST_DIR"])
 LAST_SEEN = Path(__file__).resolve().parents[2] / "pipelines" / "defs" / "activity" / "last_seen"

@@ -3,12 +3,12 @@
 import pytest
 from spark_support import LOCAL, change, write
 
+from ebbtide import run as run_pipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import LeaseHeldError
-from ebbtide.runtime._driver import run as run_pipeline
 
 FILES = 8
 """A file a step: so many that a run is still under way when it is to be ended."""

@@ -16,6 +16,7 @@ from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._adopt import AdoptedRows, _report
+from ebbtide.runtime import Staged
 from ebbtide.storage import Location
 from ebbtide.tables import Stager
 from ebbtide.tables._state.staging import SLICES
@@ -138,7 +139,7 @@ def test_log_positions_are_those_before_all_changes_and_own_columns_are_their_va
     rows = AdoptedRows(plan.decoding, stager, 4, ("id", "n"))
     batches = [pa.record_batch({"0": [1, 2], "1": [10, 20]}), pa.record_batch({"0": [3], "1": [30]})]
     [result] = rows(batches)
-    staged = adopt.Staged.of(result["result"].to_pylist())
+    staged = Staged.of(result["result"].to_pylist())
     assert (staged.summary.counts.changes, staged.summary.counts.records, staged.summary.counts.bad) == (3, 3, 0)
     [file] = staged.files
     found = [row for batch in file.read(range(SLICES)) for row in batch.to_pylist()]

@@ -16,9 +16,8 @@ from local_run import SPARK
 
 from ebbtide.cli import main
 from ebbtide.cli.verbs import WRITTEN
-from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.operations import operation_job, report_metadata
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
 from ebbtide.operations import BUILT_IN, Context, Operation, Report
 from ebbtide.operations import _registry as registry

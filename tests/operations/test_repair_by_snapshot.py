@@ -9,11 +9,11 @@ from local_run import SPARK, START
 from support import envelope
 from victims import shown
 
+from ebbtide import run
 from ebbtide.errors import RepairError
 from ebbtide.operations import Context
 from ebbtide.operations._operations import Repair
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec import UpsertPipeline
 
 NOT_SHOWN = "expect_snapshot_to_show_all_rows"

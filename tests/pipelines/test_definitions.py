@@ -10,11 +10,11 @@ import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
+from ebbtide import load
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cron import spread_minute
 from ebbtide.dagster import UpsertPipeline
 from ebbtide.operations._registry import operations
-from ebbtide.spec._load import load
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

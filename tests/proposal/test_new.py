@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mariadb import TABLES
 
 from ebbtide import UpsertPipeline
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.spec import parse_ddl
 from ebbtide.spec._load import load_all
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from support import change, envelope
 
 from ebbtide import UpsertPipeline
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 
 
 @pytest.fixture

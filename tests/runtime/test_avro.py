@@ -13,14 +13,14 @@ from reference import canonical_rows, differences
 from schema_registry import PASSWORD, USER
 from support import SHOP, lines_of, shop
 
+import ebbtide
 from ebbtide import UpsertPipeline
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime import _driver as driver
 from ebbtide.tables import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
@@ -64,7 +64,7 @@ def test_orders_coded_anew_as_avro_become_the_truth(broker, registry, topic, tmp
     lines = [line for line in lines if order_of(json.loads(line)) % SHARE == 0]
     broker.put(topic, Orders(registry).records(lines))
     spec = over_topic(shop("orders"), broker, topic, registry={"url": registry.url}, max_records_per_step=400)
-    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
+    summary = ebbtide.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
     assert summary.totals["quarantined"] == 0
     columns = spec.sink_table.columns
     snapshot = Snapshot.read(Plan.under(str(tmp_path), spec).at("sink"))

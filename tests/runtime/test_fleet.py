@@ -10,9 +10,9 @@ from local_run import SPARK
 from support import plain
 from waiting import PATIENCE_S
 
+import ebbtide
 from ebbtide.errors import SourceReadError
 from ebbtide.runtime import RunSummary, StepProgress
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._progress import StepClock
@@ -193,7 +193,7 @@ def fleet_of(pipelines, on_progress, stop, slots=None):
     def follow(spec, *, in_turn, observers):
         how = {"in_turn": in_turn, "observers": observers, "follow": OFTEN, "stop": stop, "clock": lambda: LATER}
         root = by_name[spec.name].root
-        return driver.run(SPARK, spec, root, on_progress=lambda step: on_progress(step.pipeline, step), **how)
+        return ebbtide.run(SPARK, spec, root, on_progress=lambda step: on_progress(step.pipeline, step), **how)
 
     return Fleet([pipeline.spec for pipeline in pipelines], follow, stop, slots, lambda: Retries(first_s=0.01))
 

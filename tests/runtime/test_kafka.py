@@ -36,10 +36,10 @@ from support import SHOP, envelope, evenly, lines_of, shop
 from support import spec as debezium
 from waiting import PATIENCE_S
 
+import ebbtide
 from ebbtide import UpsertPipeline, UpsertPipelines, load
-from ebbtide.cli.main import main
-from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.cli import main
+from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.errors import (
     CheckpointMismatchError,
@@ -53,7 +53,6 @@ from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.inspect import WatchedFleet, WatchedRun, lag, measured, openmetrics
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _following as following
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._finding import RecordsOfBatch
@@ -148,7 +147,7 @@ def shop_topic(name, broker, topic, n_steps):
 def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
     broker.put(topic, shop_records(name))
     spec = shop_topic(name, broker, topic, n_steps)
-    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+    summary = ebbtide.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
     known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
     assert known >= 700  # tombstones count as none of them
@@ -167,7 +166,7 @@ def follow_to_the_end(broker, topic, spec, root, left):
 
     put_next()
     following = Following(interval_ms=1)
-    return driver.run(
+    return ebbtide.run(
         SPARK, spec, str(root), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop
     )
 
@@ -194,7 +193,7 @@ def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic
     if follows:
         follow_to_the_end(broker, topic, spec, tmp_path, later)
     else:
-        driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+        ebbtide.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
     assert each_record_is_of_one_step(spec, tmp_path)
 
@@ -647,11 +646,11 @@ def test_delete_of_which_only_the_tombstone_came_fails_the_check_and_one_that_ca
     broker.put(topic, [{"partition": 0, "key": b'{"id": %d}' % n, "value": row} for n, row in enumerate(rows, 1)])
     gone = json.dumps(envelope("d", 3, before={"id": 1, "n": 0}))
     broker.put(topic, [{"partition": 0, "key": b'{"id": 1}', "value": value} for value in (gone, None)])
-    assert driver.run(SPARK, spec, str(tmp_path)).totals["lone_tombstones"] == 0
+    assert ebbtide.run(SPARK, spec, str(tmp_path)).totals["lone_tombstones"] == 0
     tables = Plan.under(str(tmp_path), spec)
     assert verdict_of(None, tables, "source_loss").passed
     broker.put(topic, [{"partition": 0, "key": b'{"id": 2}', "value": None}])
-    summary = driver.run(SPARK, spec, str(tmp_path))
+    summary = ebbtide.run(SPARK, spec, str(tmp_path))
     assert summary.totals["lone_tombstones"] == 1
     assert "1 lone tombstones" in summary.steps[0].line()
     assert not verdict_of(None, tables, "source_loss").passed

@@ -14,12 +14,12 @@ from shop_truth import same_as_truth
 from spark_support import cut, shop_lines, shop_spec, write
 from support import plain
 
+import ebbtide
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._refusals import refuse_spark_only
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def test_orders_in_shuffled_order_equal_the_truth(tmp_path):
     lines = shop_lines("orders")
     random.Random(7).shuffle(lines)
     spec = shop_spec("orders", write(tmp_path / "in", *cut(lines, 8)))
-    summary = driver.run(SPARK, spec, str(tmp_path))
+    summary = ebbtide.run(SPARK, spec, str(tmp_path))
     assert summary.totals["superseded"] > 1000
     assert summary.totals["filled"] > 0
     assert same_as_truth(spec, tmp_path)
@@ -62,7 +62,7 @@ def test_large_step_is_decided_group_by_group(tmp_path, monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 100)
     monkeypatch.setattr(decide, "GROUP_BYTES", 10_000)
     spec = UpsertPipeline.load(SPECS / "shop" / "price_list")
-    driver.run(SPARK, spec, str(tmp_path))
+    ebbtide.run(SPARK, spec, str(tmp_path))
     assert same_as_truth(spec, tmp_path)
     state = str(tmp_path / spec.name / "state")
     assert max(len(log.adds(state, version)) for version in log.versions(state)) > 3, (

@@ -8,9 +8,9 @@ import pytest
 from local_pipeline import killed, up
 from local_run import SPARK
 
+import ebbtide
 from ebbtide.errors import MissingExtraError
 from ebbtide.runtime import Observer
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _observers as observers
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._observers import observers_of_environment
@@ -60,7 +60,7 @@ def test_events_come_in_the_order_of_the_run(make):
 def test_refresh_reports_its_own_events_and_none_of_the_step_that_it_tries(make):
     pipeline, noting = make(), Noting()
     pipeline.read(up(1, 1))
-    driver.refresh(SPARK, pipeline.spec, pipeline.root, observers=[noting])
+    ebbtide.refresh(SPARK, pipeline.spec, pipeline.root, observers=[noting])
     assert [event for event in noting.events if event.startswith("step")] == ["step 3"]
     assert (noting.events[0], noting.events[-1]) == ("begun", "ended")
 

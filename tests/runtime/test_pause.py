@@ -12,7 +12,7 @@ from local_pipeline import up
 from local_run import HOUR, START
 
 from ebbtide import status
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import Cause, Lease, Ledger
 from ebbtide.ledger import _ledger as ledgers

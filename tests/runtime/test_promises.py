@@ -14,6 +14,7 @@ from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
 from spark_support import table as table_on_spark
 from store_support import line, stateful
 
+from ebbtide import refresh, run
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
@@ -32,9 +33,8 @@ from ebbtide.errors import (
 from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
-from ebbtide.runtime import Plan, Stepper
+from ebbtide.runtime import Plan, Stepper, system_clock
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime._driver import refresh, run, system_clock
 from ebbtide.tables import COLUMNS
 
 DAY_MS = 86_400_000

@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.errors import EbbtideError
 from ebbtide.runtime._session_settings import DELTA_JAR, effective_settings, python_of_workers, settings_of_file
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.runtime import _decide as decide
 from ebbtide.sources import _file_source as file_source
 

@@ -6,10 +6,9 @@ import signal
 import sys
 from typing import Any
 
-from ebbtide import MaterializedView, UpsertPipeline
+from ebbtide import MaterializedView, UpsertPipeline, run
 from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.runtime import build_session
-from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime import build_session, system_clock
 from ebbtide.runtime._following import Following
 from ebbtide.tables import Selection, SinkTable
 from ebbtide.tables._changelog import ChangelogTable

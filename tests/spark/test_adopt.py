@@ -6,11 +6,11 @@ from deltalake import write_deltalake
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
+from ebbtide import run
 from ebbtide.errors import AdoptionError, TableMismatchError
 from ebbtide.operations import _adopt as adopting
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.storage import Location
 
 ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"

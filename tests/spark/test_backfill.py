@@ -4,10 +4,10 @@ import pytest
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
+from ebbtide import run
 from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._idle import idle_run
 
 FILES = (

@@ -7,12 +7,12 @@ from deltalake import DeltaTable
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, write
 
+from ebbtide import refresh, run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run
 from ebbtide.runtime._idle import idle_run
 
 FILES = [

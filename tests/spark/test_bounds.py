@@ -3,8 +3,8 @@
 import pytest
 from spark_support import change, plain_spec, write
 
+from ebbtide import run
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 pytestmark = pytest.mark.grid
 RETAINED = "spark.sql.streaming.minBatchesToRetain"

@@ -8,8 +8,8 @@ from pyspark.sql.utils import ForeachBatchFunction
 from spark_support import change, plain_spec, write
 from waiting import until
 
+from ebbtide import run
 from ebbtide.runtime._callbacks import CallbackConnection
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._spark_stream import MicroBatches
 
 

@@ -11,8 +11,7 @@ import pytest
 from spark_support import LOCAL, change, write
 from waiting import PATIENCE_S
 
-from ebbtide.runtime._driver import run
-from ebbtide.spec._load import load
+from ebbtide import load, run
 
 MAIN = [sys.executable, "-c", "from ebbtide.cli import main; main()"]
 SPEC = """

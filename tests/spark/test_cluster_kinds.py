@@ -11,8 +11,7 @@ from shop_truth import same_as_truth
 from spark_cluster import written_spec
 from spark_support import LOCAL, PROJECT, cut, shop_lines, shop_spec, write
 
-from ebbtide import MaterializedView, StatefulPipeline, UpsertPipeline
-from ebbtide.runtime._driver import run
+from ebbtide import MaterializedView, StatefulPipeline, UpsertPipeline, run
 from ebbtide.spec._upsert import MaterializerConfig
 
 pytestmark = pytest.mark.grid

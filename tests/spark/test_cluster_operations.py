@@ -5,8 +5,8 @@ from cluster_hosts import read_table, source_of, true_rows
 from shop_truth import same_as_truth
 from spark_support import LOCAL, shop_spec
 
+from ebbtide import run
 from ebbtide.runtime import system_clock
-from ebbtide.runtime._driver import run
 
 pytestmark = pytest.mark.grid
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spark_support import change, plain_spec, sink, table, write
 
-from ebbtide.runtime._driver import run
+from ebbtide import run
 
 CRASH = Path(__file__).parent / "crash.py"
 PLACES = (

@@ -4,13 +4,13 @@ import pytest
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, write
 
+from ebbtide import run
 from ebbtide.checks import VersionRange
 from ebbtide.delta import _log as log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
 from ebbtide.inspect import status
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._idle import idle_run
 from ebbtide.tables import SinkTable
 

@@ -5,9 +5,8 @@ import threading
 import pytest
 from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
 
-from ebbtide import auto_session, local_session
+from ebbtide import auto_session, local_session, run
 from ebbtide.runtime import _engines as engines
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._following import Following
 
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 from spark_support import change, plain_spec, sink, table, write
 
+from ebbtide import refresh, run
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.model import Apply, Decision
@@ -14,7 +15,6 @@ from ebbtide.operations._stepping import stepping as held
 from ebbtide.processes import Process
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _step as stepping
-from ebbtide.runtime._driver import refresh, run
 
 FILES = [[change("+I", 1, "a", 1)], [change("+U", 1, "b", 2), change("+I", 2, "c", 3)]]
 

@@ -4,8 +4,7 @@ import threading
 
 from local_pipeline import LATER, LocalPipeline, up
 
-from ebbtide import auto_session
-from ebbtide.runtime._driver import run
+from ebbtide import auto_session, run
 from ebbtide.runtime._fleet import Ended, Fleet
 from ebbtide.runtime._following import Following
 

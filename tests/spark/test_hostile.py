@@ -12,7 +12,7 @@ from hostile import TEXTS, quoted
 from judging import verdict_of
 from spark_support import write
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
@@ -21,7 +21,6 @@ from ebbtide.operations import maintain
 from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec import as_compared, parse_ddl
 from ebbtide.spec._ddl import DELTA_REFUSES
 from ebbtide.spec._fitting import RESERVED_COLUMNS

@@ -3,10 +3,10 @@
 import pytest
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
 
+from ebbtide import run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DeltaLogError, LateFileError, SourceReadError
 from ebbtide.ledger import Lease
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._idle import idle_run
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ from judging import verdict_of
 from kafka_support import over_topic, records_of
 from spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
 
+from ebbtide import refresh, run
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run
 from ebbtide.runtime._following import Following
 from ebbtide.sources import _positioned as source
 

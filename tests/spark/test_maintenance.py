@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
+from ebbtide import run
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger import Cause, Lease
@@ -14,8 +15,7 @@ from ebbtide.operations import _registry as registry
 from ebbtide.operations import maintain
 from ebbtide.operations._maintenance.cleanup import delete_entries
 from ebbtide.operations._maintenance.jobs import Maintenance
-from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime import Plan, system_clock
 from ebbtide.tables._state.judging import Doom
 
 DAY_MS = 86_400_000

@@ -11,10 +11,9 @@ from spark_support import plain_spec, sink, table, write
 from support import envelope, record
 from support import spec as debezium_spec
 
-from ebbtide import StateTtlConfig
+from ebbtide import StateTtlConfig, refresh, run
 from ebbtide.inspect import state
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run
 
 HOUR = 3_600_000
 NEVER = -(2**62)

@@ -6,13 +6,13 @@ import pytest
 from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
+from ebbtide import run
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect import create_view, state
 from ebbtide.operations import maintain
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec._parts import QuarantineConfig
 
 DAY = 86_400_000

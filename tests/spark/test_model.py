@@ -10,9 +10,8 @@ from spark_support import write
 from state_ops import expect, operation
 from state_walker import NAMES, PAIRWISE, TTL_MS, config
 
-from ebbtide import StatefulPipeline
+from ebbtide import StatefulPipeline, run
 from ebbtide.inspect import state
-from ebbtide.runtime._driver import run
 
 KEYS, STEPS = 2_000, 40
 

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from spark_support import change, plain_spec, write
 
+from ebbtide import run
 from ebbtide.operations import Context
 from ebbtide.operations._registry import operations
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime._driver import run
 from ebbtide.sources import _file_source as file_source
 
 HOUR = 3_600_000

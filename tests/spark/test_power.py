@@ -8,6 +8,7 @@ from local_pipeline import LATER, LocalPipeline, up
 from local_run import as_found
 from power import copies_at_syncs
 
+import ebbtide
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._table import read_rows
@@ -16,7 +17,6 @@ from ebbtide.ledger import _spark_commits as transaction
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime import _local as local
 from ebbtide.runtime import _spark_stream as spark_stream
 
@@ -31,7 +31,7 @@ class MergedPipeline(LocalPipeline):
         self.spark = spark
 
     def run(self):
-        return driver.run(self.spark, self.spec, self.root, clock=lambda: LATER)
+        return ebbtide.run(self.spark, self.spec, self.root, clock=lambda: LATER)
 
     def read(self, *lines):
         self.put(*lines)

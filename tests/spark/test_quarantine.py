@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
-from ebbtide import status
+from ebbtide import refresh, run, status
 from ebbtide.checks import Engines, VersionRange
 from ebbtide.checks import _quarantine as rate
 from ebbtide.checks._judged import Judged
-from ebbtide.inspect import _quarantine as quarantine
+from ebbtide.inspect import summary
 from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run, system_clock
+from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._idle import idle_run
 from ebbtide.tables import Selection
 
@@ -51,7 +50,7 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     rows = [(row["id"], row["v"], row["seq"]) for row in sink(spark, tmp_path, spec)]
     assert rows == [(1, "none", 5), (6, "newer", 9), (7, "none", 7), (8, "newest", 10)]
     assert [row["raw"] for row in table(spark, tmp_path, spec, "quarantine")] == [b"{"], "Spark sees the same"
-    assert quarantine.summary(spec, root).records == status(spec, root).read.in_quarantine == 1
+    assert summary(spec, root).records == status(spec, root).read.in_quarantine == 1
     assert idle_run(spec, root, system_clock()) is not None
 
     plan = Plan.under(root, spec)
@@ -75,4 +74,4 @@ def test_replay_by_sequence_survives_a_refresh_of_the_source(spark, tmp_path):
     replayed = sink(spark, tmp_path, spec)
     refresh(spark, spec, root)
     assert sink(spark, tmp_path, spec) == replayed
-    assert quarantine.summary(spec, root).records == 0
+    assert summary(spec, root).records == 0

@@ -3,9 +3,9 @@
 import pytest
 from spark_support import change, plain_spec, sink, write
 
+from ebbtide import run
 from ebbtide.errors import SpecChangedError
 from ebbtide.inspect import status
-from ebbtide.runtime._driver import run
 from ebbtide.spec._parts import FileSource, PlainFormat
 
 

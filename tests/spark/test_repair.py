@@ -9,18 +9,18 @@ from judging import verdict_of
 from local_run import spoil
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
+from ebbtide import run
 from ebbtide.checks import VersionRange
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect import status
+from ebbtide.ledger import DataCommit
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan, system_clock
-from ebbtide.runtime import _way_back as way_back
 from ebbtide.runtime._completeness import differences
-from ebbtide.runtime._driver import run
 from ebbtide.runtime._idle import idle_run
 from ebbtide.tables import SinkTable
 
@@ -98,7 +98,7 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"
     spark.sql(sql.format(name, name))
-    monkeypatch.setattr(way_back.DataCommit, "of_table", lambda *_: [])
+    monkeypatch.setattr(DataCommit, "of_table", lambda *_: [])
     planned = repairing.plan(spark, spec, str(root))
     wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
     assert {field: getattr(planned, field) for field in wanted} == wanted

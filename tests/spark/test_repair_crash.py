@@ -8,9 +8,9 @@ from local_run import START
 from spark_support import LOCAL, change, plain_spec, sink, write
 from victims import refuse_fed_twice
 
+from ebbtide import run
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 STATE = "ebbtide.tables._state.table:StateTable"
 SINK = "ebbtide.tables._delta_sink:SinkTable"

@@ -6,12 +6,12 @@ import pytest
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
+from ebbtide import refresh, run
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect import status
 from ebbtide.operations import _rewind as rewinding
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run
 from ebbtide.tables import _delta_sink as sinking
 from ebbtide.tables import _step_commits as staging
 

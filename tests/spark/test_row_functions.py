@@ -5,10 +5,10 @@ import sys
 import pytest
 from spark_support import change, plain_spec, sink, write
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, run
 from ebbtide.errors import SpecChangedError
 from ebbtide.operations._migration import migrate as migration
-from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime import system_clock
 
 TRANSFORM = {
     "schema": "id BIGINT NOT NULL, n BIGINT",

@@ -12,7 +12,8 @@ from judging import validate, verdict_of
 from random_rows import KEY, compared_at_random
 from spark_support import LOCAL, change, plain_spec, write
 
-from ebbtide.checks import Engines, VersionRange
+from ebbtide import run
+from ebbtide.checks import Check, Engines, VersionRange, checks_of
 from ebbtide.checks._completeness import differing_keys
 from ebbtide.checks._engines import InProcess, OnSpark, broken
 from ebbtide.checks._entries import Entries
@@ -28,8 +29,7 @@ from ebbtide.delta._table import add_file, commit_after, read_rows
 from ebbtide.ledger import _puts as puts
 from ebbtide.ledger import puts_of
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run, system_clock
+from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._fold import rewritten
 from ebbtide.spec._parts import ChecksConfig
 from ebbtide.tables import KeepEntries
@@ -145,7 +145,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     commit_after(puts.StoragePuts(), found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
     spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
-    [judge_own] = [each.load() for each in checks.checks_of(spec) if each.name == "expectations"]
+    [judge_own] = [each.load() for each in checks_of(spec) if each.name == "expectations"]
 
     def findings(engines):
         judged = Judged(engines, type(plan)(plan.root, spec), window, 0)
@@ -287,7 +287,7 @@ def judge_values(judged):
 
 
 def test_check_of_a_module_of_its_own_is_judged_as_the_others_are(spark, tables, monkeypatch):
-    values = checks.Check("values", "No value is 'b'.", judge="value_checks:judge_values")
+    values = Check("values", "No value is 'b'.", judge="value_checks:judge_values")
     monkeypatch.setitem(sys.modules, "value_checks", SimpleNamespace(judge_values=judge_values))
     monkeypatch.setattr(checks, "CHECKS", (*CHECKS, values))
     assert judge(spark, tables, "values") == {("expect_column_values_to_match_regex", "critical"): 1}

@@ -11,9 +11,9 @@ from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 
+from ebbtide import run
 from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 
 def event(op, lsn, key, notes=None, was=None):

@@ -6,8 +6,8 @@ import shutil
 import pytest
 from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
 
+from ebbtide import run
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 NAMES = ("customers", "order_balances", "order_items", "orders", "price_list")
 

@@ -7,9 +7,9 @@ from installing import EXAMPLES, install
 from spark_support import forget_last_commit
 from support import plain
 
+from ebbtide import run
 from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.sources._positioned import RECORDS_IN_DRIVER
 
 FIRST = range(RECORDS_IN_DRIVER + 1)

@@ -8,11 +8,11 @@ from judging import verdict_of
 from spark_support import LOCAL, change, write
 from waiting import PATIENCE_S
 
+from ebbtide import run
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text

@@ -5,7 +5,7 @@ from gateway_support import serving
 from spark_support import LOCAL, change, write
 from sql_support import all_of
 
-from ebbtide.runtime._driver import run
+from ebbtide import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text

@@ -10,8 +10,8 @@ from hostile_statements import calling, filling, reaching, reading
 from spark_support import LOCAL, change, write
 from view_queries import QUERIES
 
+from ebbtide import run
 from ebbtide.errors import EbbtideError
-from ebbtide.runtime._driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.gateway.clients import refuse_writing

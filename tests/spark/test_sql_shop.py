@@ -10,7 +10,7 @@ import pytest
 from spark_support import LOCAL, same_as_truth, shop_lines, write
 from support import SHOP
 
-from ebbtide.runtime._driver import run
+from ebbtide import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.jobs import Jobs, JobStatus

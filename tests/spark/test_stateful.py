@@ -7,10 +7,9 @@ import pytest
 from spark_support import forget_last_commit, sink, write
 from store_support import line, stateful
 
-from ebbtide import StatefulPipeline
+from ebbtide import StatefulPipeline, run
 from ebbtide.delta import _joining as joining
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.testing import MemoryPipeline
 
 

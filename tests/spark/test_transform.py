@@ -13,7 +13,7 @@ from judging import verdict_of
 from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
 from support import SHOP, lines_of
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, refresh, run
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect import state
 from ebbtide.operations import _rewind as rewind
@@ -22,8 +22,7 @@ from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.operations._repair import repair as repairing
-from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import refresh, run, system_clock
+from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._selection import expressions_of
 from ebbtide.spec import type_ddl
 from ebbtide.tables import Selection

@@ -5,11 +5,10 @@ import random
 from spark_support import sink, write
 from tool_records import WRITERS, lines, records
 
-from ebbtide import UpsertPipeline, local_session
+from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 FORMAT = {
     "type": "mapped",

@@ -6,17 +6,18 @@ import pytest
 from deltalake import DeltaTable
 from spark_support import LOCAL, change, plain_spec, sink, write
 
+from ebbtide import run
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _log as log
 from ebbtide.delta._checkpoints import trim_log
 from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.ledger import _puts as puts
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._maintenance.jobs import Vacuum
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 
 
 def keep_nothing_old(table):
@@ -131,7 +132,7 @@ def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
     spec = plain_spec(source)
     run(LOCAL, spec, str(tmp_path))
     monkeypatch.setattr(inspecting, "LOOK_BACK", 1)
-    found = inspecting.status(spec, str(tmp_path))
+    found = status(spec, str(tmp_path))
     assert (found.read.records, found.read.quarantined) == (8, 4)
     _, last = Plan.under(str(tmp_path), spec).state.last()
     assert (last.frontier.total_records, last.frontier.total_quarantined) == (8, 4)

@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
 
-from ebbtide import MaterializedView, UpsertPipeline
+from ebbtide import MaterializedView, UpsertPipeline, refresh, run
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime import _step as stepping
-from ebbtide.runtime._driver import refresh, run
 from ebbtide.runtime._idle import idle_run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
+from ebbtide import load
 from ebbtide.errors import ConfigError
 from ebbtide.spec import read_yaml
 from ebbtide.spec._bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES
-from ebbtide.spec._load import load
 
 GOOD = """
 type: ebbtide.UpsertPipeline

@@ -8,13 +8,12 @@ import yaml
 from click.testing import CliRunner
 from hostile import TEXTS, quoted
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, load
 from ebbtide.cli import main
 from ebbtide.dagster.metadata import asset_specs
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime import Plan
-from ebbtide.spec._load import load
 from ebbtide.testing import MemoryPipeline
 
 FIELDS = {

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, load
 from ebbtide.errors import ConfigError
 from ebbtide.spec import RowFunction
-from ebbtide.spec._load import load
 from ebbtide.spec._row_functions import ARROW, PANDAS, UnfitFunctionError, digest
 
 SPEC = """

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from installing import install
 
+from ebbtide import load
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
-from ebbtide.spec._load import KINDS, SEVERAL, load
+from ebbtide.spec._load import KINDS, SEVERAL
 from ebbtide.sql.catalog import TYPES, DeclaredKind
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
+from ebbtide import load
 from ebbtide.errors import SqlError
-from ebbtide.spec._load import load
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 

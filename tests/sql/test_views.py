@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
+from ebbtide import load
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.spec._load import load
 from ebbtide.sql import jobs
 from ebbtide.sql.jobs import repeats
 from ebbtide.sql.parsing import parse_text

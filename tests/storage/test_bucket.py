@@ -22,11 +22,9 @@ from ebbtide.errors import (
     Terminal,
     Transient,
 )
-from ebbtide.ledger import Lease
-from ebbtide.ledger import _puts as puts
-from ebbtide.storage import Location, Usage
+from ebbtide.ledger import Lease, puts_of
+from ebbtide.storage import Location, Usage, read_parquet, write_parquet
 from ebbtide.storage import _bucket as bucket
-from ebbtide.storage import _columnar as columnar
 from ebbtide.storage import _faults as faults
 from ebbtide.storage._bucket import bucket_of, client_options, parted
 
@@ -37,7 +35,7 @@ QUICK_TRIES = 4
 
 
 def put(location, data):
-    return puts.puts_of(location).put_if_absent(location, data)
+    return puts_of(location).put_if_absent(location, data)
 
 
 @pytest.fixture
@@ -85,7 +83,7 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
     monkeypatch.setattr("ebbtide.delta._commit.now_ms", lambda: 1)
     tables = [f"{root}/a", f"{root}/b"]
     for table in tables:
-        commit(puts.puts_of(table), table, 0, [], {"operation": "WRITE"})
+        commit(puts_of(table), table, 0, [], {"operation": "WRITE"})
     one, other = (Location(f"{table}/_delta_log/{0:020d}.json").read_bytes() for table in tables)
     assert one != other
 
@@ -118,8 +116,8 @@ CALLS = {
     "walk": lambda at: Location(at).walk(),
     "put": lambda at: put(f"{at}/1.json", OURS),
     "write": lambda at: Location(f"{at}/g").write_bytes(OURS),
-    "write_parquet": lambda at: columnar.write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
-    "read_parquet": lambda at: columnar.read_parquet(f"{at}/large.parquet"),
+    "write_parquet": lambda at: write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
+    "read_parquet": lambda at: read_parquet(f"{at}/large.parquet"),
     "delete": lambda at: Location(f"{at}/f").delete(),
 }
 
@@ -128,7 +126,7 @@ def filled(root):
     """A folder with a file, and one that is fetched in parts."""
     Location(f"{root}/f").write_bytes(OURS)
     large = pa.table({"n": range(400_000)})
-    columnar.write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
+    write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
     assert Location(f"{root}/large.parquet").size() > 1 << 20
     return root
 
@@ -147,10 +145,10 @@ def test_store_that_fails_all_the_time_is_a_transient_error(proxy, root, impatie
 def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, root, impatient):
     location = f"{filled(root)}/large.parquet"
     with proxy.failing(lambda method, path: "503" if method == "GET" else None), pytest.raises(StoreUnavailableError):
-        columnar.read_parquet(location)
+        read_parquet(location)
     Location(location).delete()
     with pytest.raises(DamagedFileError, match="is gone"):
-        columnar.read_parquet(location)
+        read_parquet(location)
 
 
 @pytest.mark.parametrize("call", thinned(CALLS, 2))
@@ -276,7 +274,7 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatc
 def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
     location = f"{filled(root)}/large.parquet"
     proxy.asked.clear()
-    assert columnar.read_parquet(location)["n"].to_pylist() == list(range(400_000))
+    assert read_parquet(location)["n"].to_pylist() == list(range(400_000))
     assert len(proxy.asked) <= 4
 
 

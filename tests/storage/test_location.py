@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
-from ebbtide.storage import Location, failures_named
-from ebbtide.storage import _columnar as columnar
+from ebbtide.storage import Location, failures_named, read_parquet
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_read_parquet_gives_the_columns_asked_for(tmp_path):
     location = str(tmp_path / "part=1.parquet")
     table = pa.table({"id": [1, 2], "n": [None, "x"]})
     pq.write_table(table, location)
-    assert columnar.read_parquet(location, ["n"]).equals(table.select(["n"]))
+    assert read_parquet(location, ["n"]).equals(table.select(["n"]))
 
 
 def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):

@@ -8,6 +8,7 @@ from followed_run import follow
 from s3_server import Served, first, longest_chain
 from waiting import PATIENCE_S
 
+import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _joining as joining
@@ -19,8 +20,6 @@ from ebbtide.ledger import _requests as requests
 from ebbtide.ledger._facts import Pause
 from ebbtide.ledger._turns import commit_next
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _local as local
 from ebbtide.storage import Location, before_commit, current, together
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _faults as faults
@@ -120,7 +119,7 @@ class Meeting:
 
 def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(proxy, root):
     put_changes(root, 0, range(KEYS))
-    driver.run(local.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     put_changes(root, 1)
     home = f"{root.removeprefix('s3:/')}/p"
     # Of the state: two files, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
@@ -129,7 +128,7 @@ def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(p
     sink = [f"PUT {home}/sink/{name}" for name in ("part-", "deletion_vector_", "_change_data")]
     meeting = Meeting((4, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))
     with proxy.failing(meeting):
-        driver.run(local.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
 
@@ -142,7 +141,7 @@ SOME_FILES = [
 @pytest.mark.parametrize("what", SOME_FILES)
 def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, root, monkeypatch, what):
     put_changes(root, 0, range(KEYS))
-    driver.run(local.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     put_changes(root, 1)
     table = f"{root}/p/{what.partition('/')[0]}"
     before = log.versions(table)
@@ -150,9 +149,9 @@ def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, roo
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     bucket._bucket.cache_clear()
     with proxy.failing(first("503", "PUT", what)), pytest.raises(StoreUnavailableError, match=what):
-        driver.run(local.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     assert log.versions(table) == before
-    driver.run(local.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
 
@@ -316,7 +315,7 @@ def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch
         if number != 2:
             return
         commit_next(ledger, lambda newest: newest.model_copy(update={"epoch": newest.epoch + 1, "holder": ""}))
-        driver.run(local.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
         assert rows_of(root) == expected(2)
         if not checks:
             monkeypatch.setattr(Lease, "check", lambda lease: None)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 
+from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats._avro import with_schemas
-from ebbtide.formats._records import PLACED_RECORDS
 
 Json = dict[str, Any]
 DECIMAL = {

@@ -18,6 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide import load, run
 from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
@@ -26,11 +27,9 @@ from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._registry import operations
 from ebbtide.runtime import Plan, StepProgress, build_session, system_clock
 from ebbtide.runtime import _decide as decide
-from ebbtide.runtime._driver import run
 from ebbtide.sources import _file_source as file_source
 from ebbtide.sources import _positioned as positioned
 from ebbtide.spec import Pipeline
-from ebbtide.spec._load import load
 from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._state import deletion, doomed, rewriting
 from ebbtide.views import cutting

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from local_pipeline import LATER, KeptFolder, LocalPipeline
 from local_run import HOUR, SPARK
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 from ebbtide.environment import CACHE
 from ebbtide.operations import Context, Report
 from ebbtide.operations._erase.operations import Erase

@@ -12,10 +12,10 @@ from typing import Any
 from kafka_support import plainly
 from waiting import PATIENCE_S
 
+from ebbtide import load
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
-from ebbtide.spec._load import load
 
 NAMES = ("a", "b", "c")
 

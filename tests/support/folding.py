@@ -10,6 +10,7 @@ import pytest
 from disk import DiskPipeline
 from support import change, plain
 
+from ebbtide import StatefulPipeline
 from ebbtide.delta import Snapshot, commit_joined
 from ebbtide.delta._table import read_rows
 from ebbtide.entries import DELETE
@@ -18,7 +19,6 @@ from ebbtide.runtime import Plan
 from ebbtide.runtime import _fold as fold
 from ebbtide.runtime._fold import rewritten
 from ebbtide.spec import Pipeline
-from ebbtide.spec._stateful import StatefulPipeline
 from ebbtide.tables import KeepEntries
 
 Row = dict[str, Any]

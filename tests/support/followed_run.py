@@ -9,8 +9,7 @@ from typing import Any
 
 from s3_server import Proxy, Served, longest_chain
 
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _local as local
+import ebbtide
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
 
@@ -82,5 +81,5 @@ def follow(proxy: Proxy, spec: Pipeline, root: str, script: Callable[[], Iterato
     stop = Followed(proxy, script)
     proxy.served.clear()
     # The least interval: each turn of the run looks at the source.
-    driver.run(local.local_session(), spec, root, stop=stop, follow=Following(interval_ms=1), **options)
+    ebbtide.run(ebbtide.local_session(), spec, root, stop=stop, follow=Following(interval_ms=1), **options)
     return stop.parts

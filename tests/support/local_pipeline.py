@@ -14,6 +14,8 @@ import pytest
 from local_run import HOUR, SPARK, START, compared_here, perform
 from support import change, plain
 
+import ebbtide
+from ebbtide import StatefulPipeline
 from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _log as log
 from ebbtide.delta._table import add_file, read_rows
@@ -22,11 +24,9 @@ from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import RepairReport
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._idle import idle_run
 from ebbtide.spec import Pipeline
-from ebbtide.spec._stateful import StatefulPipeline
 from ebbtide.tables import SinkTable
 from ebbtide.tables._step_commits import commit_stage
 
@@ -85,7 +85,7 @@ class LocalPipeline:
 
     def run(self, clock_ms: int = LATER, **how: Any) -> RunSummary:
         """Run."""
-        return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
+        return ebbtide.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
 
     def follow(
         self,
@@ -96,7 +96,7 @@ class LocalPipeline:
     ) -> RunSummary:
         """Run until `stop` is set."""
         how = {"on_progress": on_progress, "stop": stop, "clock": clock}
-        return driver.run(SPARK, self.spec, self.root, follow=following, **how)
+        return ebbtide.run(SPARK, self.spec, self.root, follow=following, **how)
 
     def do(self, work: str, clock_ms: int = LATER, **given: Any) -> Any:
         """Do what a user asks for; see `perform`."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import ebbtide
 from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _joining as joining
@@ -41,7 +42,6 @@ from ebbtide.operations._repair.state import restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _local as local
 from ebbtide.runtime import _swap as swap
 from ebbtide.runtime._belonging import refuse_older_state
 from ebbtide.runtime._following import Following
@@ -54,7 +54,7 @@ HOUR = 3_600_000
 START = 1_000 * HOUR
 BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
-SPARK = local.local_session(lambda batch_id: START + batch_id * BATCH_MS)
+SPARK = ebbtide.local_session(lambda batch_id: START + batch_id * BATCH_MS)
 """Stands for a session: these runs have none."""
 
 

@@ -15,7 +15,7 @@ from local_pipeline import LocalPipeline
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import PATIENCE_S
 
-from ebbtide.cli.main import main
+from ebbtide.cli import main
 
 Samples = dict[tuple[str, ...], float]
 

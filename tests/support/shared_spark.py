@@ -1,6 +1,6 @@
 """The tests' Spark session as a resource of Dagster."""
 
-from ebbtide.dagster.resources import SparkResource
+from ebbtide.dagster import SparkResource
 
 
 class SharedSpark(SparkResource):

@@ -15,14 +15,13 @@ from pyspark.sql import SparkSession
 from random_plans import TABLES, Query, RandomQueries
 from view_inputs import LATER, Followed, Input, Inputs, Oracle, texts
 
-from ebbtide import MaterializedView
+from ebbtide import MaterializedView, run
 from ebbtide.delta import Snapshot
 from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec import Pipeline
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables

@@ -48,8 +48,8 @@ from victims import (
     write_source,
 )
 
+from ebbtide import run
 from ebbtide.runtime import Plan
-from ebbtide.runtime._driver import run
 from ebbtide.spec import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
