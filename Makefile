@@ -20,7 +20,9 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 	@$(RUN) python data/shop/demo.py
 
 # Tables of tests lie in memory where there is room, until all have passed: a sync costs 0.01 ms there, 6 ms on a disk.
-MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo /dev/shm/ebbtide-tests)
+# Each clone has its own folder there: tests of two may run at a time.
+CLONE := $(shell echo "$(CURDIR)" | cksum | cut -d ' ' -f 1)
+MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo /dev/shm/ebbtide-tests-$(CLONE))
 IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 
 # Four at a time, on two cores too: runs that Dagster launches and those on Spark mostly wait.
