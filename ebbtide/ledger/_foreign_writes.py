@@ -28,7 +28,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class DataCommit:
-    """A commit that changed rows; joining files changes none, unless it leaves the sink with more rows or fewer.
+    """A commit that changed rows; joining files changes none, unless the table has more rows or fewer after it.
 
     Args:
         table: `sink` or `state`.
@@ -81,7 +81,7 @@ class DataCommit:
         """
         commit = list(actions)
         info = log.commit_info(commit)
-        if not log.changed_files(commit) and not _changes_rows(table, location, version, commit, info):
+        if not log.changed_files(commit) and not _changes_rows(location, version, commit, info):
             return None
         return cls(
             table=table,
@@ -221,14 +221,13 @@ def _foreign(
         yield commit
 
 
-def _changes_rows(table: str, location: str, version: int, commit: Sequence[log.Action], info: log.Action) -> bool:
-    """Return whether a commit of another client changes the number of the sink's rows, though it says that no row changes.
+def _changes_rows(location: str, version: int, commit: Sequence[log.Action], info: log.Action) -> bool:
+    """Return whether a commit of another client changes the number of a table's rows, though it says that no row changes.
 
-    A sink whose state forgets rows cannot be compared with it key by key, so this is seen in the log. Of a state the commits that
-    compact it leave rows out, too; the rows of both are compared where they can be (`ebbtide.checks._completeness`).
+    A sink whose state forgets rows cannot be compared with the state key by key, so the log must show it. Compaction of the state
+    leaves rows out, too, but that commit is the pipeline's. Where both tables can be compared, `ebbtide.checks._completeness` does it.
 
     Args:
-        table: `sink` or `state`.
         location: Location of the table.
         version: Version of the commit.
         commit: Its actions.
@@ -236,7 +235,7 @@ def _changes_rows(table: str, location: str, version: int, commit: Sequence[log.
     """
     has_files = any("add" in action or "remove" in action for action in commit)
     is_of_another = info.get("engineInfo") != ENGINE and log.facts_in(commit) is None
-    if table != "sink" or not has_files or not is_of_another:
+    if not has_files or not is_of_another:
         return False
     try:
         before = Snapshot.read(location, version - 1, any_features=True)

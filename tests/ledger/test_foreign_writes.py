@@ -98,13 +98,14 @@ def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
 
 @pytest.mark.parametrize("order", [{"order": {"sequence": ["n"]}}, {"order": "arrival", "ttl": "30d"}], ids=str)
 @pytest.mark.parametrize("name", LIES)
-def test_commit_that_says_no_row_changes_and_changes_their_number_is_a_foreign_write(make, order, name):
+@pytest.mark.parametrize("table", ["sink", "state"])
+def test_commit_that_says_no_row_changes_and_changes_their_number_is_a_foreign_write(make, order, table, name):
     pipeline = make(**order)
     pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"), up(3, 3, "+I"))
     right = pipeline.rows()
-    rewrite_as_another_client(pipeline.plan.sink.path, LIES[name])
-    version = pipeline.versions()["sink"]
-    assert found(pipeline) == [("sink", version, "OPTIMIZE")]
+    rewrite_as_another_client(pipeline.plan.at(table), LIES[name])
+    version = pipeline.versions()[table]
+    assert found(pipeline) == [(table, version, "OPTIMIZE")]
     pipeline.repair()
     assert (pipeline.rows(), found(pipeline)) == (right, [])
 
