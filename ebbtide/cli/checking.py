@@ -18,6 +18,7 @@ from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
     from ebbtide.checks import Check, Finding, Verdict, VersionRange
+    from ebbtide.spec import Pipeline
 
 
 @click.command()
@@ -36,25 +37,24 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
 
     reporter = Reporter(root, as_json)
     located = load_specs(specs)
-    has_failed = False
     with quiet_spark(root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                tables = Plan.under(root, spec)
-                newest = Newest.between_steps(tables)
-                asked = _asked(checks_of(spec), only)
-                if newest is None:
-                    say(f"{spec.name}: the pipeline has made no step yet.")
-                    continue
-                window = VersionRange.after(tables, newest=newest)
-                engines = Engines(lambda: spark.session)
-                for each in asked:
-                    verdict = each.verdict(tables, window, engines, system_clock())
-                    report = CheckReport(spec.name, each, verdict, window)
-                    reporter.result(report, CheckReport.text, location)
-                    has_failed = has_failed or verdict.is_error
-    if has_failed:
-        raise click.exceptions.Exit(FAILED)
+
+        def judge(location: str, spec: Pipeline) -> int:
+            tables = Plan.under(root, spec)
+            newest = Newest.between_steps(tables)
+            asked = _asked(checks_of(spec), only)
+            if newest is None:
+                say(f"{spec.name}: the pipeline has made no step yet.")
+                return 0
+            window = VersionRange.after(tables, newest=newest)
+            engines = Engines(lambda: spark.session)
+            verdicts = [each.verdict(tables, window, engines, system_clock()) for each in asked]
+            for each, verdict in zip(asked, verdicts, strict=True):
+                report = CheckReport(spec.name, each, verdict, window)
+                reporter.result(report, CheckReport.text, location)
+            return FAILED if any(verdict.is_error for verdict in verdicts) else 0
+
+        reporter.each(located, judge, spark)
 
 
 def _asked(known: tuple[Check, ...], only: tuple[str, ...]) -> list[Check]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import click
+
 from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, PausedError, Terminal
 
@@ -17,6 +21,16 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, ConfigError):
         return USAGE
     return REFUSED if isinstance(error, Terminal) else FAILED
+
+
+def exit_with(codes: Collection[int]) -> None:
+    """End a command by the exit codes of its pipelines, if one is not 0.
+
+    `FAILED` goes first: a service manager starts a command again by it, and leaves the other codes to a person.
+    """
+    code = FAILED if FAILED in codes else max(codes, default=0)
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 def error_text(error: Exception, root: str = ROOT, location: str | None = None) -> str:

@@ -7,10 +7,8 @@ from contextvars import copy_context
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ebbtide.cli.commands import VERBOSE, level
-from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, error_text, exit_code
+from ebbtide.cli.errors import NOTHING_MATCHED, error_text, exit_code, exit_with
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, say
@@ -131,11 +129,9 @@ class Followers:
                 spark.end()
                 restart(stop)
         codes = set(self._codes.values())
-        if not codes and any(summary.nothing_matched for _, summary in self._ended):
-            codes = {NOTHING_MATCHED}
-        if codes:
-            # A service manager starts a process again that has failed by what may pass, and not one that needs a person.
-            raise click.exceptions.Exit(FAILED if FAILED in codes else max(codes))
+        if any(summary.nothing_matched for _, summary in self._ended):
+            codes.add(NOTHING_MATCHED)
+        exit_with(codes)
 
     def _watching(self, spec: Pipeline) -> list[Observer]:
         return [] if self._watched is None else [self._watched.run(spec.name)]

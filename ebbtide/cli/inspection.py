@@ -42,7 +42,12 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
     if as_metrics:
         _print_metrics(load_specs(specs), reporter)
     else:
-        reporter.each(load_specs(specs), lambda spec: status_of(spec, root))
+
+        def show(location: str, spec: Pipeline) -> None:
+            report = status_of(spec, root)
+            reporter.result(report, type(report).text, location)
+
+        reporter.each(load_specs(specs), show)
 
 
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:

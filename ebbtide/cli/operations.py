@@ -74,15 +74,15 @@ def operation_command(operation: Operation) -> click.Command:
         # All parameters are checked before the first pipeline is touched.
         with reporter.errors():
             params = operation.asked(asked)
-        have_matched = True
         with quiet_spark(root) as spark:
-            for location, spec in located:
-                with reporter.errors(location, spark), _context(operation, (location, spec), reporter, spark) as ctx:
+
+            def operate(location: str, spec: Pipeline) -> int:
+                with _context(operation, (location, spec), reporter, spark) as ctx:
                     report = operation.act(action, ctx, params)
-                    reporter.result(report, Report.text, location)
-                    have_matched = have_matched and report.has_matched
-        if not have_matched:
-            raise click.exceptions.Exit(NOTHING_MATCHED)
+                reporter.result(report, Report.text, location)
+                return 0 if report.has_matched else NOTHING_MATCHED
+
+            reporter.each(located, operate, spark)
 
     help_text = operation.description
     if operation.is_planned:

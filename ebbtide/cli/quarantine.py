@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.options import of_pipelines, personal_option
 from ebbtide.cli.reporting import Reporter, load_specs
+
+if TYPE_CHECKING:
+    from ebbtide.spec import Pipeline
 
 
 @click.group(cls=NamingGroup)
@@ -20,7 +25,13 @@ def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Count the records by reason, with steps and times. Starts no Spark."""
     from ebbtide.inspect import summary
 
-    Reporter(root, as_json).each(load_specs(specs), lambda spec: summary(spec, root))
+    reporter = Reporter(root, as_json)
+
+    def count(location: str, spec: Pipeline) -> None:
+        counted = summary(spec, root)
+        reporter.result(counted, type(counted).text, location)
+
+    reporter.each(load_specs(specs), count)
 
 
 @quarantine.command()
@@ -49,8 +60,10 @@ def show(
     from ebbtide.tables import Selection
 
     reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            selection = Selection(reasons, steps, limit)
-            for record in records(spec, root, selection, show_personal=show_personal):
-                reporter.result(record, QuarantinedRecord.text, location)
+
+    def show_records(location: str, spec: Pipeline) -> None:
+        selection = Selection(reasons, steps, limit)
+        for record in records(spec, root, selection, show_personal=show_personal):
+            reporter.result(record, QuarantinedRecord.text, location)
+
+    reporter.each(load_specs(specs), show_records)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ebbtide.cli.commands import VERBOSE, level
-from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, typed
+from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, exit_with, typed
 from ebbtide.cli.logs import json_log
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.errors import EbbtideError
@@ -67,17 +67,24 @@ class Reporter:
         else:
             click.echo(shown(typed(text(result), self.root, location)))
 
-    def each(self, located: Iterable[Located], operate: Callable[[Pipeline], Any]) -> None:
-        """Work on pipelines in turn, without Spark, and print what came of each; the first that fails ends the command.
+    def each(
+        self, located: Iterable[Located], work: Callable[[str, Pipeline], int | None], spark: QuietSpark | None = None
+    ) -> None:
+        """Work on pipelines in turn. The error of one is printed and keeps no other one from its turn; it ends the command behind the last.
 
         Args:
             located: The pipelines.
-            operate: Works on one; its report has `text` and `as_dict`.
+            work: Works on one and prints what came of it; returns the exit code of that, 0 or None if all is well.
+            spark: What the work runs on.
         """
+        codes: set[int] = set()
         for location, spec in located:
-            with self.errors(location):
-                report = operate(spec)
-                self.result(report, type(report).text, location)
+            try:
+                with self.errors(location, spark):
+                    codes.add(work(location, spec) or 0)
+            except click.exceptions.Exit as failed:
+                codes.add(failed.exit_code)
+        exit_with(codes)
 
     @contextmanager
     def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:

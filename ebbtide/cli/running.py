@@ -12,7 +12,7 @@ import click
 
 from ebbtide.amounts import amount
 from ebbtide.cli.commands import QUIET, VERBOSE, level
-from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
+from ebbtide.cli.errors import FAILED, NOTHING_MATCHED
 from ebbtide.cli.following import Followers, going_on
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
@@ -20,7 +20,7 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs, say
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.errors import ConfigError, PausedError
+from ebbtide.errors import ConfigError
 from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _run_each(
     operate: Operate,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
-    """Run pipelines one after the other, each without Spark if it can be.
+    """Run pipelines one after the other, each without Spark if it can be. One that fails or is paused keeps no other one from its run.
 
     Args:
         located: The pipelines.
@@ -208,31 +208,19 @@ def _run_each(
         operate: Runs one in a session.
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
-    summaries = []
-    is_paused = False
-    has_failed = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
-        run_here = partial(_run_in_session, operate, spark, reporter, stop)
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                try:
-                    # A run that finds nothing to do needs no session.
-                    summary = run_idle(spec) or run_here(spec)
-                except PausedError as error:
-                    reporter.say(error, location, spark)
-                    is_paused = True
-                    continue  # the rest may run
-                _report(reporter, location, spec, summary, spark.live)
-                summaries.append(summary)
-                has_failed |= _says_all_bad(reporter, location, spec, summary, spark)
+
+        def run_one(location: str, spec: Pipeline) -> int:
             if stop.is_set():
-                raise click.exceptions.Exit(FAILED)
-    if has_failed:
-        raise click.exceptions.Exit(FAILED)
-    if is_paused:
-        raise click.exceptions.Exit(PAUSED)
-    if any(summary.nothing_matched for summary in summaries):
-        raise click.exceptions.Exit(NOTHING_MATCHED)
+                return FAILED
+            # A run that finds nothing to do needs no session.
+            summary = run_idle(spec) or _run_in_session(operate, spark, reporter, stop, spec)
+            _report(reporter, location, spec, summary, spark.live)
+            if _says_all_bad(reporter, location, spec, summary, spark) or stop.is_set():
+                return FAILED
+            return NOTHING_MATCHED if summary.nothing_matched else 0
+
+        reporter.each(located, run_one, spark)
 
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
