@@ -104,7 +104,7 @@ def live_entries(
     Args:
         state: Every stored version, in any order.
         schema: Schema of an entry.
-        entry_key: Columns that distinguish one entry from another.
+        entry_key: Columns that identify an entry.
     """
     versions = state.select(schema.names)
     latest = newest_versions(versions, entry_key)

@@ -32,7 +32,7 @@ def count_lone(
         before: Every version of those keys' entries before the step; entries of other keys are ignored.
         written: The entries that the step wrote.
         key: Names of the key's columns.
-        entry_key: Columns that distinguish one entry from another.
+        entry_key: Columns that identify an entry.
     """
     if not len(tombstones):
         return Counter()

@@ -56,7 +56,7 @@ def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
     moved_type = staged.schema.field("_moved_from").type
     moved = staged["_moved_from"].combine_chunks()
     is_moved = moved.is_valid()
-    # A change of the key names one key: its list has one item, and that has the sequence of the change.
+    # A key change names one key: its list has one item, and that has the sequence of the change.
     keys = pc.struct_field(pc.list_flatten(moved), "key")
     key_changes = pa.StructArray.from_arrays([sequences.filter(is_moved), keys], fields=list(moved_type.value_type))
     lengths = np.asarray(is_moved.to_numpy(zero_copy_only=False), dtype=np.int32)

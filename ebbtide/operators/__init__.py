@@ -1,4 +1,4 @@
-"""Operators: changes and stored entries in, new entries out; pure, in columns."""
+"""Operators turn changes and stored entries into new entries. They are pure functions over columns."""
 
 from typing import TYPE_CHECKING
 

@@ -9,10 +9,10 @@ from ebbtide.changelog import order_struct
 
 
 def in_arrival_order(changes: pa.Table) -> pa.Table:
-    """Sort changes by their order; those that are in it already, as those of one task mostly are, are not copied."""
+    """Sort changes by their order. Sorted changes, the usual case within a task, are not copied."""
     orders = order_struct(changes)
     is_sorted = np.ones(max(len(orders) - 1, 0), bool)
-    # Compared as tuples are: from the last part on, each decides where all before it are equal.
+    # Compared like tuples, starting with the last part: each part decides if all before it are equal.
     for part in reversed(orders.T):
         later = part[1:]
         earlier = part[:-1]

@@ -16,11 +16,10 @@ from ebbtide.keyed_state import TIMERS, StateTtlConfig, TimeCharacteristic
 
 @dataclass(frozen=True)
 class ExpiryRules:
-    """Rules by which the entries of an operator expire.
+    """Expiry rules of an operator's entries.
 
     Args:
-        ttls: State name to the time to live of its entries; None stands for entries whose state has no own one. Empty: nothing
-            expires.
+        ttls: Time to live by state name; None is the default for states without a TTL. Empty: nothing expires.
         ttl_selector: Column with the name of an entry's state.
         any_set: An entry may expire only if one of these columns is true or not null; empty: every entry may.
         needs_tick: (column, value) pairs. A tick must act on the expiry of entries with such a value before they are deleted.
@@ -33,7 +32,7 @@ class ExpiryRules:
 
     @property
     def columns(self) -> set[str]:
-        """Columns that `expired` reads, as far as an operator's entries have them."""
+        """Columns that `expired` reads if the entries have them."""
         return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
     def expired(
@@ -44,17 +43,17 @@ class ExpiryRules:
         """Mark the entries that have expired.
 
         Args:
-            entries: With those of `columns` that an entry has.
+            entries: Entries with those of `columns` that exist.
             step: The clocks.
         """
         marked = np.zeros(len(entries), dtype=bool)
-        # None is the first of the states, if it is there: it holds for entries whose state has no time to live of its own.
+        # None comes first if present: it is the default for states without a time to live.
         for state, ttl in self.ttls.items():
             is_own = np.ones(len(entries), dtype=bool)
             if state is not None:
                 is_own = equals(entries, self.ttl_selector, state)
             clock_ms = step.clock_ms(ttl)
-            if clock_ms == LONG_MIN:  # there is no watermark yet
+            if clock_ms == LONG_MIN:  # no watermark yet
                 marked[is_own] = False
                 continue
             ttl_ms = np.full(len(entries), ttl.ttl_ms, np.int64)
@@ -73,7 +72,7 @@ class ExpiryRules:
         entries: pa.Table,
         step: Step,
     ) -> Mask:
-        """Mark the entries that may be deleted: they have expired, and no tick has to act on that.
+        """Mark the entries that may be deleted: they have expired, and no tick needs to act on it.
 
         Args:
             entries: With all columns of an entry.
@@ -89,7 +88,7 @@ class ExpiryRules:
         entries: pa.Table,
         state: str | None,
     ) -> Mask:
-        """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
+        """Mark the entries with the TTL of a state; for None: entries of states without one."""
         if state is not None:
             return equals(entries, self.ttl_selector, state)
         marked = np.ones(len(entries), dtype=bool)

@@ -31,17 +31,17 @@ class Operator(Protocol):
 
     @property
     def entry_key(self) -> tuple[str, ...]:
-        """Columns that distinguish one entry from another."""
+        """Columns that identify an entry."""
 
     @property
     def expiry(self) -> ExpiryRules:
-        """Rules by which entries expire."""
+        """Expiry rules of entries."""
 
     @property
     def has_named_states(self) -> bool:
         """Return whether entries belong to named states, timers included.
 
-        Their column `_state` is null in rows that are for the sink alone.
+        Column `_state` is null in rows that are only for the sink.
         """
 
     def apply(

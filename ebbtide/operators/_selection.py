@@ -1,14 +1,15 @@
-"""Selection by a transform: joins the rows that were evaluated elsewhere with their entries.
+"""Selection by a transform: joins evaluated rows with their entries.
 
-Beside the operator's columns, the entries of such a pipeline have:
+In addition to the operator's columns, these entries have:
 
 | column | meaning |
 |---|---|
 | `_shown` | the sink shows a row for the key |
-| `_out` | that row, under the sink's columns; of a key that leaves the sink its key alone |
+| `_out` | that row with the sink's columns; only the key columns if the key leaves the sink |
 
-An operator copies both from the previous entry. What was shown before and what fits now determine whether the row enters the
-sink, changes or leaves it. If an expression of a row fails, the sink keeps its previous row, at the new row's sequence.
+An operator copies both from the previous entry. The row enters the sink, changes or leaves it,
+depending on what was shown before and whether it now fits the condition. If an expression of a row fails, the sink
+keeps its previous row, at the new row's sequence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ebbtide.entries import DELETE, INSERT, UPDATE
 SELECTED_COLUMNS = ("_shown", "_out")
 
 KeyNames = tuple[tuple[str, str], ...]
-"""The sink's key columns, each with the source's column that it is."""
+"""The sink's key columns, each with its source column."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Selected:
     """Results of a transform for some rows.
 
     Args:
-        rows: (n,) under the sink's columns; null where a row does not fit or fails.
-        fits: (n,) true where the row fulfils the condition.
-        fails: (n,) true where an expression fails, or gives null to a column that is not nullable.
+        rows: (n,) rows with the sink's columns; null if a row does not fit or fails.
+        fits: (n,) true if the row fulfils the condition.
+        fails: (n,) true if an expression fails or yields null for a non-nullable column.
     """
 
     rows: pa.StructArray
@@ -54,7 +55,7 @@ class Selected:
         """Read the results of the evaluation.
 
         Args:
-            results: (n,) struct(fits, row); null where an expression failed.
+            results: (n,) struct(fits, row); null if an expression failed.
             columns: The sink's columns.
         """
         nullable_columns = [field.with_nullable(True) for field in columns]
@@ -76,7 +77,7 @@ class Selected:
 
 
 def to_select(entries: pa.Table) -> Mask:
-    """Mark the entries of a step whose rows must be evaluated: the decided ones that are there."""
+    """Mark the entries of a step whose rows must be evaluated: decided rows that exist."""
     is_decided = is_set(entries, "_change")
     is_deleted = equals(entries, "_change", DELETE)
     return is_decided & ~is_deleted
@@ -91,7 +92,7 @@ def with_selected(
     """Return entries with the sink's action for each, and counts of the actions.
 
     Args:
-        entries: Entries of a step, `_shown` and `_out` as before it; entries without a `_change` do not concern the sink.
+        entries: Entries of a step, with `_shown` and `_out` from before it. Entries without a `_change` do not concern the sink.
         asked: (n,) true for the entries that were evaluated.
         selected: (asked,) their results.
         key: See `KeyNames`.
@@ -118,7 +119,7 @@ def with_selected(
     )
     has_change = is_decided & (change != "")
 
-    # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with the key alone.
+    # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with only the key.
     # `source` is each entry's index in it.
     index = np.arange(n_rows)
     number_of_asked = np.cumsum(asked) - 1
@@ -151,7 +152,7 @@ def _rows(
     selected: Selected,
     key: KeyNames,
 ) -> pa.ChunkedArray:
-    """Return the rows of the entries as they were, those that were selected, and rows of the entries' keys alone."""
+    """Return the entries' previous rows, the selected rows, and rows with only the entries' keys."""
     type_ = entries.schema.field("_out").type
     source_of = dict(key)
     fields = []

@@ -295,7 +295,7 @@ def _staged_columns(staged: Staged, names: Sequence[str]) -> Iterator[pa.Table]:
 
 @lru_cache(maxsize=4096)
 def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
-    """Return the entries of a file of the state that went through a change of the key; a file does not change, and few entries do.
+    """Return the entries of a file of the state that went through a key change; a file does not change, and few entries do.
 
     Args:
         table: The state.

@@ -1,1 +1,1 @@
-"""Arrival mode: changes apply in the order in which they arrived."""
+"""Arrival mode: changes apply in the order of their arrival."""

@@ -26,9 +26,9 @@ def emitted_records(
     Args:
         rows: The rows of the step.
         result: The kernel's result, by event.
-        row_of_event: (events,) the row of each event.
+        row_of_event: (events,) row of each event.
         before: (keys,) the entry that the sink showed of each key; -1 if none is known.
-        has_expired: (keys,) true where that entry has expired.
+        has_expired: (keys,) true if that entry has expired.
     """
     is_change = row_of_event >= rows.n_state
     is_emitted = np.isin(result.outcome, list(KIND_OF_OUTCOME))
@@ -46,7 +46,7 @@ def emitted_records(
     expired_keys = np.empty(0, np.int64)
     if rows.options.on_expire is OnExpire.DELETE:
         expired_keys = np.flatnonzero(has_expired)
-    # Expired rows leave before any change applies: what a key shows then is its newest (with FIRST: oldest) row that is alive.
+    # Expired rows leave before any change applies. A key then shows its newest live row (with FIRST: its oldest).
     visible_rows = _visible_before_changes(rows)
     instead = visible_rows[expired_keys]
     has_other_row = instead >= 0
@@ -80,12 +80,12 @@ def _as_the_sink_sees(
     key: Codes,
     is_still_shown: Mask,
 ) -> NDArray[np.int8]:
-    """Turn +I into +U where the sink still shows a row of a history that has become empty.
+    """Turn +I into +U if the history is empty but the sink still shows a row of it.
 
     Args:
-        outcome: (m,) of the changes that emitted.
-        key: (m,) their keys.
-        is_still_shown: (keys,) true where the sink shows a row from before the step.
+        outcome: (m,) outcomes of the changes that emitted.
+        key: (m,) keys of these changes.
+        is_still_shown: (keys,) true if the sink shows a row from before the step.
     """
     _, first_of_key = np.unique(key, return_index=True)
     is_first = np.zeros(len(key), bool)

@@ -1,4 +1,4 @@
-"""The entries that remember the histories of a step, of the rows that differ from what is stored."""
+"""Builds the entries that a step must write: rows of its histories that differ from the stored ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class History(NamedTuple):
     """All histories at the end of the step, by row.
 
     Args:
-        content: (n,) the row whose values each has: its own, or of the change that replaced it in its place.
+        content: (n,) the row that holds each row's values: itself, or the change that replaced it.
         is_alive: (n,) true for rows in their key's history, and for waiting retractions.
         is_late: (n,) true for rows that had expired when they were written.
     """
@@ -55,12 +55,12 @@ def entries_of(
     shown: Shown,
     history: History,
 ) -> pa.Table:
-    """Build the entries of the rows that differ from what is stored, and of those that carry a change for the sink."""
+    """Build entries for rows that differ from the stored ones and for rows that carry a change for the sink."""
     has_row = shown.after >= 0
     shown_rows = shown.after[has_row]
     is_shown = np.zeros(len(rows), bool)
     is_shown[shown_rows] = True
-    # A row that left its history but is still shown is kept: its key's next change needs to know of it.
+    # A row that left its history but is still shown stays stored: the key's next change needs it.
     is_kept = (history.is_alive | is_shown) & ~history.is_late
     role_if_alive = np.where(rows.adds, LIVE, WAITING)
     role = np.where(history.is_alive, role_if_alive, GONE)
@@ -111,7 +111,7 @@ def _differs(
     is_kept: Mask,
     role: NDArray[np.str_],
 ) -> Mask:
-    """Mark the entries that changed or go, and the changes that stay."""
+    """Mark the entries that changed or are dropped, and the changes that are kept."""
     n = rows.n_state
     if_kept = np.where(rows.is_waiting, WAITING, LIVE)
     stored_role = np.where(rows.is_gone, GONE, if_kept)
@@ -121,7 +121,7 @@ def _differs(
     has_other_role = role[:n] != stored_role
     is_changed = is_dropped | is_replaced | is_shown_otherwise | has_other_role
     is_touched = shown.is_touched[rows.entry_keys]
-    # Changes that stay are new; of entries only those of touched keys are written, the rest is left to the tick.
+    # Kept changes are new. Only entries of touched keys are written; the tick handles the rest.
     differs = is_kept.copy()
     differs[:n] = is_changed & is_touched
     return differs
@@ -130,8 +130,8 @@ def _differs(
 def _carried_changes(rows: Rows, shown: Shown) -> NDArray[np.str_]:
     """Give each row the change that its entry carries for the sink; empty: none.
 
-    A key's change is on one entry: that of the row shown, else of the one shown before, else of the retraction that emptied
-    its history. The last two are dropped entries: one that stays never carries a decision that was followed by another.
+    One entry carries a key's change: that of the row shown, else that of the row shown before, else that of the retraction
+    that emptied the history. The last two are dropped entries, so a kept entry never carries an outdated decision.
     """
     has_row = shown.after >= 0
     had_row = shown.before >= 0
@@ -150,7 +150,10 @@ def _causes(
     written: Codes,
     carries: Mask,
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the order of the change that caused each entry: for the sink it is its key's last, at a tick none."""
+    """Return the order of the change that caused each entry.
+
+    For the sink this is the key's last change; at a tick there is none.
+    """
     keys = rows.key[written]
     last_change = shown.last_change[keys]
     is_sink_change = carries[written]

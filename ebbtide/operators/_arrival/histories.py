@@ -1,4 +1,4 @@
-"""Decision of a step of arrival mode: each key's history, the row that the sink shows, and the entries that store both."""
+"""Decides a step in arrival mode: each key's history, the row that the sink shows, and the entries that store both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Histories:
         is_usable = self._usable_entries(is_touched)
         stored_rows = np.flatnonzero(is_usable)
         n_stored = len(stored_rows)
-        # The kernel sees stored rows first, silently, so that the changes meet the histories as they were.
+        # The kernel replays the stored rows first, without emitting, so the changes meet the stored histories.
         row_of_event = np.concatenate([stored_rows, rows.change_rows])
         result = kernel.materialize(
             rows.key[row_of_event],
@@ -90,10 +90,10 @@ class Histories:
         return is_touched
 
     def _usable_entries(self, is_touched: Mask) -> Mask:
-        """Mark the entries of touched keys that are in a history, or wait; count those that have expired."""
+        """Mark the entries of touched keys that are in a history or waiting; count the expired ones."""
         rows = self.rows
         is_of_touched = is_touched[rows.entry_keys]
-        # Entries of other keys that have expired too are left to the tick.
+        # The tick handles expired entries of other keys.
         expires_now = rows.is_expired & ~rows.is_dead & is_of_touched
         waiting_expires = expires_now & rows.is_waiting
         row_expires = expires_now & ~rows.is_waiting
@@ -111,7 +111,7 @@ class Histories:
         rows = self.rows
         is_unmatched = outcome == kernel.UNMATCHED
         is_cancelled = outcome == kernel.CANCELLED
-        # A retraction whose row is stored, but has expired, is not one whose row never came.
+        # A retraction whose row is stored but expired does not count as unmatched.
         row_has_expired = rows.is_expired & ~rows.is_dead & ~rows.is_waiting
         expired_rows = np.flatnonzero(row_has_expired)
         unmatched_rows = rows.change_rows[is_unmatched]
@@ -125,9 +125,11 @@ class Histories:
         self._count("cancelled", is_cancelled)
 
     def _repeats(self, outcome: NDArray[np.int8], row_of_event: Codes) -> Mask:
-        """Mark the events that add a row to a history that holds an equal one; none with an upsert key, by which it is replaced.
+        """Mark the events that add a row to a history with an equal row.
 
-        Per content the rows that are there are counted, event by event: a running sum of those added less those taken back. O(n log n).
+        With an upsert key there are none, since rows replace each other.
+
+        A running sum per content counts the rows present at each event: rows added minus rows retracted. O(n log n).
         """
         rows = self.rows
         adds = rows.adds[row_of_event]
@@ -152,9 +154,9 @@ class Histories:
         self.metrics[name] += int(marked.sum())
 
     def _history(self, result: kernel.Result, row_of_event: Codes) -> History:
-        """Translate the kernel's elements to rows, and leave out what is late or too much."""
+        """Translate the kernel's elements to rows, without late rows and rows above the maximum."""
         rows = self.rows
-        # Waiting retractions are not elements: they have no content but their own.
+        # Waiting retractions are not elements: they have only their own content.
         is_element = result.content >= 0
         element_rows = row_of_event[is_element]
         content_events = result.content[is_element]
@@ -174,7 +176,7 @@ class Histories:
         )
 
     def _above_max_history(self, is_live: Mask) -> Mask:
-        """Mark the oldest rows of the keys that have too many."""
+        """Mark the oldest rows of keys that exceed the maximum history."""
         max_history = self.options.max_history
         too_many = np.zeros(len(is_live), bool)
         if max_history is None:
@@ -197,7 +199,7 @@ class Histories:
         is_touched: Mask,
         content: Codes,
     ) -> Shown:
-        """Find what the sink showed of each key, what it must show now, and its action.
+        """Find the row that the sink showed for each key, the row that it must show now, and its action.
 
         A key whose changes emitted nothing keeps its row. If that row has expired, it is deleted from the sink or stays there as
         an orphan, by `on_expire`.
@@ -209,7 +211,7 @@ class Histories:
         shown_entries = before[has_expired]
         has_expired[has_expired] = rows.is_expired[shown_entries]
 
-        # The kernel knows of each key what it last emitted; -1 where nothing is left, or nothing was emitted.
+        # The kernel returns each key's last emission; -1 if no row is left, or nothing was emitted.
         after = self._per_key(result.shown, row_of_event)
         visible_row = self._per_key(result.visible_row, row_of_event)
         last_emitting = self._per_key(result.last_emitting_event, row_of_event)
@@ -265,13 +267,13 @@ class Histories:
         Args:
             before: (keys,) the entry that it showed; -1 if none is known.
             after: (keys,) the row that it must show; -1: none.
-            emits: (keys,) true where the key emitted anything.
-            content: (n,) the row whose values each has.
+            emits: (keys,) true if the key emitted anything.
+            content: (n,) the row that holds each row's values.
         """
         rows = self.rows
         has_row = after >= 0
         had_row = before >= 0
-        # An orphan in the sink is not known: an insert may meet it, and a delete may have to remove it.
+        # Orphans in the sink are unknown: an insert may meet one, and a delete may have to remove one.
         may_have_orphans = rows.step.orphans or rows.rules.leaves_orphans
         may_be_in_sink = had_row | may_have_orphans
         if_row = np.where(may_be_in_sink, UPDATE, INSERT)

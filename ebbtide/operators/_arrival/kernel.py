@@ -1,8 +1,8 @@
-"""The columnar strategy: the histories of many keys in one pass over dense integer codes; constant time a record.
+"""The columnar strategy: the histories of many keys in one pass over dense integer codes, in constant time per record.
 
-One loop, over arrays when compiled, over lists when not.
+The same loop runs over arrays when compiled and over lists otherwise.
 
-Source: FLIP-544; what comes out is what strategy LEGACY emits, record by record.
+Source: FLIP-544. It emits the same records as strategy LEGACY.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Result(NamedTuple):
         outcome: (n,) one of the constants above.
         source: (n,) for an event that emitted: the event whose row is emitted.
         alive: (n,) the event created an element that is in its history at the end, or is a retraction still waiting for its row.
-        content: (n,) of an element: the event that wrote its row last.
-        shown: (keys,) the element that the sink is to show; -1: none.
+        content: (n,) for an element: the event that last wrote its row.
+        shown: (keys,) the element that the sink must show; -1: none.
         last_emitting_event: (keys,) the key's last event that emitted; -1: none did.
         visible_row: (keys,) the element that is newest (with `first`: oldest) at the end; -1: none.
     """
@@ -56,12 +56,12 @@ def materialize(
 
     Args:
         key: (n,) dense codes of the keys.
-        match_code: (n,) dense codes of the rows, or of the keys with their upsert keys, by which a retraction finds its row;
-            events with equal ones have equal keys.
+        match_code: (n,) dense codes by which a retraction finds its row: codes of the rows, or of key and upsert key. Events with
+            equal match codes have equal keys.
         adds: (n,) whether an event adds its row; else it retracts it.
-        n_stored: So many events at the start are what is stored: they emit nothing.
-        replaces: There is an upsert key: an added row takes the place of the one that it matches.
-        keep_unmatched: A retraction without its row waits and cancels the next equal one that is added.
+        n_stored: Number of leading events that replay stored rows: they emit nothing.
+        replaces: An upsert key exists: an added row replaces the one that it matches.
+        keep_unmatched: An unmatched retraction waits and cancels the next equal row that is added.
         first: The sink shows the oldest row instead of the newest.
 
     Example:
@@ -145,14 +145,13 @@ def _loop(
 ) -> None:
     """Fill the arrays after `first`.
 
-    Equal elements form a queue from `oldest` to `newest` by `following`: a retraction takes the oldest, so that the queue never has
-    holes. A queue holds either rows or retractions that wait, never both, since either cancels the other.
+    Equal elements form a queue from `oldest` to `newest`, linked by `following`. A retraction takes the oldest, so the queue has
+    no holes. It holds rows or waiting retractions, never both, since they cancel each other.
 
-    A key's elements are linked from `visible_row`, the one that its sink shows unless an older one was replaced: to the one before,
-    or with `first` to the one after. Dead ones stay linked and are stepped over when the visible row meets them, once each. So the
-    whole pass takes time with the number of events.
+    A key's elements are linked from `visible_row` to the one before (with `first`: the one after). The sink shows the visible row
+    unless an older one was replaced. Dead elements stay linked and are stepped over once each, so the pass takes linear time.
     """
-    # Short names, since they stand in index expressions: t an event, k its key, m its match code, e an element.
+    # Short names for index expressions: t an event, k its key, m its match code, e an element.
     for t in range(len(key)):
         k = key[t]
         m = match_code[t]
@@ -161,12 +160,12 @@ def _loop(
         joins_queue = False
         if adds[t]:
             if e >= 0 and not adds[e]:
-                # A retraction waits for this row: both leave.
+                # A retraction waits for this row: both are removed.
                 oldest[m] = following[e]
                 alive[e] = False
                 outcome[t] = CANCELLED
             elif e >= 0 and replaces:
-                # The row takes the place of the one it matches, which need not be the visible one.
+                # The row replaces the one it matches, which may differ from the visible one.
                 content[e] = t
                 if not first or visible_row[k] == e:
                     outcome[t] = UPDATE
@@ -185,11 +184,11 @@ def _loop(
                 tail[k] = t
                 size[k] += 1
         elif e < 0 or not adds[e]:
-            # No row matches: the queue is empty, or holds only retractions that wait themselves.
+            # No row matches: the queue is empty or holds only waiting retractions.
             outcome[t] = UNMATCHED
             joins_queue = keep_unmatched
         else:
-            # The oldest row that it matches leaves.
+            # The oldest matching row is removed.
             oldest[m] = following[e]
             alive[e] = False
             size[k] -= 1
@@ -201,7 +200,7 @@ def _loop(
                     shown[k] = -1
                     last_emitting_event[k] = t
             elif visible_row[k] == e:
-                # The visible row left: step over dead elements to the next one that is alive. Each is passed once.
+                # The visible row left: step over dead elements to the next live one. Each is passed once.
                 while not alive[e]:
                     e = link[e]
                 visible_row[k] = e

@@ -1,7 +1,8 @@
-"""Arrival mode: the upsert materializer in columns. Changes apply in the order in which they arrived.
+"""Arrival mode: the upsert materializer in columns. Changes apply in the order of their arrival.
 
-Without an upsert key the sink shows the newest live row of a key; with one, a row that was replaced in its place is shown, though
-newer ones follow. Of a key's changes in one step the sink takes the net effect; `every` emits record by record besides.
+Without an upsert key the sink shows the newest live row of a key; with one, a replaced row
+keeps its place and may be shown although newer rows follow. The sink gets the net effect of a key's changes in a step;
+`every` also emits record by record.
 `ebbtide.operators._arrival.rules` lists the columns of an entry.
 
 Source: FLIP-544, "SinkUpsertMaterializer", "TTL support".
@@ -35,12 +36,12 @@ class ArrivalOperator(ArrivalRules):
         """Apply one step's changes to the histories of their keys.
 
         Args:
-            changes: Changelog rows without TRUNCATE; all of a key's.
+            changes: Changelog rows without TRUNCATE; all changes of each key.
             state: Every stored version of those keys' entries, in any order.
             step: Number, clocks and floor of the step.
 
         Returns:
-            Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
+            Entries added, changed and removed, with the sink's action for each key whose shown row changed; the emitted records.
         """
         own_changes = in_arrival_order(changes.select(self.changes.names))
         is_above = above_floor(order_struct(own_changes), step.floor)
@@ -60,7 +61,7 @@ class ArrivalOperator(ArrivalRules):
         state: pa.Table,
         step: Step,
     ) -> Reconciled:
-        """Drop what has expired.
+        """Drop expired rows.
 
         Args:
             state: Every stored version of some keys' entries.

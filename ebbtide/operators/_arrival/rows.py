@@ -19,7 +19,7 @@ from ebbtide.operators._arrival.rules import GONE, WAITING, ArrivalRules, Materi
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one call of the operator. They go by their index: the stored entries by position, then the changes in order.
+    """The rows of one call of the operator, by index: the stored entries by position, then the changes in order.
 
     Args:
         rules: Settings of the pipeline.
@@ -64,7 +64,7 @@ class Rows:
 
     @cached_property
     def match_code(self) -> Codes:
-        """(n,) equal for rows of which a retraction of one finds the other: by the upsert key, without one by all columns."""
+        """(n,) codes by which a retraction finds its row: equal in the upsert key, or without one in all columns."""
         columns = self.rules.columns.names
         if self.options.upsert_key:
             columns = [*self.rules.key, *self.options.upsert_key]
@@ -107,7 +107,7 @@ class Rows:
         ttls = self.rules.expiry.ttls
         row_expired = self.step.has_expired(stamps, ttls.get(None))
         waiting_expired = self.step.has_expired(stamps, ttls.get(WAITING))
-        if not self.options.retraction_grace_ms:  # it was switched off since
+        if not self.options.retraction_grace_ms:  # switched off meanwhile
             waiting_expired = np.ones(self.n_state, bool)
         return np.where(self.is_waiting, waiting_expired, row_expired)
 
@@ -150,10 +150,10 @@ class Rows:
         return np.asarray(is_equal)
 
     def stamps(self, content: Codes) -> Codes:
-        """Return the stamp of each row: with ON_CREATE a row that replaces another keeps the earlier stamp.
+        """Return the stamp of each row: with ON_CREATE a replacing row keeps the earlier stamp.
 
         Args:
-            content: (n,) the row whose values each has.
+            content: (n,) the row that holds each row's values.
         """
         ttl = self.rules.ttl
         keeps_time = ttl is not None and ttl.update_type is UpdateType.ON_CREATE
@@ -173,10 +173,10 @@ class Rows:
         return np.concatenate([stored, fresh])
 
     def late(self, content: Codes) -> Mask:
-        """Mark the rows written now that have expired already: they reach the sink and are not stored.
+        """Mark new rows that have already expired: they reach the sink and are not stored.
 
         Args:
-            content: (n,) the row whose values each has.
+            content: (n,) the row that holds each row's values.
         """
         if self.options.on_expire is OnExpire.DELETE:
             return np.zeros(len(self), bool)  # the next tick deletes them, from the sink too
@@ -187,7 +187,7 @@ class Rows:
         return is_written & is_past
 
     def positions(self) -> Codes:
-        """Return each row's place in its key's history: a change's follows those that are stored."""
+        """Return each row's place in its key's history: changes follow stored rows."""
         keys = self.change_keys
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
@@ -212,7 +212,7 @@ class Rows:
         return pa.chunked_array(chunks, ORDER)
 
     def before_changes(self, n: int) -> pa.Array:
-        """Return n times the place in the order that is before all changes of the step."""
+        """Return n copies of the order before all changes of the step."""
         step = np.full(n, self.step.number)
         before_all = np.full(n, -1)
         parts = [step, before_all, before_all]
@@ -238,7 +238,7 @@ def number_in_run(codes: Codes) -> Codes:
 def adds(changes: pa.Table) -> Mask:
     """Mark the changes that add a row."""
     adding_kinds = [str(kind) for kind in ADDS]
-    kinds = pa.array(adding_kinds)  # here, since pyarrow loads pandas for it
+    kinds = pa.array(adding_kinds)  # not at import: pyarrow loads pandas for it
     is_added = pc.is_in(changes["_kind"], kinds)
     marked = is_added.to_numpy(zero_copy_only=False)
     return np.asarray(marked, bool)
@@ -249,11 +249,11 @@ def above_floor(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
 
     Args:
         orders: (n, 3) step, part, position.
-        floor: The same of a TRUNCATE; None: there was none.
+        floor: Order of the newest TRUNCATE; None: there was none.
     """
     if floor is None:
         return np.ones(len(orders), dtype=bool)
-    # Compared as tuples are: from the last part on, each decides where all before it are equal.
+    # Compared like tuples, starting with the last part: each part decides if all before it are equal.
     is_above = np.zeros(len(orders), dtype=bool)
     parts = orders.T[::-1]
     limits = floor[::-1]

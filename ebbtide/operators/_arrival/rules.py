@@ -1,12 +1,12 @@
-"""Settings of arrival mode, and what they determine: columns of entries and changes, and the rules of expiry.
+"""Settings of arrival mode, and the columns and expiry rules that follow from them.
 
-State, beside the columns of `ebbtide.entries._entry` (the newest `_step` of a key and `_position` counts):
+The state has the columns of `ebbtide.entries._entry` and these (for each key and `_position` the newest `_step` counts):
 
 | column | meaning |
 |---|---|
 | the user's columns | the row |
 | `_position` | its place in the key's history; greater is newer |
-| `_role` | `live`: a row of the history; `waiting`: a retraction whose row has not come yet; `gone`: has left the history, but the sink still shows it |
+| `_role` | `live`: a row of the history; `waiting`: a retraction whose row has not arrived yet; `gone`: no longer in the history, but still shown by the sink |
 | `_shown` | the sink shows this row |
 """
 
@@ -54,7 +54,7 @@ class Emission(StrEnum):
 
 
 class Keep(StrEnum):
-    """The row of a key that the sink shows: that of the last insertion, or of the first."""
+    """The row that the sink shows for a key: the last or the first one inserted."""
 
     LAST = "last"
     FIRST = "first"
@@ -66,7 +66,7 @@ class Materialization:
 
     Args:
         upsert_key: Within a key, rows replace and retract each other by these columns. Empty: by the whole row.
-        on_expire: Treatment of the sink's rows that have expired.
+        on_expire: Treatment of expired rows in the sink.
         retraction_grace_ms: Time that a retraction waits for its row, ms; 0: it does not wait.
         max_history: Maximum rows of a key; older ones are dropped at the end of a step. None: no limit.
         emission: Net effect, or every record.
@@ -120,12 +120,12 @@ class ArrivalRules:
 
     @property
     def entry_key(self) -> tuple[str, ...]:
-        """Columns that distinguish one entry from another."""
+        """Columns that identify an entry."""
         return (*self.key, "_position")
 
     @cached_property
     def expiry(self) -> ExpiryRules:
-        """Rows expire by the pipeline's TTL, waiting retractions by their grace period.
+        """Expiry rules: rows expire by the pipeline's TTL, waiting retractions by their grace period.
 
         A tick counts the expired retractions, and with `on_expire: delete` deletes expired rows from the sink.
         """

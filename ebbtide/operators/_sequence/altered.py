@@ -1,4 +1,4 @@
-"""Migration of stored entries to other columns, those included that hold column names as data."""
+"""Migration of stored entries to other columns. Some entries hold column names as data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def altered_entries(
     change: SchemaChange,
     fills: Mapping[str, pa.Scalar],
 ) -> pa.Table:
-    """Return entries under their new columns.
+    """Return entries with their new columns.
 
     In sequence mode `_columns` and `_kept` hold column names, and `_kept`, `_kept_before` and `_tied` hold rows; see
     `ebbtide.operators._sequence.rules`. Few entries have them: those are converted one by one.
 
     Args:
-        entries: Under their old columns.
-        schema: Of an entry under the new ones.
+        entries: Entries with their old columns.
+        schema: Schema of an entry with the new columns.
         change: The change of the columns.
         fills: Added column to its value in all rows.
     """
@@ -78,7 +78,7 @@ def _kept(kept_row: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
 
 
 def _renamed(row: Mapping[str, Any], change: SchemaChange) -> dict[str, Any]:
-    """Return values under their columns' new names; values of dropped columns are left out."""
+    """Return values by new column names, without dropped columns."""
     renamed = {}
     for name, value in row.items():
         new_name = change.new_name(name)

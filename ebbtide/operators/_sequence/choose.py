@@ -19,7 +19,7 @@ from ebbtide.operators._sequence.rank import Ranked
 from ebbtide.operators._sequence.ties import Contents, Ties, compare
 
 UNKNOWN_TIME = LONG_MIN
-"""Stands for an event time that is not known."""
+"""Marks an unknown event time."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Rows:
     """The events that count, and the row of each key.
 
     Args:
-        order: The events that count, by (key, sequence, operation, content), in whatever order they arrived.
+        order: The events that count, sorted by (key, sequence, operation, content), regardless of arrival.
         winner: (m,) the event that shows each key's row, by key.
         ties: Comparison of events that share key, sequence and operation.
-        retracted: Entry to its stored digests: the contents that were taken back at its sequence.
+        retracted: Entry to the digests of contents that were retracted at its sequence.
         base: (keys,) rank of each key's newest delete, at least the floor.
-        since: (keys,) rank of the sequence since when its row has the key, or `UNKNOWN`.
+        since: (keys,) rank of the sequence at which its row got the key, or `UNKNOWN`.
         counts: Metrics of this phase.
     """
 
@@ -50,7 +50,8 @@ def choose(ranked: Ranked) -> Rows:
 
     The events are sorted once by the columns that are cheap to compare. Contents are compared only for events that tie; then all
     are sorted again with the result. Invariant: no sort column depends on arrival. The sort is stable, so that arrival decides
-    only between identical events. Where a log gives several changes one position, the place of their records in the source decides before.
+    only between identical events. If a log gives several changes the same position,
+    the place of their records in the source decides first.
     O(n log n).
     """
     alive = np.flatnonzero(~ranked.is_dead)
@@ -118,7 +119,7 @@ def _same_as_before(order: Codes, *columns: Any) -> Mask:
 
 
 def _retracted(entries: pa.Table) -> dict[int, list[int]]:
-    """Map entry to the digests of the contents that were taken back at its sequence."""
+    """Map each entry to the digests of contents that were retracted at its sequence."""
     has_digests = is_set(entries, "_retracted")
     rows = np.flatnonzero(has_digests)
     lists = entries["_retracted"].take(pa.array(rows))
@@ -144,7 +145,7 @@ def _unsent_sets(n: int, not_carried: Mapping[str, Mask]) -> Codes:
     """Number the sets of columns that events did not carry. Events with different sets are never repeats of each other."""
     numbers = np.zeros(n, np.int64)
     for mask in not_carried.values():
-        # One bit more, made dense at once: it cannot overflow, however many columns there are.
+        # One more bit, made dense at once: it cannot overflow for any number of columns.
         with_one_more = numbers * 2 + mask
         _, numbers = np.unique(with_one_more, return_inverse=True)
     return numbers
@@ -170,7 +171,7 @@ def _ties(
     # An event is marked as tied with the one before it: the first of a group is not marked, but the next one is.
     shares = is_tied.copy()
     shares[:-1] |= is_tied[1:]
-    # Deletes have a key and nothing else to differ in.
+    # Deletes have only a key, so they cannot differ.
     is_bare = np.isin(ranked.operation[order], (OP_DELETE, OP_FINAL_DELETE))
     compared = shares & ~is_bare
     number = np.arange(len(ranked))
@@ -196,7 +197,7 @@ def _n_superseded(
     counting: Codes,
 ) -> int:
     """Count the new events that sort before their key's entry."""
-    # Repeats have places too: an entry may itself be a repeat, of a change that was delivered again.
+    # Repeats have places too: an entry may itself repeat a redelivered change.
     place = np.zeros(len(ranked), np.int64)
     place[order] = np.arange(len(order))
     place_of_entries = place[: ranked.n_entries]
@@ -209,11 +210,11 @@ def _n_superseded(
 
 
 def n_newer_superseded(ranked: Ranked, rows: Rows, step: Step) -> int:
-    """Count the new changes that lost to a row with an older event time, though their own is newer by more than the allowed delay.
+    """Count new changes that lost to a row whose event time is older by more than the allowed delay.
 
-    In a log that only grows, sequences and event times of one key rise together. Where they contradict each other, the log has
-    begun again below positions that are stored. A stored row's own time is unknown: that of the newest event of all earlier steps
-    stands for it, so that no change is counted wrongly.
+    In a log that only grows, sequences and event times of one key rise together. If they contradict each other, the
+    log has restarted below stored positions. A stored row's time is unknown, so the newest event time of all earlier steps is
+    used: it can only lower the count.
     """
     delay_ms = ranked.rules.allowed_delay_ms
     if delay_ms is None:
@@ -224,7 +225,7 @@ def n_newer_superseded(ranked: Ranked, rows: Rows, step: Step) -> int:
     lost = rows.order[~is_winner[rows.order] & (rows.order >= ranked.n_stored)]
     if not len(lost):
         return 0
-    is_of_snapshot = equals(ranked.changes, "_op", "r")  # read again: its time is that of the reading
+    is_of_snapshot = equals(ranked.changes, "_op", "r")  # a snapshot row's time is its time of reading
     lost = lost[~is_of_snapshot[lost - n] & ~ranked.is_retraction[lost]]
     if not len(lost):
         return 0
@@ -247,7 +248,7 @@ def _greatest(
     marked: Mask,
     at_least: int,
 ) -> Codes:
-    """Return per key the greatest rank among its stored one and those of its marked events that count.
+    """Return each key's greatest rank among its stored rank and its marked events that count.
 
     Args:
         ranked: The events.

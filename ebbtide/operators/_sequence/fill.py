@@ -26,11 +26,11 @@ class Filled:
     Args:
         winner: (m,) the event that shows each key's row.
         source: Column to the (m,) events that its values come from, or `UNKNOWN`; other columns come from `winner`.
-        known_at: The same columns to the (m,) ranks since when the values are known.
+        known_at: The same columns to the (m,) ranks from which the values are known.
         changed_by: (m,) the event that changed the row last.
-        is_filled: (m,) true for stored rows of which a column's value or rank changed.
-        links: Index in `winner` to the row's link, for rows that changes of the key concern.
-        n_pending: Links that wait for a value from under an old key.
+        is_filled: (m,) true for stored rows with a column whose value or rank changed.
+        links: Index in `winner` to the row's link, for rows that key changes concern.
+        n_pending: Links that wait for a value from an old key.
     """
 
     winner: Codes
@@ -67,7 +67,7 @@ def fill(ranked: Ranked, rows: Rows) -> Filled:
     followed = follow(ranked, rows)
     last_change = _last_change(ranked)[ranked.key[winner]]
     is_entry = winner < ranked.n_entries
-    # A row that had lost a tie is shown because this step took the former winner back.
+    # A row that had lost a tie is shown because this step retracted the former winner.
     had_lost = ~is_entry & (winner < ranked.n_stored)
     changed_by = np.where(had_lost, last_change, winner)
     is_stored_row = is_entry & ~ranked.is_delete[winner]
@@ -77,20 +77,20 @@ def fill(ranked: Ranked, rows: Rows) -> Filled:
     for name in ranked.partly_known:
         since = _since(ranked, name)
         source, rank = _newest_value(ranked, rows, name, since)
-        # Keys that a change of the key concerns are played as a log instead: their values may come from other keys.
+        # Keys that a key change concerns are replayed as a log instead: their values may come from other keys.
         for row, values in followed.values.items():
             source[row], rank[row] = values[name]
         # A stored row is filled if the value's rank differs from the stored one; a change carries only its own values.
         is_news = is_stored_row & (rank != since[winner])
         is_filled |= is_news
-        # Events below are entries, those above are rows kept behind the events: only the ones between are of this step.
+        # Lower indices are entries, higher ones are kept rows after the events; only those in between belong to this step.
         is_from_change = (source >= ranked.n_entries) & (source < len(ranked))
         brings_value = is_news & is_from_change
         later = np.maximum(source, changed_by)
         changed_by = np.where(brings_value, later, changed_by)
         sources[name] = source
         known_at[name] = rank
-    # Values changed, but none comes from this step: a late delete took one away, or a change of the key moved one.
+    # Values changed, but none comes from this step: a late delete removed one, or a key change moved one.
     is_as_stored = is_filled & (changed_by < ranked.n_entries)
     return Filled(
         winner=winner,
@@ -104,7 +104,7 @@ def fill(ranked: Ranked, rows: Rows) -> Filled:
 
 
 def _since(ranked: Ranked, name: str) -> Codes:
-    """Return for each event the rank since when its value of a column is known: its own, unless the entry stores another."""
+    """Return for each event the rank from which its value of a column is known: its own, unless the entry stores another."""
     stored_ranks = ranked.stored.known_since.get(name)
     if stored_ranks is None:
         return ranked.sequence
@@ -124,7 +124,7 @@ def _newest_value(
         ranked: The events.
         rows: Those that count.
         name: The column.
-        since: (n,) the rank since when each event's value is known.
+        since: (n,) the rank from which each event's value is known.
 
     Returns:
         (m,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
@@ -136,10 +136,10 @@ def _newest_value(
     candidates = rows.order[carries[rows.order]]
     ranks = since[candidates]
     base = rows.base[ranked.key[candidates]]
-    # At one sequence, a delete comes before an upsert in a log, and after it in a changelog of the user's.
+    # At one sequence, a delete precedes an upsert in a log, and follows it in a user's changelog.
     is_after_delete = ranks >= base if ranked.rules.in_log else ranks > base
     candidates = candidates[is_after_delete]
-    # 2. Per key the newest value: by the rank since when it is known, not by the rank of the event that carries it.
+    # 2. Per key the newest value: by the rank from which it is known, not by that of the event that carries it.
     arrival = np.arange(len(ranked))
     by_newness = sorted_by(candidates, arrival, rows.ties.digest, ranked.operation, since)
     candidates = candidates[by_newness]

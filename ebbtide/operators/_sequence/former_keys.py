@@ -1,11 +1,12 @@
-"""Former keys that were erased: entries and changes of other keys name them no more, and keep all else.
+"""Removes erased keys from the entries and changes of other keys, which keep everything else.
 
-A row that came from an erased key `K` at the sequence `m` has in its entry `{sequence: m, key: K}` in `_moved_from`, and in `_columns`, for values that it
-had there already, a sequence before `m`. No record of `K` is accepted any more, so that no value can come from there: the entry then says
-that those values are known since `m`, as if the change of the key had carried them all. Later changes of the row still take precedence, and
-earlier ones still do not, so that the entry decides as before on every record of a key that is not erased. What goes too are the changes of
-the key before `m`: a record that comes late for a key before `K` could reach the row through `K` alone. Nor does a TRUNCATE that comes late reach
-these values.
+If a row came from an erased key `K` at the sequence `m`, its entry has `{sequence: m, key: K}` in `_moved_from`. For values
+that the row already had under `K`, `_columns` has a sequence before `m`.
+
+Records of `K` are no longer accepted, so no value can come from there. The entry is rewritten as if the key change had
+carried all values: they are known since `m`. Later changes of the row still win and earlier ones still lose, so the entry
+decides as before on all records of other keys. Key changes before `m` are removed too: a late record of a key before `K`
+could reach the row only through `K`. A late TRUNCATE does not reach these values either.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ebbtide.columns import Mask
 from ebbtide.operators._sequence.links import in_one_piece
 
 Erased = Callable[[pa.Table], Mask]
-"""Marks the keys that are erased."""
+"""Marks erased keys."""
 _REWRITTEN = ("_moved_from", "_columns", "_kept", "_kept_before", "_moved_ms")
 """Columns of an entry that change with its links."""
 _Item = Mapping[str, Any]
-"""A change of the key: `sequence`, `key`."""
+"""A key change: `sequence`, `key`."""
 
 
 def names_erased(rows: pa.Table, key: Sequence[str], erased: Erased) -> Mask:
@@ -51,7 +52,7 @@ def cut_changes(
     key: Sequence[str],
     erased: Erased,
 ) -> pa.Table:
-    """Return changes that name no erased key: an upsert from one starts a row, a delete to one ends it.
+    """Return changes without erased keys: an upsert from an erased key starts a row, a delete to one ends it.
 
     Args:
         changes: With `_moved_from`.
@@ -68,7 +69,7 @@ def cut_changes(
     keys = pc.struct_field(items, "key")
     parts = [
         pc.struct_field(items, "sequence"),
-        keys.take(kept),  # null where the index is null
+        keys.take(kept),  # null if the index is null
     ]
     fields = list(items.type)
     cut = pa.StructArray.from_arrays(parts, fields=fields)
@@ -91,7 +92,7 @@ def cut_entries(
     key: Sequence[str],
     erased: Erased,
 ) -> pa.Table:
-    """Return entries that name no erased key.
+    """Return entries without erased keys.
 
     Args:
         entries: Rows of the state, with all columns.
@@ -109,7 +110,7 @@ def cut_entries(
     cut = _Cut(type_.value_type, key, erased)
     # Row by row: few entries are linked, and each has at most a few links.
     rewritten = [cut.entry(row) for row in rows.to_pylist()]
-    # The entries, followed by the rewritten ones: each named entry is taken from there.
+    # The entries, followed by the rewritten ones: each affected entry is taken from the second part.
     place = np.arange(len(entries))
     place[named] = len(entries) + np.arange(len(named))
     for name in _REWRITTEN:
@@ -137,7 +138,7 @@ def _marks(
     key: Sequence[str],
     erased: Erased,
 ) -> Mask:
-    """Mark the changes of the key that name an erased key; one without a key is cut off already."""
+    """Mark the key changes from an erased key. One without a key is already cut off."""
     keys = pc.struct_field(items, "key")
     columns = {name: pc.struct_field(keys, name) for name in key}
     marks = erased(pa.table(columns))
@@ -151,7 +152,7 @@ class _Cut:
     """Cuts entries off from erased keys.
 
     Args:
-        type: Type of a change of the key.
+        type: Type of a key change.
         key: Names of the key's columns.
         erased: See `Erased`.
     """
@@ -170,7 +171,7 @@ class _Cut:
         left = [{**item, "event_ms": ms} for item, ms in zip(left, times, strict=True)]
         rows: list[dict[str, Any]] = []
         items: list[_Item] = []
-        # As `StoredLinks.read` has it: the changes of the key of the kept rows follow those of the entry's row.
+        # As in `StoredLinks.read`, the key changes of the kept rows follow those of the entry's row.
         for kept in reversed(kept_rows):
             n_own = kept["n_moved"]
             if n_own is None:
@@ -201,7 +202,7 @@ class _Cut:
         kept: dict[str, Any],
         items: list[_Item],
     ) -> tuple[dict[str, Any], list[_Item]]:
-        """Return a kept row, and its changes of the key."""
+        """Return a kept row and its key changes."""
         place = self._first_erased(items)
         if place is None:
             return kept, items
@@ -213,7 +214,7 @@ class _Cut:
         return cut, items[:place]
 
     def _first_erased(self, items: Sequence[_Item]) -> int | None:
-        """Return the place of the newest change of the key from an erased key; None if there is none."""
+        """Return the index of the newest key change from an erased key; None if there is none."""
         array = pa.array(items, self.type)
         marks = _marks(array, self.key, self.erased)
         places = np.flatnonzero(marks)

@@ -1,6 +1,6 @@
-"""Rows whose key changed: their values may be stored under other keys. The room calls `follow` alone.
+"""Rows whose key changed: their values may be stored under other keys. `follow` is the entry point.
 
-Entries and changes of the keys concerned become one log, which is played (`ebbtide.operators._sequence.log`). Its final state
+Entries and changes of these keys become one log, which is replayed (`ebbtide.operators._sequence.log`). Its final state
 gives the values and the links of these keys' rows.
 """
 
@@ -26,7 +26,8 @@ class Followed:
     """Values and links of the rows of some keys, by the row's place among the winners.
 
     Args:
-        values: Place to column to (event that carries the value, rank since when it is known); `UNKNOWN` twice if it is unknown.
+        values: Place to column to (event that carries the value, rank from which it is known); both `UNKNOWN` for an
+            unknown value.
         links: Place to the row's link.
         n_pending: Links of rows that lack a value which may be found under an old key.
     """
@@ -37,7 +38,7 @@ class Followed:
 
 
 def follow(ranked: Ranked, rows: Rows) -> Followed:
-    """Find the values and links of the rows that changes of the key concern. O(n log n) in the events of their keys.
+    """Find the values and links of rows that key changes concern. O(n log n) in the events of their keys.
 
     Args:
         ranked: The step's events.
@@ -56,7 +57,7 @@ def follow(ranked: Ranked, rows: Rows) -> Followed:
     key_of_winner = ranked.key[rows.winner]
     is_row = ~ranked.is_delete[rows.winner]
     is_played_row = is_played[key_of_winner]
-    # In Python, key by key: few keys are played, and each needs its own chain of key changes.
+    # In Python, key by key: few keys are replayed, and each has its chain of key changes.
     for place in np.flatnonzero(is_played_row).tolist():
         key = int(key_of_winner[place])
         row = played.rows.get(key)
@@ -89,9 +90,9 @@ def _concerned(
     rows: Rows,
     sent_apart: Sequence[str],
 ) -> Mask:
-    """Mark the keys that a change of the key concerns, or may yet concern."""
+    """Mark the keys that a key change concerns or may still concern."""
     concerned = np.zeros(ranked.n_keys, bool)
-    # Both ends of a change of the key: the old key's row may hold a value that the new key's row lacks.
+    # Both ends of a key change: the old key's row may hold a value that the new key's row lacks.
     old_codes = ranked.stored.old_codes
     is_linked = old_codes != UNKNOWN
     concerned[old_codes[is_linked]] = True
@@ -107,9 +108,9 @@ def _concerned(
 
 
 def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
-    """Find the rows that had their key before another row got it, and of which no delete is known.
+    """Find rows that had their key before another row got it and whose delete is unknown.
 
-    Such a row may have gone to another key, by a change that has yet to arrive and may lack some of its values.
+    Such a row may have moved to another key, by a change that has not arrived and may lack some values.
     """
     is_delete = ranked.is_delete[rows.order]
     event = rows.order[~is_delete]
@@ -152,7 +153,7 @@ def _entry_of_same_row(
 ) -> int:
     """Return a key's entry if it holds the present row, and a value of unknown age; else `UNKNOWN`.
 
-    Older entries hold such values: they were found under an old key whose delete had yet to arrive.
+    Older entries hold such values: they were found under an old key before its delete arrived.
     """
     stored = ranked.stored
     entry = int(ranked.entry_of[key])
@@ -167,7 +168,7 @@ def _entry_of_same_row(
 
 
 def _kept_row(row: AwaitedRow, sent_apart: Sequence[str]) -> KeptRow:
-    """Return a kept row as an entry remembers it."""
+    """Return a kept row as stored in an entry."""
     since = {name: known.since for name, known in row.values.items()}
     carriers = {name: known.event for name, known in row.values.items()}
     ranks = [since.get(name, UNKNOWN) for name in sent_apart]
@@ -189,13 +190,13 @@ def _lacks_value(row: KeptRow, sent_apart: Sequence[str]) -> bool:
 
 
 def _needed(change: KeyChange | None, ranks: Sequence[int]) -> KeyChanges:
-    """Return the changes of the key that a row went through since its oldest value is known.
+    """Return a row's key changes since its oldest value is known.
 
     Earlier ones can no longer contribute a value.
 
     Args:
-        change: The last change of the key.
-        ranks: Ranks since when the row's values are known; empty if all are its own.
+        change: The last key change.
+        ranks: Ranks from which the row's values are known; empty if all are its own.
     """
     if not ranks:
         return ()
@@ -241,10 +242,10 @@ class _Log:
         key: int,
         rank: int,
     ) -> bool:
-        """Return whether values that a row had under a key before a sequence may have been forgotten.
+        """Return whether values of a row, under a key before a sequence, may have been forgotten.
 
-        They may if a later row of the key was updated or ended before this step. A kept row is whole, so nothing of it is
-        forgotten. Nor does the start of a later row forget anything, since it makes the entry keep the earlier row.
+        This is so if a later row of the key was updated or ended before this step. Nothing of a kept row is forgotten. The
+        start of a later row forgets nothing either, since the entry then keeps the earlier row.
 
         Args:
             key: Code of the key.
@@ -258,7 +259,7 @@ class _Log:
         ended_later = [row for row in link.kept if row.until >= rank]
         if ended_later and ended_later[0].sequence <= rank:
             return False
-        # The last sequences at which a row of the key is known to have been updated or ended.
+        # The last known sequences at which a row of the key was updated or ended.
         changed_at = [int(ranked.stored.base[entry])]
         sequence = int(ranked.sequence[entry])
         if ranked.is_delete[entry] or sequence != ranked.stored.since[entry]:
@@ -281,7 +282,7 @@ class _Log:
             if row.started != UNKNOWN:
                 yield Event(row.started, OP_UPSERT, key, is_other_row=True)
             yield from _key_change_events(key, row.key_changes)
-            # A row without a known value is an event too: the index behind all events stands for it.
+            # A row without a known value is an event too, with an index after all events.
             index = max(row.carriers.values(), default=len(self.ranked))
             yield from self._stored_row(
                 key,
@@ -319,16 +320,16 @@ class _Log:
     def _stored_row(
         self, key: int, index: int, sequence: int, since: Mapping[str, int], key_changes: KeyChanges
     ) -> Iterator[Event]:
-        """Yield a stored row: one event per rank since when some of its values are known, under the key that it had then.
+        """Yield a stored row: one event for each rank from which some of its values are known, under the key that it had then.
 
         Args:
             key: Code of its key.
             index: Its event.
-            sequence: Rank of its own sequence.
-            since: Column to the rank since when its value is known.
-            key_changes: Changes of the key that it went through.
+            sequence: Rank of its sequence.
+            since: Column to the rank from which its value is known.
+            key_changes: Its key changes.
         """
-        # A stored row is several events of the log in one: it holds values from different sequences.
+        # A stored row combines several events of the log: it holds values from different sequences.
         columns_at: dict[int, list[str]] = {}
         if sequence != UNKNOWN:
             columns_at[sequence] = []
@@ -351,7 +352,7 @@ class _Log:
             )
 
     def _change(self, change: int) -> Event:
-        """Return one of the step's own events."""
+        """Return the log's event for a change of this step."""
         ranked = self.ranked
         key = int(ranked.key[change])
         sequence = int(ranked.sequence[change])
@@ -386,7 +387,7 @@ class _Log:
 
 
 def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
-    """Yield the changes of the key that a row went through, the newest first."""
+    """Yield a row's key changes, the newest first."""
     for changed_at, old_key, event_ms in key_changes:
         is_cut = old_key == UNKNOWN
         yield Event(
@@ -406,7 +407,7 @@ def _key_at(
     key: int,
     key_changes: KeyChanges,
 ) -> int:
-    """Return the key that a row had at a sequence, by its key now and its changes of the key."""
+    """Return the key that a row had at a sequence, from its present key and its key changes."""
     for changed_at, old_key, _ in key_changes:
         if rank >= changed_at:
             return key

@@ -1,4 +1,4 @@
-"""Keys that a step must decide on together, because changes of the key link their rows."""
+"""Keys that a step must decide together because key changes link their rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ebbtide.operators._sequence.links import in_one_piece
 
 @dataclass(frozen=True)
 class LinkedKeyChanges:
-    """The changes of the key that some rows hold.
+    """The key changes stored in some rows.
 
     Args:
-        row: (n,) index of the row that holds each.
+        row: (n,) index of the row that stores each.
         keys: (n,) key of that row.
         old_keys: (n,) the key before; for a delete, the key after.
         sequences: (n,) sequence of each.
@@ -39,7 +39,7 @@ class LinkedKeyChanges:
         """Read `_moved_from` of changes or entries."""
         lists = in_one_piece(rows["_moved_from"])
         items = pc.list_flatten(lists)
-        has_key = pc.struct_field(items, "key").is_valid()  # a row that is cut off has no link
+        has_key = pc.struct_field(items, "key").is_valid()  # a row cut off has no link
         row = pc.list_parent_indices(lists).filter(has_key)
         items = items.filter(has_key)
         old_key = pc.struct_field(items, "key")
@@ -56,14 +56,14 @@ def linked_keys(
     entries: Iterable[pa.Table],
     key: Sequence[str],
 ) -> pa.Table | None:
-    """Return the keys that a step decides on together; None if there are none.
+    """Return the keys that a step decides together; None if there are none.
 
-    They are the keys of the step's own key changes, and those of entries whose row had a touched key at the touched sequence:
-    a late change of an old key may belong to a row that has another key by now.
+    These are the keys of the step's key changes, and the keys of entries whose row had a touched key at the touched sequence:
+    a late change of an old key may belong to a row that now has another key.
 
     Args:
-        changes: The step's, with their key, `_sequence` and `_moved_from`.
-        entries: Versions of all entries that went through a change of the key, with their key and `_moved_from`.
+        changes: The step's changes, with key, `_sequence` and `_moved_from`.
+        entries: Versions of all entries with key changes, with key and `_moved_from`.
         key: Names of the key's columns.
     """
     stored = LinkedKeyChanges.of(pa.concat_tables(entries), key)
@@ -72,7 +72,7 @@ def linked_keys(
     touched_keys: list[pa.Table] = []
     touched_at: list[pa.StructArray] = []
     for rows in changes:
-        # Hashes first: only changes of keys that some row went through are then compared exactly.
+        # Hashes first: only keys that some row had are then compared exactly.
         own = LinkedKeyChanges.of(rows, key)
         changed_keys += [own.keys, own.old_keys]
         is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
@@ -96,13 +96,13 @@ def _linked_key_changes(
     touched_at: Sequence[pa.StructArray],
     key: Sequence[str],
 ) -> pa.BooleanArray:
-    """Mark the stored changes of the key whose entries a step has to decide on.
+    """Mark the stored key changes whose entries a step must decide.
 
     Args:
-        stored: The changes of the key in all entries.
-        changed: Old and new keys of the step's own changes of the key.
+        stored: The key changes in all entries.
+        changed: Old and new keys of the step's key changes.
         touched: Keys that the step touches.
-        touched_at: Sequences at which it touches them.
+        touched_at: Sequences of these touches.
         key: Names of the key's columns.
     """
     n_stored, n_changed = len(stored.keys), len(changed)
@@ -115,12 +115,12 @@ def _linked_key_changes(
     own, old, of_changed, of_touched = np.split(codes, ends)
     [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
     touched_ranks = np.concatenate(ranks)
-    # The row had its old key up to the change: a touch of that key at or before the change may concern the row.
+    # The row had its old key up to the change: a touch of the old key at or before the key change may concern the row.
     earliest = np.full(count_codes(codes), LONG_MAX)
     np.minimum.at(earliest, of_touched, touched_ranks)
     is_touched = earliest[old] <= changed_at
     is_own = np.isin(own, of_changed)
-    # A row that is decided on needs all keys that it went through: all of its changes are marked.
+    # Deciding a row needs all keys that it ever had, so all of its key changes are marked.
     rows = stored.row[is_touched | is_own]
     return pa.array(np.isin(stored.row, rows))
 

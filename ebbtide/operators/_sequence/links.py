@@ -1,6 +1,6 @@
-"""Links from rows to other keys, made by changes of the key: as a step decides on them, and as entries store them.
+"""Links from rows to other keys, made by key changes: as a step decides them, and as entries store them.
 
-Few entries are linked. The stored links of those are read once, into plain values.
+Few entries are linked. Their stored links are read once, into plain values.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import pyarrow.compute as pc
 from ebbtide.columns import Mask, is_set
 
 StoredKeyChange = tuple[int, int, int | None]
-"""A change of the key: (rank of its sequence, code of the old key, when it was committed). The code is `UNKNOWN` if the row is cut
-off from that key; the time is epoch ms, None if it is unknown."""
+"""A key change: (rank of its sequence, code of the old key, commit time). The code is `UNKNOWN` if the row is cut off from that
+key. The time is epoch ms, None if unknown."""
 KeyChanges = tuple[StoredKeyChange, ...]
-"""The changes of the key that a row went through, the newest first."""
+"""A row's key changes, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
-    """A row that a change of the key has yet to take elsewhere.
+    """A former row of a key. A key change that has not arrived yet may move it to another key.
 
     Args:
         sequence: Rank of its last sequence; `UNKNOWN` if none is known.
-        until: Rank of the sequence at which it was deleted, or another row followed it.
-        has_left: It was deleted and goes on under another key; false if another row followed it.
-        started: Rank of the sequence since when it had the key, or `UNKNOWN`.
-        key_changes: Changes of the key that it went through, as far as they are needed.
-        since: Known column to the rank since when its value is known.
-        carriers: Known column to the event that carries the value. Not compared: equal links may have other events.
+        until: Rank of the sequence at which it was deleted or replaced by another row.
+        has_left: It was deleted and continues under another key; false if another row replaced it.
+        started: Rank of the sequence at which it got the key, or `UNKNOWN`.
+        key_changes: Its key changes, as far as they are needed.
+        since: Known column to the rank from which its value is known.
+        carriers: Known column to the event that carries the value. Not compared: equal links may have different events.
     """
 
     sequence: int
@@ -49,8 +49,8 @@ class Link(NamedTuple):
     """Links of a key's row to other rows.
 
     Args:
-        key_changes: Changes of the key that the row went through since its oldest value is known.
-        kept: The last rows that had the key before and wait for a change of the key; the oldest first.
+        key_changes: The row's key changes since its oldest value is known.
+        kept: Former rows of the key that wait for a key change, the oldest first.
     """
 
     key_changes: KeyChanges = ()
@@ -58,7 +58,7 @@ class Link(NamedTuple):
 
     @property
     def all_key_changes(self) -> list[StoredKeyChange]:
-        """All changes of the key, in the order in which they are stored."""
+        """All key changes, in stored order."""
         key_changes = list(self.key_changes)
         for row in self.kept:
             key_changes += row.key_changes
@@ -69,11 +69,11 @@ NO_LINK = Link()
 
 
 def is_waiting(entries: pa.Table) -> Mask:
-    """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
+    """Mark the entries that wait for a value from an old key, or for a key change that moves a kept row."""
     known = in_one_piece(entries["_columns"])
     is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
-    # The items of all entries form one array. A running count, read at both ends of an entry's items, gives the number of its
-    # unknown ones.
+    # The items of all entries form one array. The difference of a running count at both ends of an entry's items is its number
+    # of unknown items.
     running_count = np.concatenate([[0], np.cumsum(is_unknown)])
     count_at = running_count[known.offsets.to_numpy()]
     n_unknown = np.diff(count_at)
@@ -85,7 +85,7 @@ def is_waiting(entries: pa.Table) -> Mask:
 
 @dataclass(frozen=True)
 class StoredLinks:
-    """Links to other keys in entries and in changes of the key, as Arrow lists.
+    """Links to other keys in entries and key changes, as Arrow lists.
 
     Args:
         moved: (entries + changes,) `_moved_from`.
@@ -147,8 +147,8 @@ class StoredLinks:
             ranks: Ranks of `sequences`.
             old_codes: Codes of `old_keys`.
             is_deleted: (entries,) true for tombstones.
-            deleted_at: (entries,) rank of the newest delete that each stores.
-            first_kept: Index of the event that stands for the first kept row.
+            deleted_at: (entries,) rank of each entry's newest delete.
+            first_kept: Index of the first kept row's event.
         """
         moved_at, kept_at, until, started, since = ranks
         times = self.moved_ms.to_pylist()
@@ -159,15 +159,16 @@ class StoredLinks:
         links = []
         for entry in range(len(self.kept_before)):
             items = _items_of(self.moved, entry)
-            event_ms = times[entry] or [None] * len(items)  # older versions did not write them
+            event_ms = times[entry] or [None] * len(items)  # older releases did not write them
             own_key_changes = tuple(
                 (moved_at[item], old_codes[item], ms) for item, ms in zip(items, event_ms, strict=True)
             )
             kept: list[KeptRow] = []
-            # The key changes of the kept rows follow those of the entry's row, in the order of the rows: the list is read from the end.
+            # The kept rows' key changes follow those of the entry's row, in the order of the rows, so the list is read
+            # from the end.
             for number in reversed(self._kept_of(entry)):
-                # Older versions kept one row and stored neither field. It had left if the entry's delete ended it, and the key
-                # changes of a tombstone were the kept row's.
+                # Older releases kept one row and stored neither field. It had left if the entry's delete ended it. A
+                # tombstone's key changes belonged to the kept row.
                 left = has_left[number]
                 n_own = n_moved[number]
                 if left is None:
@@ -190,7 +191,7 @@ class StoredLinks:
         return links
 
     def _kept_of(self, entry: int) -> list[int]:
-        """Return the places in `kept` of an entry's rows, the oldest first."""
+        """Return the indices in `kept` of an entry's rows, the oldest first."""
         n_entries = len(self.kept_before)
         own_items = _items_of(self.kept_before, entry)
         # `kept` begins with one place per entry for its newest kept row, or null; all earlier rows follow.
@@ -204,7 +205,7 @@ class StoredLinks:
         kept_at: Sequence[int],
         since: Sequence[int],
     ) -> list[dict[str, int]]:
-        """Map the known columns of each kept row to ranks; in older versions the row's own rank held for all."""
+        """Map the known columns of each kept row to ranks; in older releases the row's rank applied to all."""
         names_of = pc.struct_field(self.kept, "known").to_pylist()
         since_of = pc.struct_field(self.kept, "since")
         known = []
@@ -217,7 +218,7 @@ class StoredLinks:
 
 
 def _items_of(lists: pa.ListArray, row: int) -> range:
-    """Return the places of one list's items among the items of all lists."""
+    """Return the indices of one list's items among the items of all lists."""
     first, end = lists.offsets[row : row + 2].to_pylist()
     return range(first, end)
 

@@ -1,28 +1,28 @@
-"""The log of keys whose rows changed their key: finds values that an update did not carry.
+"""Replays the log of keys whose rows changed their key, to find values that an update did not carry.
 
-An update that changes a row's key arrives as a delete under the old key and an upsert under the new one. A column that it
-left out (an unavailable value) keeps the value that the row had under the old key, or under the keys before that.
+An update that changes a row's key arrives as a delete under the old key and an upsert under the new one. A
+column that was left out (an unavailable value) keeps the value that the row had under the old key or earlier ones.
 
-The log of the keys concerned is played in the order of its sequences, event by event: a change of the key moves the known
-values along, a delete forgets them. O(n log n) in the changes and entries of those keys.
+The log of these keys is replayed in sequence order, event by event: a key change moves the known values along, a delete
+forgets them. O(n log n) in the changes and entries of the keys.
 
-State stores one row per key. While changes arrive out of order, an entry stores more beside it:
+The state stores one row per key. While changes arrive out of order, an entry also stores:
 
-- `_columns` and `_moved_from`: the sequence since when each value is known, possibly under an old key, and the changes of the
-  key since then. They give each value its position in the log, so that a late change of the old key is compared with it.
-- `_kept`: the key's last rows, as long as a change of the key may yet take them elsewhere without all their values. That is so
-  if another row followed and no delete is known, or if a delete names the key under which they go on.
+- `_columns` and `_moved_from`: the sequence from which each value is known, possibly under an old key, and the key changes
+  since then. They give each value its position in the log, so a late change of the old key can be compared with it.
+- `_kept`: former rows of the key, as long as a key change that lacks some of their values may still move them. This is so if
+  another row followed and no delete is known, or if a delete names the key under which they continue.
 
-A snapshot row without a position in the log fills columns of the row that had its key when it was read, and of which no change sent
-the value. That row follows from the arrival: exactly those records of its key that came before the snapshot row were sent before
-it. Where the times of reading and of the changes are known and say otherwise, it fills nothing: records came out of order, and it is
-unknown which row was read. In state such a value stays with its row. A change that arrives late, and turns out to lie
-between, takes it away again, unless the row was read after that change.
+A snapshot row without a position in the log fills columns whose value no change has sent, in the row that had its key when it
+was read. The arrival determines which row that was: the records of its key that arrived before the snapshot row were sent before it.
+If the known times of reading and of the changes contradict this, records came out of order and the row that was read is
+unknown: nothing is filled. In the state such a value stays with its row. A late change that turns out to lie in between removes
+it again, unless the row was read after that change.
 
-Not everything is stored. If a later row of the key was updated or ended before all changes of the earlier one had arrived, values
-of the earlier one are lost, and an older value that arrives then would look like the newest. If such an earlier row turns out to
-have left for another key, it is cut off: it waits for all values that the change of the key did not send. No value from the old
-key reaches it any more.
+Not everything is stored. Suppose a later row of the key was updated or ended before all changes of the earlier row had arrived.
+Then values of the earlier row are lost, and an older value that arrives later would look like the newest. If such an earlier
+row turns out to have moved to another key, it is cut off: it waits for all values that the key change did not send, and no
+value from the old key reaches it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Known(NamedTuple):
 
     Args:
         event: The event that carries it.
-        since: Rank of the sequence since when it holds, possibly under an old key.
+        since: Rank of the sequence from which it holds, possibly under an old key.
         read_ms: When the snapshot row that carries it was read, epoch ms; None if a change carries it.
-        is_unplaced: A snapshot row carries it, and nothing that happened to its key before is known.
+        is_unplaced: A snapshot row carries it, and no earlier event of its key is known.
     """
 
     event: int
@@ -56,14 +56,13 @@ class Known(NamedTuple):
 
 
 Forgets = Callable[[int, int], bool]
-"""Of (code of a key, rank of a sequence): returns whether values that a row had under the key before may be forgotten."""
+"""Called with (code of a key, rank of a sequence): returns whether earlier values of a row under that key may be forgotten."""
 
 
 class KeyChange(NamedTuple):
-    """An update that gave a row its key; `before` is the one that had given it the old key, if that is known.
+    """An update that gave a row its key; `before` is the one that gave it the old key, if known.
 
-    Its `old_key` is `UNKNOWN` where the row is cut off from the values that it had before. `event_ms` is when it was committed, if
-    that is known.
+    `old_key` is `UNKNOWN` if the row is cut off from its earlier values. `event_ms` is the commit time, if known.
     """
 
     sequence: int
@@ -83,15 +82,15 @@ class Event:
         index: The event that carries the row; `UNKNOWN` for a delete.
         columns: Columns whose values it carries.
         arrival: Place in this step; `STORED` for stored events.
-        old_key: The key from which the row came; `UNKNOWN` if the event did not change the key, or the old key is unknown.
+        old_key: The row's old key; `UNKNOWN` if the event did not change the key or the old key is unknown.
         is_other_row: Another row has the key from this event on.
         is_delete: It removes the key's row.
-        new_key: The key for which the row leaves this one, or `UNKNOWN`; None if it does not leave.
+        new_key: The key that the row moves to, or `UNKNOWN`; None if it does not move.
         is_snapshot: A snapshot row without a position, or values from one: they rank below all changes.
-        row_sequence: Of a snapshot row: rank of the sequence behind which it stands in the log; of stored values from one, that of
-            the row that has them. `UNKNOWN` if nothing else is known of the key.
-        is_before_end: It stands before the delete at `row_sequence`.
-        event_ms: When it was committed, or the snapshot row was read, epoch ms; None if that is unknown.
+        row_sequence: For a snapshot row: rank of the sequence that it follows in the log. For stored values from one: rank of the
+            row that has them. `UNKNOWN` if nothing else is known about the key.
+        is_before_end: It precedes the delete at `row_sequence`.
+        event_ms: Time of commit, or of reading a snapshot row, epoch ms; None if unknown.
         is_cut: It changed the key, and the row is cut off from its earlier values, or came from an erased key.
     """
 
@@ -122,7 +121,7 @@ class Event:
         if self.index != UNKNOWN:
             part = 2
         is_known_cut = self.is_cut and self.index != UNKNOWN
-        if self.old_key != UNKNOWN or is_known_cut:  # a redelivered one must not end the values that the row has by now
+        if self.old_key != UNKNOWN or is_known_cut:  # a redelivered one must not end the row's present values
             part = 1
         return self.sequence, self.phase, part, self.arrival
 
@@ -134,11 +133,11 @@ class KnownRow:
     Args:
         values: Column to its value.
         last: Rank of the sequence of the last event that carried a row, or `UNKNOWN`.
-        change: The last change of the key, which brought it here.
-        started: Rank of the sequence since when it has the key, or `UNKNOWN`.
-        started_ms: When that was, epoch ms, if it is known.
-        late_ms: When another row ended before it, or it got its key, by what this step learned; `NEVER_KNOWN` if the time is
-            unknown; None if the step learned nothing of that.
+        change: The last key change, which brought it here.
+        started: Rank of the sequence at which it got the key, or `UNKNOWN`.
+        started_ms: Time of that, epoch ms, if known.
+        late_ms: Time at which, as this step learned, another row ended before it or it got its key; `NEVER_KNOWN` if the time
+            is unknown; None if the step learned nothing about it.
     """
 
     values: dict[str, Known] = field(default_factory=dict)
@@ -150,19 +149,19 @@ class KnownRow:
 
 
 NEVER_KNOWN = LONG_MAX
-"""Stands for an unknown time: no snapshot row is known to have been read after it."""
+"""An unknown time: no snapshot row is known to have been read after it."""
 
 
 class AwaitedRow(NamedTuple):
-    """A row that a change of the key has yet to take elsewhere.
+    """A former row of a key. A key change that has not arrived yet may move it to another key.
 
     Args:
         sequence: Rank of its last sequence; `UNKNOWN` if none is known.
-        until: Rank of the sequence at which it was deleted, or another row followed it.
+        until: Rank of the sequence at which it was deleted or replaced by another row.
         values: Column to its known value.
-        change: The last change of the key, which brought it here.
-        has_left: It was deleted and goes on under another key; false if another row followed it.
-        started: Rank of the sequence since when it had the key, or `UNKNOWN`.
+        change: The last key change, which brought it here.
+        has_left: It was deleted and continues under another key; false if another row replaced it.
+        started: Rank of the sequence at which it got the key, or `UNKNOWN`.
     """
 
     sequence: int
@@ -174,11 +173,11 @@ class AwaitedRow(NamedTuple):
 
 
 MOST_FOLLOWED = 3
-"""Maximum of rows kept per key that another row followed, the last ones. A source that hides its deletes would else add one with
-each create."""
+"""Maximum number of replaced rows kept per key, the last ones. Otherwise a source that hides its deletes would add one with each
+create."""
 MOST_LEFT = 64
-"""Maximum of rows kept per key that left it, the last ones. Each waits for its create, which may be in a partition that is read
-later: keys that rotate leave one with each turn."""
+"""Maximum number of rows kept per key that moved away, the last ones. Each waits for its create, which may be in a partition
+read later: rotating keys leave one with each rotation."""
 
 
 @dataclass
@@ -187,7 +186,7 @@ class Played:
 
     Args:
         rows: Key to its row.
-        kept: Key to the rows that wait for a change of the key, in order.
+        kept: Key to the rows that wait for a key change, in order.
     """
 
     rows: dict[int, KnownRow]
@@ -195,12 +194,12 @@ class Played:
 
 
 def forgets_nothing(key: int, rank: int) -> bool:
-    """Return that no value is forgotten."""
+    """Return false: no value is forgotten."""
     return False
 
 
 def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
-    """Play the log of some keys. O(n log n) in the events, for the sort.
+    """Replay the log of some keys. O(n log n) in the events, for the sort.
 
     Args:
         events: All events of those keys, in any order.
@@ -220,17 +219,17 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
 
 
 def _last_ones(rows: list[AwaitedRow]) -> list[AwaitedRow]:
-    """Return the rows of a key that are kept, in their order."""
+    """Return a key's kept rows, in order."""
     left = [row for row in rows if row.has_left][-MOST_LEFT:]
     followed = [row for row in rows if not row.has_left][-MOST_FOLLOWED:]
     return sorted(left + followed, key=lambda row: row.until)
 
 
 def _with_read_rows_placed(events: list[Event]) -> list[Event]:
-    """Give each snapshot row without a position its place in the log of its key: behind all that had arrived before it.
+    """Give each snapshot row without a position its place in its key's log: after all events that arrived before it.
 
-    Where that is a delete, no row is left that could have been read: the snapshot row came late. It stands before the delete if
-    it is known to have been read before. Values that a row in state has from a snapshot row stand beside that row. O(n log n).
+    After a delete no row is left that could have been read, so the snapshot row came late. It is placed before the
+    delete if it is known to have been read before. Stored values from a snapshot row are placed at their row. O(n log n).
     """
     if not any(event.is_snapshot for event in events):
         return events
@@ -272,7 +271,7 @@ class _Log:
         forgets: Forgets,
     ) -> None:
         self._forgets = forgets
-        # A stored change of the key was cut off, or not, when it first applied. That decision is final.
+        # Whether a stored key change is cut off was decided when it first applied. That decision is final.
         self._was_cut: dict[tuple[int, int], bool] = {}
         for event in events:
             is_key_change = event.is_cut or event.old_key != UNKNOWN
@@ -284,11 +283,11 @@ class _Log:
         self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
         self._known_before = {_bound(event) for event in events if event.arrival == STORED}
-        # Keys without a row, since a delete: `late_ms` of the row that comes next.
+        # Deleted keys without a row: `late_ms` of their next row.
         self._vacant: dict[int, int | None] = {}
 
     def apply(self, event: Event) -> None:
-        """Apply the next event to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
+        """Apply the next event to the row under its key: it moves away, is deleted or replaced, or gets values."""
         if event.new_key is not None:
             self._leave(event)
         elif event.is_delete:
@@ -301,7 +300,7 @@ class _Log:
     def _leave(self, event: Event) -> None:
         place = event.key, event.sequence
         if place in self._departed:
-            return  # the delete is stored already
+            return  # the delete is already stored
         departed = self._row_at(event.key)
         departed = replace(departed, values=_taken(departed, event))
         self._departed[place] = departed
@@ -319,12 +318,12 @@ class _Log:
         self._vacant[event.key] = self._late_ms(event)
 
     def _row_at(self, key: int) -> KnownRow:
-        """Return the row under a key; one of which nothing is known if there is none."""
+        """Return the row under a key; an unknown row if there is none."""
         here = self.rows.get(key)
         return KnownRow(late_ms=self._vacant.get(key)) if here is None else here
 
     def _late_ms(self, event: Event) -> int | None:
-        """Return when an event was committed if the state does not know it: a stored row may lie behind it; see `KnownRow`."""
+        """Return the commit time of an event that is new to the state: a stored row may lie after it; see `KnownRow.late_ms`."""
         if event.arrival == STORED or _bound(event) in self._known_before:
             return None
         return NEVER_KNOWN if event.event_ms is None else event.event_ms
@@ -336,7 +335,7 @@ class _Log:
         *,
         has_left: bool,
     ) -> None:
-        # A row of which values are forgotten is not kept: it is cut off when it arrives under its new key.
+        # A row with forgotten values is not kept: it is cut off when it arrives under its new key.
         if self._forgets(event.key, event.sequence):
             return
         kept = _awaited(event, row, has_left=has_left)
@@ -355,14 +354,14 @@ class _Log:
         """Give the row under a key the values of a snapshot row, if that row was read."""
         here = self.rows.get(event.key)
         if here is None and event.key in self._vacant:
-            return  # no row is known that could have been read
+            return  # no known row could have been read
         if here is None:
             here = KnownRow()
         if event.arrival != STORED:
             is_of_other_row = _is_before(event.event_ms, here.started_ms)
         elif here.late_ms is None:
             is_of_other_row = False
-        else:  # what this step learned lies between the row and its values, unless they were read after it
+        else:  # an event new to this step lies between the row and its values, unless they were read after it
             is_of_other_row = not _is_before(here.late_ms, event.event_ms)
         if is_of_other_row:
             return
@@ -380,7 +379,7 @@ class _Log:
         here: KnownRow | None,
     ) -> KnownRow:
         """Return the row that follows the present one under a key."""
-        # No delete of the earlier row is known: it may yet arrive under another key.
+        # No delete of the earlier row is known: it may still arrive under another key.
         if here is not None and UNKNOWN < here.last < event.sequence:
             self._keep(event, here, has_left=False)
         late_ms = self._late_ms(event)
@@ -388,7 +387,7 @@ class _Log:
         if event.old_key != UNKNOWN:
             late_ms = _latest(late_ms, before.late_ms)
         if self._is_cut(event):
-            # What is known under the old key may be an older value of the row, or another row's: it has none of that.
+            # Values under the old key may be older values of the row, or another row's, so it gets none of them.
             cut_off = KeyChange(event.sequence, UNKNOWN, event_ms=event.event_ms)
             arrived = KnownRow(change=cut_off)
         else:
@@ -396,7 +395,7 @@ class _Log:
         return replace(arrived, started=event.sequence, started_ms=event.event_ms, late_ms=late_ms)
 
     def _is_cut(self, event: Event) -> bool:
-        """Return whether values of a row that changed its key may have been forgotten."""
+        """Return whether values of a row with a changed key may have been forgotten."""
         was_cut = self._was_cut.get((event.key, event.sequence))
         if was_cut is not None:
             return was_cut
@@ -411,7 +410,7 @@ class _Log:
         here = replace(here, values=_taken(here, event))
         deleted_at = self._deleted_at.get(event.old_key, UNKNOWN)
         if deleted_at >= event.sequence:
-            # The key change's own delete is not among the events: an entry stores only its key's newest delete.
+            # The delete of this key change is not among the events: an entry stores only its key's newest delete.
             self.rows.pop(event.old_key, None)
             self._departed[place] = here
         return here
@@ -423,7 +422,7 @@ def _awaited(
     *,
     has_left: bool,
 ) -> AwaitedRow:
-    """Return a row as it is kept from an event on; values of unknown age are left out."""
+    """Return the row to keep from an event on, without values of unknown age."""
     values = {name: known for name, known in row.values.items() if known.since != UNKNOWN}
     ranks = [known.since for known in values.values()]
     return AwaitedRow(
@@ -462,7 +461,7 @@ def _note_values(event: Event, row: KnownRow) -> None:
 
 
 def _bound(event: Event) -> tuple[int, int, bool]:
-    """Return what identifies the end of a row, or its start."""
+    """Return the identity of a row's end or start."""
     return event.key, event.sequence, event.is_delete
 
 
@@ -474,7 +473,7 @@ def _latest(one_ms: int | None, other_ms: int | None) -> int | None:
 
 
 def _taken(row: KnownRow, event: Event) -> dict[str, Known]:
-    """Return the values that a row takes along when it leaves its key, without those that were read later: of another row."""
+    """Return the values that a row takes to its new key, without those read later, which belong to another row."""
     return {name: known for name, known in row.values.items() if not _is_before(event.event_ms, known.read_ms)}
 
 
@@ -483,11 +482,11 @@ def _arrived(
     here: KnownRow | None,
     before: KnownRow,
 ) -> KnownRow:
-    """Return the row that a change of the key brings.
+    """Return the row that a key change brings.
 
     Args:
-        event: The change of the key.
-        here: The present row under the new key. If all that is known of it was read after the change, it is the row that came.
+        event: The key change.
+        here: The present row under the new key. If all its known values were read after the key change, it is the row that moved.
         before: The row under the old key.
     """
     known_here = {} if here is None else here.values
@@ -511,7 +510,7 @@ def _arrived(
 
 
 def chain(change: KeyChange | None) -> Iterator[KeyChange]:
-    """Yield the changes of the key that a row went through, the newest first."""
+    """Yield a row's key changes, the newest first."""
     while change is not None:
         yield change
         change = change.before

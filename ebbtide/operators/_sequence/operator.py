@@ -42,7 +42,7 @@ class SequenceOperator(SequenceRules):
         """Fold one step's changes into the state of their keys.
 
         Args:
-            changes: Changelog rows without TRUNCATE; all of a key's, in any order.
+            changes: Changelog rows without TRUNCATE; all changes of each key, in any order.
             state: Every stored version of those keys' entries, in any order.
             step: Number, clocks and floor of the step.
 
@@ -80,7 +80,7 @@ class SequenceOperator(SequenceRules):
         expired = entries.filter(pa.array(is_expired))
         is_given_up = self.stops_waiting(entries, step)
         given_up = entries.filter(pa.array(is_given_up))
-        # An entry that removes another one needs the key alone, and its stamp and cause.
+        # An entry that removes another one needs only the key, its stamp and its cause.
         of_removal = [*self.key, "_stamp_ms", "_changed_by"]
         forgotten = {"_change", *LINK_COLUMNS}
         remembered = [name for name in self.schema.names if name not in forgotten]
@@ -97,7 +97,7 @@ class SequenceOperator(SequenceRules):
         state: pa.Table,
         step: Step,
     ) -> pa.Table:
-        """Return each key's newest entry; if it is removed or expired, the sink's row.
+        """Return each key's newest entry, or the sink's row if that entry is removed or expired.
 
         The state keeps versions: steps append, and the version of the greatest step counts. O(n log n).
         """
@@ -107,7 +107,7 @@ class SequenceOperator(SequenceRules):
         stored = np.flatnonzero(~is_sink_row)
         latest = newest(codes[stored], steps[stored])
         newest_stored = stored[latest]
-        entries = state.select(LIFE_COLUMNS).take(newest_stored)  # rows are taken slowly from many columns
+        entries = state.select(LIFE_COLUMNS).take(newest_stored)  # taking rows is slow with many columns
         is_over = flags(entries, "_removed") | self.has_expired(entries, step)
         readable = newest_stored[~is_over]
         # A row of the sink is used only where the state has no entry of its key.

@@ -1,4 +1,4 @@
-"""Ranks of the operations that a sequence may stand for; they decide between changes of one key at one sequence."""
+"""Ranks of operations: they decide between changes of one key at one sequence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,5 @@ OP_DELETE = 1
 OP_SNAPSHOT = 2
 OP_UPSERT = 3
 OP_FINAL_DELETE = 4
-"""The greater wins. In a log a delete comes before a create, since a changed key is both at one position,
-and a snapshot row before a change. By the user's own columns a delete carries the sequence of the row that it deletes: it
-comes last."""
+"""The greatest wins. In a log a delete precedes a create, since a key change is both at one position, and a snapshot row precedes
+a change. By a user's columns a delete carries the sequence of the row that it deletes, so it comes last."""

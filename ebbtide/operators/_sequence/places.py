@@ -1,15 +1,15 @@
-"""Changes of one key at one position in the log: the place of the record decides which came last.
+"""Decides which of several changes of a key at one log position came last, by the place of their records.
 
-A log may give several changes of a key one position: MySQL with `binlog_transaction_compression`, a connector's order without its last
-field. Within one partition or file the source wrote them in order, and so it does when it delivers them again: of the changes of
-one key at one position the last one there counts in each step. The contents before it are remembered in the entry (`_retracted`).
+A log may give several changes of a key one position: MySQL with `binlog_transaction_compression`, or a connector's order without
+its last field. Within one partition or file the source wrote them in order, also when it delivers them again. So the last one
+there counts in each step. The entry stores digests of the contents before it (`_retracted`).
 
-Places in several partitions, files or steps do not compare. Where all of them end in the same change, that is the last one. Else the position
-does not determine the row: a conflict, as of two contents (`ebbtide.operators._sequence.ties`). Then a content that is known to come before
-another one yields to it, so that a delivery which comes again in parts leaves the row as it is.
+Places in different partitions, files or steps cannot be compared. If all of them end in the same change, that is the last one.
+Otherwise the position does not determine the row: a conflict, like two contents (`ebbtide.operators._sequence.ties`). A content
+that is known to precede another one then loses to it, so a partial redelivery does not change the row.
 
-An update that changed the key is a delete and a create at one position by the log's own rule, and named by its other key: it is left alone.
-So are rows of a snapshot, and changes that left values out.
+Key changes are not decided here: they are a delete and a create at one position, each naming the other key. Snapshot rows and
+changes that left values out are not decided here either.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ DELETED = 0
 
 @dataclass(frozen=True)
 class AtOnePosition:
-    """The order among changes of one key at one position, as far as it is known.
+    """The known order of changes of one key at one position.
 
     Args:
-        earlier: Events that another one at their position follows: they count no more.
-        known_earlier: Event to the digests of the contents that came before it, or before those that it ties with, at its position.
+        earlier: Events followed by another one at their position: they do not count.
+        known_earlier: Event to the digests of contents that preceded it, or the events that it ties with, at its position.
         undecided: Events of positions that do not determine the row.
-        n_conflicts: How often that is so, and was not stored before this step.
+        n_conflicts: Number of such positions that were not stored before this step.
     """
 
     earlier: Codes = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -54,7 +54,7 @@ class _Event(NamedTuple):
     Args:
         number: Its index.
         content: Digest of its row, or `DELETED`.
-        origin: Partition or file of its record; None of an entry.
+        origin: Partition or file of its record; None for an entry.
         position: Place in it.
     """
 
@@ -69,7 +69,7 @@ def at_one_position(
     order: Codes,
     stored: Mapping[int, list[int]],
 ) -> AtOnePosition:
-    """Find the changes of a key that another change at their position follows. O(n) in the events, and in those of shared positions with several contents.
+    """Find the changes of a key that another change at their position follows. O(n) in the events.
 
     Args:
         ranked: The events.
@@ -101,8 +101,8 @@ class _Outcome(NamedTuple):
     """The decision that places make on the events of a group.
 
     Args:
-        counting: The events that count.
-        before: Contents that are known to come before theirs.
+        counting: Events that count.
+        before: Contents known to precede theirs.
         is_open: Partitions or files end in different changes.
     """
 
@@ -116,7 +116,7 @@ def _outcome(events: list[_Event], known: set[int]) -> _Outcome:
 
     Args:
         events: All of one key at one position.
-        known: Contents that are known to come before the stored one.
+        known: Contents known to precede the stored one.
     """
     stored = [event for event in events if event.origin is None]
     stored_contents = {event.content for event in stored}
@@ -131,13 +131,13 @@ def _outcome(events: list[_Event], known: set[int]) -> _Outcome:
         contents = {event.content for event in own}
         last = max(own, key=lambda event: (event.position, event.number))
         ends.add(last.content)
-        # What is known already is delivered again: what came before stays before.
+        # A redelivery of known changes: the known order stays.
         if not contents <= known | stored_contents:
             candidates.append(last)
             followed |= contents - {last.content}
     left = [event for event in candidates if event.content not in followed] or candidates
     contents = {event.content for event in left}
-    # A delete before a row stays: values that are older than it must not fill the row.
+    # A delete before a row stays, so that older values do not fill the row.
     deletes = {DELETED} if DELETED not in contents else set()
     counting = {event.number for event in events if event.content in contents | deletes}
     return _Outcome(counting, followed - contents, is_open=len(ends) > 1)
@@ -161,7 +161,7 @@ def _groups(ranked: Ranked, order: Codes) -> tuple[Codes, Codes] | None:
     groups = group[is_member]
     rows = ranked.rows.take(pa.array(events))
     contents = row_codes(rows, rows.column_names)
-    contents[ranked.is_delete[events]] = -1  # a delete has a key and nothing else
+    contents[ranked.is_delete[events]] = -1  # a delete has only a key
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     differs = contents != contents[np.repeat(first, np.diff(first, append=len(groups)))]
     mixed = np.unique(groups[differs])
@@ -170,7 +170,7 @@ def _groups(ranked: Ranked, order: Codes) -> tuple[Codes, Codes] | None:
 
 
 def _left_alone(ranked: Ranked) -> Mask:
-    """Mark the events of whose position nothing is decided here."""
+    """Mark the events that are not decided here."""
     is_other = ~np.isin(ranked.operation, (OP_DELETE, OP_UPSERT))
     changes = ranked.changes
     n = ranked.n_entries

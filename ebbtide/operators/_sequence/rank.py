@@ -1,6 +1,6 @@
 """First phase: the events of a step as integers. The events are the usable entries, then the changes.
 
-Entries and changes hold several sequences each: their own, those since when values are known, those of key changes. All are
+Entries and changes hold several sequences each: their own, those from which values are known, and those of key changes. All are
 ranked together, so that any two compare (`ebbtide.changelog._sequences.rank_sequences`). Keys become dense codes. `UNKNOWN` is
 below every rank.
 """
@@ -33,7 +33,7 @@ class Scale:
     Args:
         sequences: The sequence of each rank.
         floor: Rank of the floor; `UNKNOWN` if there is none.
-        in_log: They are positions in the source's log.
+        in_log: The sequences are positions in the source's log.
     """
 
     sequences: pa.StructArray
@@ -69,16 +69,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Stored:
-    """The columns of the usable entries beside their rows, as ranks and codes.
+    """Columns of the usable entries other than the user's, as ranks and codes.
 
     Args:
         base: (entries,) rank of the newest delete below each row.
-        since: (entries,) rank of the sequence since when each row has its key.
-        known_since: Column to (entries,) rank since when its value is known; only columns with a value older than its row.
+        since: (entries,) rank of the sequence at which each row got its key.
+        known_since: Column to (entries,) rank from which its value is known; only columns with a value older than its row.
         links: Linked entry to its link.
         kept_rows: The rows of `KeptRow.carriers`; their indices follow the last event.
-        old_codes: (key changes,) codes of the old keys that entries and changes name; `UNKNOWN` where a row is cut off.
-        old_keys: (key changes,) these keys.
+        old_codes: (key changes,) codes of the old keys in entries and changes; `UNKNOWN` if a row is cut off.
+        old_keys: (key changes,) the old keys.
         other_key: Change to the code of the key that its row had before, or has after its delete.
         n_lost: Number of rows that lost a tie with an entry; they are the first changes.
     """
@@ -107,7 +107,7 @@ class Ranked:
         operation: (n,) rank of its operation.
         is_delete: (n,) deletes, retractions and tombstones.
         unsent: Column to (n,) events that did not carry its value.
-        stored: The columns of the entries beside their rows.
+        stored: Columns of the entries other than the user's.
         scale: The sequences of the ranks.
     """
 
@@ -153,11 +153,11 @@ class Ranked:
 
     @cached_property
     def event_ms(self) -> list[int | None]:
-        """When each change was committed, epoch ms; None if that is unknown, or event times are a column of the user's."""
+        """Commit time of each change, epoch ms; None if unknown, or if a user's column gives the event times."""
         if self.rules.allowed_delay_ms is None:
             return [None] * len(self.changes)
         times = ints(self.changes, "_event_ms", null=0).tolist()
-        return [event_ms if event_ms > 0 else None for event_ms in times]  # 0 is no time of a source
+        return [event_ms if event_ms > 0 else None for event_ms in times]  # a source's time is never 0
 
     @cached_property
     def starts_row(self) -> Mask:
@@ -197,7 +197,7 @@ class Ranked:
 
     @cached_property
     def partly_known(self) -> list[str]:
-        """Columns that some event does not carry, or of which some entry's value is older than its row."""
+        """Columns that some event does not carry, or whose value in some entry is older than its row."""
         return sorted({*self.unsent, *self.stored.known_since})
 
     @cached_property
@@ -231,7 +231,7 @@ def rank(
     lost = as_changes(entries, changes.schema)
     changes = pa.concat_tables([lost, in_arrival_order(changes)])
 
-    # Links are nested lists, slow to read, and few entries have any: the rest is left out here.
+    # Links are nested lists and slow to read. Few entries have any, so only those are read.
     is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
     linked = np.flatnonzero(is_linked)
     links = StoredLinks.of(entries.select(LINK_COLUMNS).take(linked), changes)
@@ -334,13 +334,13 @@ def _operations(
     """Mark the events that remove a row, and rank the operation of each event."""
     delete_kinds = pa.array([RowKind.UPDATE_BEFORE, RowKind.DELETE])
     deletes = pc.is_in(changes["_kind"], delete_kinds).to_numpy()
-    # In a log, -U is the delete under an old key. In a changelog of the user's it retracts its row, if it carries all of it.
+    # In a log, -U is the delete under an old key. In a user's changelog it retracts its row, if it carries the whole row.
     is_update_before = equals(changes, "_op", RowKind.UPDATE_BEFORE)
     is_whole = ~is_set(changes, "_unavailable")
     retracts = deletes & is_update_before & is_whole & (not rules.in_log)
     is_snapshot = equals(changes, "_op", "r") & rules.in_log
     upsert_ranks = np.where(is_snapshot, OP_SNAPSHOT, OP_UPSERT)
-    # A retraction ranks as the upsert that it takes back: they tie, and their contents are compared.
+    # A retraction has the rank of the upsert that it retracts: they tie, and their contents are compared.
     delete_ranks = np.where(retracts, OP_UPSERT, rules.delete_rank)
     ranks = np.where(deletes, delete_ranks, upsert_ranks)
     stored_deletes = flags(entries, "_tombstone")
@@ -370,7 +370,7 @@ def _known_since(
     own: Codes,
     is_usable: Mask,
 ) -> dict[str, Codes]:
-    """Map column to (usable entries,) rank since when its value is known: the row's own unless `_columns` has another.
+    """Map column to (usable entries,) rank from which its value is known: the row's rank unless `_columns` has another.
 
     Args:
         known: (entries,) `_columns`.
@@ -399,7 +399,7 @@ def _settle(
     own: Codes,
     since: Codes,
 ) -> None:
-    """Give values from an old key the row's own rank if the row is no longer linked to that key: no delete there affects them."""
+    """Give values from an old key the row's rank if the row is no longer linked to that key: deletes there do not affect them."""
     is_unlinked = ~is_set(entries, "_moved_from")
     for name, ranks in known_since.items():
         is_unknown = ranks == UNKNOWN
@@ -414,7 +414,7 @@ def _other_keys(
     old_codes: Codes,
     first_event: int,
 ) -> dict[int, int]:
-    """Map each change of the key to the code of the key that it names.
+    """Map each key change to the code of the key that it names.
 
     Args:
         moved: (changes,) `_moved_from`.

@@ -1,23 +1,23 @@
-"""Settings of sequence mode, and what they determine: columns of entries and changes, and the rules of expiry.
+"""Settings of sequence mode, and the columns and expiry rules that follow from them.
 
-State, one entry per key (the newest `_step` counts), beside the columns of `ebbtide.entries._entry`:
+The state has one entry per key (the newest `_step` counts), with the columns of `ebbtide.entries._entry` and these:
 
 | column | meaning |
 |---|---|
-| the user's columns | the row; of a tombstone only the key |
+| the user's columns | the row; for a tombstone only the key |
 | `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.changelog._sequences` |
-| `_columns` | values older than the row: column -> sequence since when the value is known; null if no value is known, or if a \
-newer one may yet be found under an old key; a sequence before `_since` comes from under an old key |
+| `_columns` | values older than the row: column -> sequence from which the value is known; null if no value is known, or if a \
+newer one may still be found under an old key; a sequence before `_since` comes from an old key |
 | `_base` | sequence of the newest delete below the row; no older value may fill the row; null if there is none |
-| `_since` | sequence since when the row has its key, by a create or a change of the key; null if unknown |
-| `_moved_from` | the changes of the key that the row went through since its oldest value is known, newest first; all of them while \
+| `_since` | sequence at which the row got its key, by a create or a key change; null if unknown |
+| `_moved_from` | the row's key changes since its oldest value is known, newest first; all of them while \
 it waits for a value; then those of the kept rows; the old key is null if the row is cut off from its earlier values; see \
 `ebbtide.operators._sequence.log` |
-| `_kept` | the last row that had the key before and waits for a change of the key: its end, its known values and their ranks, \
+| `_kept` | the last former row of the key, which waits for a key change: its end, its known values and their ranks, \
 whether it left by a delete, the number of its items in `_moved_from`, and its start |
 | `_kept_before` | earlier rows of this kind |
-| `_moved_ms` | when the items of `_moved_from` were committed, epoch ms, by the source's own times |
-| `_retracted` | digests of the contents that were retracted at the row's sequence; in a log of those that came before it there, see \
+| `_moved_ms` | commit times of the items of `_moved_from`, epoch ms, as the source gives them |
+| `_retracted` | digests of the contents retracted at the row's sequence; in a log, of those that preceded it there, see \
 `ebbtide.operators._sequence.places` |
 | `_tied` | the losing contents at the row's sequence, as rows: one of them becomes the row if the winner is retracted; see \
 `ebbtide.operators._sequence.tied_rows` |
@@ -47,7 +47,7 @@ from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE
 LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before", "_moved_ms")
 """Columns that link an entry's row to its former keys, or to former rows of its key."""
 LIFE_COLUMNS = ("_removed", "_stamp_ms", "_tombstone")
-"""Columns that say whether an entry is still read: it is removed, or has expired."""
+"""Columns that decide whether an entry is read: not if it was removed or has expired."""
 SEQUENCE_COLUMNS = (
     "_sequence",
     "_columns",
@@ -72,7 +72,8 @@ class SequenceRules:
         ttl: Time to live of tombstones (and of live entries with `expire_live`); None keeps them forever.
         output: The sink's columns if a transform selects them from the decided rows; None: the user's columns.
         output_key: The key of a sink with a transform.
-        allowed_delay_ms: How far event times of one key may contradict its sequences; None: they are a column of the user's, which orders nothing.
+        allowed_delay_ms: How far event times of one key may contradict its sequences; None: a user's column gives the
+            event times.
     """
 
     columns: pa.Schema
@@ -140,7 +141,7 @@ class SequenceRules:
 
     @property
     def entry_key(self) -> tuple[str, ...]:
-        """Columns that distinguish one entry from another."""
+        """Columns that identify an entry."""
         return self.key
 
     @property
@@ -157,7 +158,7 @@ class SequenceRules:
     def expiry(self) -> ExpiryRules:
         """Tombstones and links expire; rows too with `expire_live`.
 
-        Without it, the expiry of a link must be acted on by a tick: the row stays and no longer waits.
+        Without it, a tick must act on an expired link: the row stays and no longer waits.
         """
         ttls: dict[str | None, StateTtlConfig] = {}
         if self.ttl is not None:
@@ -175,7 +176,7 @@ class SequenceRules:
         entries: pa.Table,
         step: Step,
     ) -> Mask:
-        """Mark the entries that must not be read any more."""
+        """Mark the entries that must no longer be read."""
         is_past = step.has_expired(ints(entries, "_stamp_ms"), self.ttl)
         if self.expires_live:
             return is_past

@@ -38,7 +38,7 @@ def stamps(
         return np.where(created != UNKNOWN, created_at, now)
     if not ttl.by_event_time:
         return now
-    # The greatest event time counts, so that the result does not depend on how changes are cut into steps.
+    # The greatest event time counts, so the result does not depend on how changes are divided into steps.
     fresh = _greatest_event_time(ranked)[key]
     is_stored = _is_stored(ranked)
     stamps_of_entries = ints(ranked.entries, "_stamp_ms")
@@ -86,7 +86,7 @@ def _greatest_event_time(ranked: Ranked) -> Codes:
 
 
 def _is_stored(ranked: Ranked) -> Mask:
-    """Mark the entries that the state holds. A row of the sink stands in for an entry that has expired."""
+    """Mark the entries that the state holds. All remaining ones are rows of the sink in place of expired entries."""
     steps = ints(ranked.entries, "_step")
     return np.asarray(steps != SINK_STEP)
 
@@ -99,9 +99,9 @@ def _created(
 ) -> Codes:
     """Return the event that created each key's entry, or `UNKNOWN`.
 
-    Row and tombstone are two forms. With `has_two_forms` each change of form creates a new entry, so that the creating event is
-    the first one after the last change of form, in the order of the sequence. Else one entry goes through both forms. Changes
-    that a stored entry supersedes create nothing. O(n): the events are sorted already.
+    Row and tombstone are two forms. With `has_two_forms` each change of form creates a new entry: the creating event is the first
+    one after the last change of form, in sequence order. Otherwise one entry may have both forms. Changes that a stored entry
+    supersedes create nothing. O(n): the events are already sorted.
     """
     # Events of a key are adjacent: a form begins where the key or the form differs from the event before.
     order = _from_stored_on(ranked, rows)

@@ -1,7 +1,7 @@
-"""Rows that lost a tie are kept beside the winner: a retraction of the winner may make one of them the key's row.
+"""Keeps rows that lost a tie: if the winner is retracted, one of them becomes the key's row.
 
 An entry keeps them in `_tied` until a greater sequence, or a delete at this one, arrives. A step reads them as changes again.
-So the result at a key's greatest sequence does not depend on how its changes are cut into steps. Only whole rows of a
+So the result at a key's greatest sequence does not depend on how its changes are divided into steps. Only whole rows of a
 changelog that retracts by content are kept: in a log, no losing row ever comes back.
 """
 
@@ -19,7 +19,7 @@ from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.rank import Ranked
 
 Rivals = Mapping[int, list[int]]
-"""Place of a winner to the losing contents at its sequence, one event for each."""
+"""Index of a winner to the losing contents at its sequence, one event for each."""
 
 
 def was_undecided(ranked: Ranked, winner: Codes) -> Mask:
@@ -67,10 +67,10 @@ def is_undecided(
     rows: Rows,
     winner: Codes,
 ) -> Mask:
-    """Mark the keys whose sequence does not determine the row, or whether there is one."""
+    """Mark the keys whose sequence does not determine the row, or its existence."""
     is_conflicting = np.isin(winner, rows.ties.conflicting)
     is_forgotten = lost_rows_are_unknown(ranked, winner)
-    # Retracted contents stay retracted: if all of them are, only a new content can become the row.
+    # Retracted contents stay retracted: if all are, only a new content can become the row.
     is_still_gone = was_undecided(ranked, winner) & ranked.is_delete[winner]
     return np.asarray(is_conflicting | is_forgotten | is_still_gone)
 
@@ -120,7 +120,7 @@ def tied_column(
     Args:
         ranked: The step's events.
         rivals: The losing contents of the undecided rows.
-        is_gone: (m,) true for keys of which every content is known to be retracted.
+        is_gone: (m,) true for keys whose contents are all known to be retracted.
         type_: Type of the column.
     """
     lists: dict[int, list[int]] = {place: [] for place in np.flatnonzero(is_gone).tolist()}

@@ -1,9 +1,9 @@
 """Ties: changes of one key at one sequence. Finds repeated changes, and the winner among different ones.
 
 Two changes with the same operation and content are one change, delivered twice. A retraction (-U of a changelog sequenced by
-a column of the user's) takes back the row with its own content. If more than one content is left, the sequence does not
-determine the row: the greatest digest wins, independently of arrival, and the conflict is reported. Values that were not sent
-are left out of the comparison.
+a column of the user's) takes back the row with its own content. If several contents remain, the sequence does not determine the
+row: the greatest digest wins, independently of arrival, and the conflict is reported. Values that were not sent are not
+compared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Contents:
         rows: (n,) the user's columns.
         unsent: Column to (n,) events that did not carry its value.
         is_retraction: (n,) events that take their content back.
-        retracted: Entry to the digests of the contents that were taken back at its sequence.
-        is_forgotten: (n,) entries that store only a digest of their content: the last one of `retracted`.
+        retracted: Entry to the digests of contents that were retracted at its sequence.
+        is_forgotten: (n,) entries that store only a digest of their content, the last one in `retracted`.
         is_stored: (n,) events that were stored before this step.
     """
 
@@ -46,7 +46,7 @@ class Contents:
         events: Codes,
         groups: Codes,
     ) -> pa.Table:
-        """Return the rows of some events, without the values that are unsent in any of a group.
+        """Return the rows of some events, without values that any event of their group did not send.
 
         Args:
             events: (m,) indices, at least one.
@@ -68,7 +68,7 @@ class Contents:
 
 
 RETRACTED, RETRACTION, LIVE = 0, 1, 2
-"""Weights of the events at one sequence: a retracted content, a retraction, a content that is left. The greatest wins."""
+"""Weights of the events at one sequence: a retracted content, a retraction, a remaining content. The greatest wins."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Ties:
 
     Args:
         weight: (n,) `RETRACTED`, `RETRACTION` or `LIVE`; the greater wins.
-        digest: (n,) order of different contents of one weight; 0 if all contents of the group are equal.
-        conflicting: (m,) events at whose sequence several contents are left, or none is left of several retracted ones.
-        n_conflicts: Contents left beyond the first of each group, without those that were stored before this step.
-        left: Event to the contents left at its sequence, one event for each, if there are several.
-        taken_back: Event to the digests of the contents that were retracted at its sequence, if digests were made.
+        digest: (n,) order of different contents with one weight; 0 if all contents of the group are equal.
+        conflicting: (m,) events at whose sequence several contents remain, or all of several were retracted.
+        n_conflicts: Remaining contents beyond the first of each group, without those stored before this step.
+        left: Event to the remaining contents at its sequence, one event for each, if there are several.
+        taken_back: Event to the digests of the contents that were retracted at its sequence, if digests were computed.
     """
 
     weight: Codes
@@ -97,11 +97,11 @@ class Ties:
         undecided: Codes,
         n_conflicts: int,
     ) -> Ties:
-        """Return the comparison with what places of records decided.
+        """Return the comparison with the decisions by places of records.
 
         Args:
             earlier: Event to the digests of the contents that came before it at its sequence.
-            undecided: Further events at whose sequence several contents are left.
+            undecided: Further events at whose sequence several contents remain.
             n_conflicts: Further conflicts.
         """
         if not (earlier or len(undecided)):
@@ -121,9 +121,9 @@ def compare(
 ) -> Ties:
     """Compare the events of each group, all of one key, sequence and operation.
 
-    Contents are compared exactly, in columns. Digests cost a Python call each, and are made only for groups with several contents
-    or with stored retractions. In every other group all events have one content, so that one retraction takes all of them back.
-    O(n log n) in the tied events.
+    Contents are compared exactly, in columns. Each digest costs a Python call, so digests are computed
+    only for groups with several contents or stored retractions. All events of any other group have one content, so one
+    retraction retracts all of them. O(n log n) in the tied events.
 
     Args:
         events: (m,) indices of the tied events, group after group.
@@ -165,7 +165,7 @@ def compare(
         if is_live and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
 
-    # More than one content left is a conflict: the sequence does not determine which of them is the row.
+    # Several remaining contents are a conflict: the sequence does not determine which one is the row.
     content_groups, content_events = _contents_left(mixed_events, mixed_groups, weight, digest)
     n_contents = np.bincount(content_groups, minlength=len(is_mixed))
     has_conflict = n_contents > 1
@@ -219,7 +219,7 @@ def _take_back_alike(
     contents: Contents,
     weight: Codes,
 ) -> None:
-    """Set the weights in groups of one content: a retraction takes all its rows back."""
+    """Set the weights in groups of one content: a retraction retracts all its rows."""
     is_retraction = contents.is_retraction[events]
     retracted_groups = groups[is_retraction]
     takes_back = np.zeros(len(is_mixed), dtype=bool)
@@ -235,7 +235,7 @@ def _contents_left(
     weight: Codes,
     digest: Codes,
 ) -> tuple[Codes, Codes]:
-    """Return the group and the first event of each distinct content that is left, by group and digest."""
+    """Return the group and the first event of each distinct remaining content, by group and digest."""
     is_live = weight[events] == LIVE
     live_events = events[is_live]
     live_groups = groups[is_live]

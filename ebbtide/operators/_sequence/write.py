@@ -1,4 +1,4 @@
-"""Last phase: the entries of the keys whose row, or whose knowledge beside it, differs from the stored one."""
+"""Last phase: writes the entries that differ from the stored ones, in the row or in columns that the sink does not show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(
     filled: Filled,
     step: Step,
 ) -> Reconciled:
-    """Write an entry for each key of which the sink or the state must change.
+    """Write an entry for each key whose row in the sink or state must change.
 
     Args:
         ranked: The step's events.
@@ -48,7 +48,7 @@ def write(
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled
     is_filled = shows & ~is_change
-    # All other keys are stored already: the state grows only by the entries that change.
+    # All other keys are already stored: the state grows only by changed entries.
     is_written = shows | _is_noted(ranked, rows, filled)
     written = filled.only(is_written)
 
@@ -59,7 +59,7 @@ def write(
     if_shown = _sink_changes(ranked, winner)
     change = np.where(shows[is_written], if_shown, "")
     stamp = stamps(ranked, rows, winner, step)
-    # An event time may lie so far back that the entry has expired when it is written: the sink takes it, the state does not.
+    # An old event time may make an entry expire before it is written: the sink gets the row, the state does not.
     is_past = step.has_expired(stamp, ranked.rules.ttl)
     may_expire = is_delete | ranked.rules.expires_live
     is_late = is_past & may_expire
@@ -111,7 +111,7 @@ def _is_noted(
     winner = filled.winner
     entries = ranked.entries
     n = ranked.n_entries
-    # A late delete below the row matters while a column may yet be filled: older values must not fill it.
+    # A late delete below the row matters while a column may still be filled: older values must not fill it.
     entry_keys = ranked.key[:n]
     is_newer_base = rows.base[entry_keys] > ranked.stored.base
     may_be_filled = is_set(entries, "_columns")
@@ -120,11 +120,11 @@ def _is_noted(
     is_conflicting[rows.ties.conflicting] = True
     had_conflict = flags(entries, "_conflict")
     has_new_conflict = is_conflicting[:n] & ~had_conflict
-    # Marked by event, since a key's entry is noted only where it still is its key's winner.
+    # Marked by event, since a key's entry is noted only if it is still its key's winner.
     is_renewed = renewed_by_event_time(ranked)
     is_noted = np.zeros(len(ranked), bool)
     is_noted[:n] = has_new_base | has_new_conflict | is_renewed
-    # A content was retracted, or lost the tie, of which the entry does not know.
+    # A retracted or losing content that the entry does not store yet.
     for event, taken_back in rows.ties.taken_back.items():
         stored_digests = rows.retracted.get(event)
         is_noted[event] |= taken_back != stored_digests
@@ -142,7 +142,7 @@ def _is_noted(
 
 
 def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
-    """Return the sink's action to show each key's row; empty: nothing."""
+    """Return the sink's action for each key's row; empty: nothing."""
     is_live_entry = ~ranked.is_delete[: ranked.n_entries]
     key = ranked.key[winner]
     is_in_sink = ranked.of_entry(is_live_entry, key, otherwise=False)
@@ -225,7 +225,7 @@ def _retracted(
 ) -> pa.Array:
     """Build `_retracted`: the digests of the contents that were retracted at each row's sequence.
 
-    They exist if contents were compared, or are stored. For a lone retraction that is its key's winner the digest is made here.
+    They exist if contents were compared or are stored. For a lone retraction that wins, the digest is computed here.
     """
     type_ = ranked.rules.schema.field("_retracted").type
     is_retraction = ranked.is_retraction
@@ -248,7 +248,7 @@ def _tie_columns(
     rows: Rows,
     winner: Codes,
 ) -> tuple[dict[str, object], int]:
-    """Build `_conflict` and `_tied`; count keys without a row of which a retracted content may have been added again."""
+    """Build `_conflict` and `_tied`. Count keys without a row whose retracted content may have been added again."""
     undecided = is_undecided(ranked, rows, winner)
     if not undecided.any():
         return {"_conflict": undecided}, 0

@@ -1,1 +1,1 @@
-"""Stateful functions, their states being rows of a state table."""
+"""Stateful functions, whose states are rows of a state table."""

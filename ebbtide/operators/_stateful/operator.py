@@ -1,6 +1,6 @@
-"""Runs a user's stateful function over one step's changes, its states being rows of a state table.
+"""Runs a user's stateful function over one step's changes. Its states are rows of a state table.
 
-A key's timers that are due fire before its rows; those of other keys at the tick that ends the run.
+A key's due timers fire before its rows; timers of other keys fire at the tick that ends the run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class StatefulOperator:
     Args:
         columns: The source's columns.
         key: Names of the key's columns.
-        output: The sink's columns, those of the key among them.
+        output: The sink's columns, including the key's.
         sink_key: Names of the sink's key.
         function: Makes the function; called once for each group of keys.
         states: Its states by name.
-        shows_values: Errors may show keys, rows and what the function says of them.
+        shows_values: Errors may show keys, rows and the function's error text.
     """
 
     columns: pa.Schema
@@ -69,12 +69,12 @@ class StatefulOperator:
 
     @property
     def entry_key(self) -> tuple[str, ...]:
-        """Columns that distinguish one entry from another."""
+        """Columns that identify an entry."""
         return (*self.key, "_state", "_sub")
 
     @property
     def expiry(self) -> ExpiryRules:
-        """Each state's own time to live."""
+        """Expiry by each state's time to live."""
         ttls: dict[str | None, StateTtlConfig] = {}
         for name, spec in self.states.items():
             if spec.ttl is not None:
@@ -83,7 +83,7 @@ class StatefulOperator:
 
     @property
     def has_named_states(self) -> bool:
-        """The function's states and timers."""
+        """Return True: the function's states and timers are named."""
         return True
 
     def apply(
@@ -95,12 +95,12 @@ class StatefulOperator:
         """Run the function on one step's changes.
 
         Args:
-            changes: Changelog rows without TRUNCATE; all of a key's.
+            changes: Changelog rows without TRUNCATE; all changes of each key.
             state: Every stored version of those keys' entries, in any order.
             step: Number and clocks of the step.
 
         Returns:
-            Entries changed and removed, and the rows that the sink must take, one per key of the sink.
+            Entries changed and removed, and the rows for the sink, one per key of the sink.
 
         Raises:
             StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
@@ -118,7 +118,7 @@ class StatefulOperator:
         state: pa.Table,
         step: Step,
     ) -> Reconciled:
-        """Drop what has expired, and fire the timers that are due.
+        """Drop expired entries, and fire the timers that are due.
 
         Args:
             state: Every stored version of some keys' entries.
@@ -133,8 +133,8 @@ class StatefulOperator:
         return call.run()
 
     def live_entries(self, state: pa.Table) -> pa.Table:
-        """Return the newest version of each entry, those removed left out."""
-        # Rows that are for the sink alone have no state.
+        """Return the newest version of each entry, without removed ones."""
+        # Rows that are only for the sink have no state.
         is_of_state = state["_state"].is_valid()
         of_states = state.filter(is_of_state)
         return live_entries(of_states, self.schema, self.entry_key)
@@ -145,7 +145,7 @@ class _Yielded(NamedTuple):
 
     Args:
         row: Column to value; a `Deletion` if the sink must no longer have its key.
-        order: That of the change that caused it.
+        order: Order of the change that caused it.
         key: The function's key.
     """
 
@@ -155,7 +155,7 @@ class _Yielded(NamedTuple):
 
 
 class _Call:
-    """One call of the operator: the entries in dicts, the function run key by key, the rows that follow."""
+    """One call of the operator: loads entries into dicts, runs the function key by key, and collects the rows."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Call:
         codes: Codes = np.empty(0, np.int64)
         if len(keys):
             codes = row_codes(keys, names)
-        # Each key becomes Python values once, however many entries and changes it has.
+        # Each key is converted to Python values once, for all of its entries and changes.
         _, first_of_key = np.unique(codes, return_index=True)
         distinct = keys.take(pa.array(first_of_key))
         columns = [column.to_pylist() for column in distinct.columns]
@@ -218,8 +218,8 @@ class _Call:
         return Reconciled(entries, self.metrics + context.counts)
 
     def _tick(self) -> None:
-        """Remove what has expired, then fire the timers that are due."""
-        # Before the timers, so that a function does not meet in its timers what has expired.
+        """Remove expired entries, then fire the timers that are due."""
+        # Before the timers, so that a function's timers do not see expired entries.
         for state in self.running.states.values():
             if state.ttl is None:
                 continue
@@ -268,7 +268,7 @@ class _Call:
         order: Order,
         rows: Iterable[Row],
     ) -> None:
-        """Keep the rows that the function yields, of each key of the sink the last."""
+        """Keep the rows that the function yields, the last one for each key of the sink."""
         own_key = dict(zip(self.op.key, key, strict=True))
         try:
             for given in rows:
@@ -309,7 +309,7 @@ class _Call:
 
         Args:
             key: The key that the function ran on.
-            given: As the function yielded it.
+            given: The row as the function yielded it.
             row: With the key's columns.
         """
         output_names = self.op.output.names
@@ -366,7 +366,7 @@ class _Call:
 
 
 def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:
-    """Return what makes a row of a changelog the change that a function is given."""
+    """Return a function that converts a changelog row to a `Change`."""
     kinds = changes["_kind"].to_pylist()
     row_kinds = [RowKind(kind) for kind in kinds]
     event_times = changes["_event_ms"].to_pylist()

@@ -1,18 +1,18 @@
 """The states of a stateful function as rows of a state table, and back.
 
-Beside the columns of `ebbtide.entries._entry` and the key's:
+In addition to the columns of `ebbtide.entries._entry` and the key's:
 
 | column | meaning |
 |---|---|
 | `_state` | name of the state, `@timers` for timers; null in rows for the sink |
-| `_sub` | which entry of the key's: '' of a value, the position of a list's element, `CLOCK/time` of a timer, the name of a map's key |
+| `_sub` | identifies the entry within the key: '' for a value, a list element's position, a timer's `CLOCK/time`, the name of a map's key |
 | `_position` | a list's position, a timer's time in epoch ms; else null |
-| `_ttl_ms` | the entry's own time to live; null: its state's |
+| `_ttl_ms` | the entry's time to live; null: its state's |
 | `_key_NAME` | the map's key, of map state NAME |
 | `_value_NAME` | the value, the list's element, the map's value, of state NAME |
-| `_out` | of rows for the sink (those with a `_change`): the row |
+| `_out` | for rows of the sink (those with a `_change`): the row |
 
-The name of a map's key is `-` for null, else `=` and a text by the key's declared type, one for all keys that are equal:
+The name of a map's key is `-` for null, else `=` and a text by the key's declared type, the same for equal keys:
 
 | type | text |
 |---|---|
@@ -24,7 +24,7 @@ The name of a map's key is `-` for null, else `=` and a text by the key's declar
 | DATE | `2026-01-31` |
 | TIMESTAMP, TIMESTAMP_NTZ | microseconds since 1970-01-01 (UTC) |
 
-`_stamp_ms` is null where nothing expires.
+`_stamp_ms` is null if nothing expires.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def load(
     Args:
         entries: (n,) rows, the newest version of each, none removed.
         keys: (n,) their keys.
-        states: The states declared; entries of undeclared ones are left out.
-        store: Where to put them.
+        states: The states declared; entries of undeclared states are ignored.
+        store: Receives the entries.
     """
     names = entries["_state"].combine_chunks()
     for name in [*states, TIMERS]:
@@ -197,10 +197,10 @@ def to_table(
     columns: dict[str, list[Any]],
     step: int,
 ) -> pa.Table:
-    """Type rows as a state table's.
+    """Build a table of the state's types from rows.
 
     Args:
-        schema: Of an entry.
+        schema: Schema of an entry.
         key: Names of the key's columns.
         keys: (n,) the rows' keys.
         columns: Column to up to n values; nulls follow.

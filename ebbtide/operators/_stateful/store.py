@@ -1,4 +1,4 @@
-"""The entries of a stateful step's keys in dicts: what a function's states read and write before anything becomes a row again."""
+"""The entries of a stateful step's keys in dicts. A function's states read and write them before they become rows again."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class StateSpec:
 
 
 class WorkingState(HeapState):
-    """One state's entries of a step's keys; remembers what it was given, to know what changed."""
+    """One state's entries of a step's keys. It remembers the loaded entries to find the changed ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self._before: dict[tuple[Hashable, Any], Entry | None] = {}
 
     def reset(self) -> None:
-        """Forget all, and that anything was changed."""
+        """Forget all entries and changes."""
         self._keys.clear()
         self._before.clear()
 
@@ -78,7 +78,7 @@ class WorkingState(HeapState):
         super().clear(key)
 
     def changes(self) -> Iterator[tuple[Hashable, Any, Entry | None]]:
-        """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
+        """Yield (key, sub-key, entry or None if removed) of all entries that changed since loading."""
         for (key, sub), before in self._before.items():
             entry = self.get(key, sub)
             if entry is None:
@@ -100,12 +100,12 @@ class WorkingState(HeapState):
 
 
 class WorkingMap(WorkingState):
-    """A map's entries of a step's keys; takes keys of the declared type only.
+    """A map's entries of a step's keys; accepts only keys of the declared type.
 
-    A key of another type might become, in its column, the same as one that the map has already.
+    A key of another type could become equal to an existing key when stored in its column.
 
     Args:
-        name: The state's, for the message.
+        name: The state's name, for errors.
         type_: The declared type of the map's keys.
     """
 
@@ -179,7 +179,7 @@ _MAP_KEYS: list[tuple[IsType, IsKey]] = [
     (pa.types.is_date, _of_type(date, datetime)),
     (pa.types.is_timestamp, _is_time),
 ]
-"""Test of a declared type, and of what is a key of it."""
+"""Test of a declared type, and test of its keys."""
 
 
 class WorkingStore:
