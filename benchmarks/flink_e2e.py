@@ -30,7 +30,6 @@ from harness import tree_cpu_s
 
 from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import build_session
 
 KEYS = 100_000
@@ -142,7 +141,7 @@ def ours(work: Path, engine: str) -> dict[str, Any]:
     n_records = sum(step.records for step in steps)
     sink = Snapshot.read(f"{root}/e2e/sink")
     columns = pa.schema(dict.fromkeys(("key", "uk", "row"), pa.string()))
-    rows = read_rows(sink, columns).to_pylist() if sink else []
+    rows = sink.rows(columns).to_pylist() if sink else []
     found = {row["key"]: (row["uk"], row["row"]) for row in rows}
     return {
         "records": n_records,

@@ -151,13 +151,12 @@ def n_wrong(spec: Path, sink: Path, truth: dict[int, int]) -> int:
     """Count the rows of a sink that differ from the truth: `id` to `at`."""
     from ebbtide import UpsertPipeline
     from ebbtide.delta import Snapshot
-    from ebbtide.delta._table import read_rows
 
     snapshot = Snapshot.read(str(sink))
     if snapshot is None:
         raise LookupError("no sink")
     columns = UpsertPipeline.load(spec).sink_table.columns
-    rows = {row["id"]: row["at"] for row in read_rows(snapshot, columns).to_pylist()}
+    rows = {row["id"]: row["at"] for row in snapshot.rows(columns).to_pylist()}
     return sum(rows.get(key) != truth.get(key) for key in rows.keys() | truth.keys())
 
 

@@ -40,7 +40,6 @@ from scale import ROWS_PER_FILE, row, rows_of
 
 from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import _reading as reading
 from ebbtide.tables._upsert import Upserter
 
@@ -190,7 +189,7 @@ def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     for number in range(last + 5):
         expected |= {each["id"]: each["at"] for each in changes_of(stored, n_changes, number)}
     snapshot = Snapshot.read(str(work / "t" / "sink"))
-    sink = read_rows(snapshot, SCHEMA).select(["id", "at"]) if snapshot else SCHEMA.empty_table()
+    sink = snapshot.rows(SCHEMA).select(["id", "at"]) if snapshot else SCHEMA.empty_table()
     shown = dict(zip(sink["id"].to_pylist(), sink["at"].to_pylist(), strict=True))
     n_wrong = sum(shown.get(key) != at for key, at in expected.items())
     cpu_s = {"cpu_s": median(costs), "decided_cpu_s": median(decided), "merged_cpu_s": median(merged)}

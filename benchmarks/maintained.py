@@ -248,7 +248,6 @@ class Samples:
     def _table(self, name: str, table: str) -> dict[str, Any]:
         """Return what a table holds; of what no newest version names any more, bytes by when one was last seen to."""
         from ebbtide.delta import Snapshot
-        from ebbtide.delta import _vectors as vectors
 
         place = self._folder / "root" / name / table
         now_s = time.time()
@@ -258,7 +257,7 @@ class Samples:
             raise LookupError(f"no Delta table at {place}")
         named = {str(place / file.path) for file in snapshot.files.values()}
         for file in snapshot.files.values():
-            at = None if file.vector is None else vectors.location_of(str(place), file.vector)
+            at = file.vector_location(str(place))
             named |= {at} if at else set()
         self._named_s |= dict.fromkeys(named, now_s)
         log = {path for path in on_disk if path.parent.name == "_delta_log"}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ebbtide import UpsertPipeline
 from ebbtide.columns import key_hashes
-from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, read_file, write_files
+from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, write_files
 from ebbtide.delta._table import commit_after
 from ebbtide.ledger import puts_of
 from ebbtide.runtime import Plan
@@ -91,7 +91,7 @@ def template_of(table: str) -> pa.Table:
     from deltalake import Schema
 
     columns = pa.schema(Schema.from_json(snapshot.metadata["schemaString"]).to_arrow())
-    return read_file(table, largest, columns, live=False).slice(0, 1)
+    return largest.read(table, columns, live=False).slice(0, 1)
 
 
 def filled(template: pa.Table, ids: Keys) -> pa.Table:

@@ -12,7 +12,7 @@ from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._inputs import TableRows
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 
 
 def emitted(judged: Judged) -> Rows:
@@ -22,7 +22,7 @@ def emitted(judged: Judged) -> Rows:
     (`_before`): within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
     """
     changelog = judged.tables.changelog
-    version = log.versions(changelog.path)[-1]
+    version = Log(changelog.path).versions()[-1]
     last_step_before = judged.window.step_since(judged.tables)
 
     def query(sql: Dialect) -> str:

@@ -11,7 +11,6 @@ from ebbtide.checks._entries import Entries
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
 from ebbtide.columns import LONG_MAX, LONG_MIN
-from ebbtide.delta import _vectors as vectors
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
@@ -63,7 +62,7 @@ def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
     for file in state.snapshot(judged.window.state_until).files.values():
         if file.vector is None:
             continue
-        dead = vectors.read(state.path, file.vector)
+        dead = file.deleted_rows(state.path)
         hidden = hidden_rows(state.path, file, dead, operator, frozenset(operator.expiry.columns))
         rows.append({"_file": file.path, "_rows": int(is_overdue(hidden, operator).sum())})
     return Rows.given(pa.Table.from_pylist(rows, _HIDDEN)) if rows else None

@@ -15,10 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import Mask
-from ebbtide.delta import DataFile, Snapshot, read_file
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import DeltaFeatureError, DeltaLogError
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ class TableRows(Input):
 
     def read(self) -> pa.Table:
         """See `Input`."""
-        return read_rows(self._snapshot, self.columns)
+        return self._snapshot.rows(self.columns)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
@@ -119,10 +117,10 @@ class ChangeFeed(Input):
         return pa.schema([*self.columns, CHANGE_TYPE, COMMIT_VERSION])
 
     @cached_property
-    def _commits(self) -> list[tuple[int, list[log.Action]]]:
+    def _commits(self) -> list[tuple[int, Commit]]:
         commits = []
         for version in range(self.since + 1, self.until + 1):
-            actions = log.actions(self.table, version)
+            actions = Log(self.table).commit(version)
             commits.append((version, actions))
         return commits
 
@@ -135,7 +133,7 @@ class ChangeFeed(Input):
         n_rows = 0
         n_bytes = 0
         for _, actions in self._commits:
-            files = _change_files(actions) or log.changed_files(actions)
+            files = _change_files(actions) or actions.changed_files()
             for action in files:
                 size = int(action.get("size") or 0)
                 known = DataFile(action).rows
@@ -152,7 +150,7 @@ class ChangeFeed(Input):
                 tables.append(rows.append_column(COMMIT_VERSION, versions))
         return pa.concat_tables(tables)
 
-    def _changes(self, actions: list[log.Action]) -> Iterator[pa.Table]:
+    def _changes(self, actions: Commit) -> Iterator[pa.Table]:
         """Yield the rows that a commit changed, each with its `_change_type`.
 
         Source: Delta transaction log protocol, "Reader Requirements for AddCDCFile": change files say all; of a commit without one,
@@ -163,7 +161,7 @@ class ChangeFeed(Input):
         if change_files:
             schema = pa.schema([*self.columns, CHANGE_TYPE])
             for action in change_files:
-                yield read_file(self.table, DataFile(action), schema, live=False)
+                yield DataFile(action).read(self.table, schema, live=False)
             return
         added = _by_path(actions, "add")
         removed = _by_path(actions, "remove")
@@ -172,7 +170,7 @@ class ChangeFeed(Input):
             before = removed.get(path)
             after = added.get(path)
             file = after or removed[path]
-            rows = read_file(self.table, file, self.columns, live=False)
+            rows = file.read(self.table, self.columns, live=False)
             was_live = self._live(before, len(rows))
             is_live = self._live(after, len(rows))
             yield _typed(rows, was_live & ~is_live, "delete")
@@ -182,7 +180,7 @@ class ChangeFeed(Input):
         """Mark the rows of a file that count; none if there is no file."""
         live = np.full(n_rows, file is not None)
         if file is not None and file.vector is not None:
-            gone = vectors.read(self.table, file.vector)
+            gone = file.deleted_rows(self.table)
             live[vectors.numbers(gone)] = False
         return live
 
@@ -202,11 +200,11 @@ class ChangeFeed(Input):
         return feed.select(*columns(self._schema.names))
 
 
-def _change_files(actions: Iterable[log.Action]) -> list[log.Action]:
+def _change_files(actions: Iterable[Action]) -> list[Action]:
     return [action["cdc"] for action in actions if "cdc" in action]
 
 
-def _by_path(actions: Iterable[log.Action], kind: str) -> dict[str, DataFile]:
+def _by_path(actions: Iterable[Action], kind: str) -> dict[str, DataFile]:
     """Return the files whose rows a commit changes: those that it adds, or removes."""
     files = {}
     for action in actions:

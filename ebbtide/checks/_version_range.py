@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.delta._feed import readable_since
 from ebbtide.durations import to_ms
 from ebbtide.ledger import StepFacts, sink_window_end, window_end
@@ -31,8 +31,8 @@ class Newest:
     @classmethod
     def of(cls, tables: Plan, generation: str = "") -> Self:
         """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
-        sink = 0 if tables.sink_log is None else log.versions(tables.sink_log)[-1]
-        return cls(sink, log.versions(tables.state.path)[-1], generation)
+        sink = 0 if tables.sink_log is None else Log(tables.sink_log).versions()[-1]
+        return cls(sink, Log(tables.state.path).versions()[-1], generation)
 
     @classmethod
     def between_steps(cls, tables: Plan) -> Self | None:
@@ -136,7 +136,7 @@ class VersionRange:
 
     def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
-        newest_first = log.own_commits(tables.state.path)
+        newest_first = Log(tables.state.path).own_commits()
         for version, facts in newest_first:
             if version <= self.state_since:
                 return int(facts["step"])

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._features import with_feature
 from ebbtide.delta._joining import write_files
-from ebbtide.delta._snapshot import Action, DataFile, Snapshot
-from ebbtide.delta._table import definition, has_local_time, read_file
+from ebbtide.delta._log import Action
+from ebbtide.delta._snapshot import Snapshot
+from ebbtide.delta._table import definition, has_local_time
 from ebbtide.formats import convert
 from ebbtide.model import SchemaChange
 
@@ -40,7 +42,7 @@ class FileUnderNewColumns:
 
     def __call__(self, file: DataFile) -> list[Action]:
         """Return the actions that add a file's rows again; none if all its rows are deleted."""
-        rows = read_file(self.table, file, self.stored)
+        rows = file.read(self.table, self.stored)
         fills = fills_of(self.change, self.columns)
         altered = self.change.rows(rows, self.columns, fills)
         return write_files(

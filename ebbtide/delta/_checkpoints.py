@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ebbtide.delta import _log as log
-from ebbtide.delta._checkpoint_files import newest_checkpoint
+from ebbtide.delta._log import Log, newest_checkpoint
 from ebbtide.storage import UNFINISHED, Location, sync
 
 INTERVAL = 100
@@ -52,7 +51,7 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
         table: Location of the table.
         commits_kept: Number of newest commits to keep. Default: those within the table's `delta.logRetentionDuration`, 30 days.
     """
-    versions = log.versions(table)
+    versions = Log(table).versions()
     if commits_kept is None:
         if _checkpoint(table, versions[-1]):
             _clean_up(table)
@@ -63,7 +62,7 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
     newest = versions[-1]
     if _checkpoint(table, newest):
         for version in old:
-            commit = log.commit_file(table, version)
+            commit = Log(table).commit_file(version)
             Location(commit).delete()
         _forget_checkpoints(table, newest)
 
@@ -74,7 +73,7 @@ def _thin_out(table: str, version: int) -> None:
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
         return
-    location = Location(table) / log.LOG / _name(version)
+    location = Log(table).folder / _name(version)
     try:
         location.delete()
     except OSError as error:
@@ -83,7 +82,7 @@ def _thin_out(table: str, version: int) -> None:
 
 def _forget_checkpoints(table: str, newest: int) -> None:
     """Delete the checkpoints before the newest one."""
-    folder = Location(table) / log.LOG
+    folder = Log(table).folder
     for name in folder.list_files():
         version, _, rest = name.partition(".")
         is_checkpoint = rest.startswith("checkpoint.") and version.isdigit()
@@ -119,14 +118,14 @@ def _put_checkpoint(table: str, version: int) -> None:
     """
     from deltalake.exceptions import DeltaError
 
-    names = (Location(table) / log.LOG).file_names()
+    names = Log(table).folder.file_names()
     of_version = f"{version:020d}"
     until_version = {name for name in names if name[:20] <= of_version}
     own = {name for name in names if name.startswith(f"{of_version}.checkpoint.")}
     usable = until_version - own
     while True:
         newest, parts = newest_checkpoint(sorted(usable))
-        commits = [name for name in usable if name[20:] == log.COMMIT]
+        commits = [name for name in usable if name[20:] == Log.COMMIT]
         since = [name for name in commits if int(name[:20]) > newest]
         try:
             _build_checkpoint(table, version, [*parts, *since])
@@ -151,9 +150,9 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
 
     # delta-rs names a file before it is on disk. A power cut in between would leave a torn checkpoint, at which other clients fail.
     # So it writes beside links to what it reads, and the file gets its place from there.
-    folder = Path(table, log.LOG)
+    folder = Path(table, Log.FOLDER)
     with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
-        beside = Path(scratch, log.LOG)
+        beside = Path(scratch, Log.FOLDER)
         (beside / SIDECARS).mkdir(parents=True)
         stored_sidecars = Location(folder / SIDECARS).file_names()
         sidecars = [f"{SIDECARS}/{name}" for name in stored_sidecars]
@@ -187,7 +186,7 @@ def write_checkpoint(
         return None
     name = _name(version)
     if not removed:
-        folder = Location(table) / log.LOG
+        folder = Log(table).folder
         _forget_removed(folder, name)
     return name, LAST
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, file_location, with_checksum
-from ebbtide.delta._snapshot import Action, has_version
+from ebbtide.delta._log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, Action, Log, with_checksum
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.storage import Location, at_once, sync_below
 
@@ -95,7 +94,7 @@ def commit(
     else:
         for look in looks:
             look()
-    location = commit_file(table, version)
+    location = Log(table).commit_file(version)
     # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
     if Location(table).is_local:
         on_disk(table, actions)
@@ -137,7 +136,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
         named = action.get("add") or action.get("cdc")
         if named is None:
             continue
-        files.append(file_location(table, named["path"]))
+        files.append(Log(table).location_of(named["path"]))
         # Several data files may share one file of vectors; `sync_below` syncs each path once.
         vector = named.get("deletionVector")
         vector_file = None if vector is None else vectors.location_of(table, vector)
@@ -148,8 +147,8 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: readers of the next version have read other actions in its place."""
-    has_later = Location(commit_file(table, version + 1)).is_file()
-    if has_later and not Location(commit_file(table, version)).is_file():
+    has_later = Log(table).commit_file(version + 1).is_file()
+    if has_later and not Log(table).commit_file(version).is_file():
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",
@@ -159,7 +158,7 @@ def _refuse_hole(table: str, version: int) -> None:
 
 def _refuse_gone(table: str, version: int) -> None:
     """Refuse to put a version without the one before it: no reader could read such a log."""
-    if version > 0 and not has_version(table, version - 1):
+    if version > 0 and not Log(table).has(version - 1):
         raise TableMismatchError.of(
             f"The table at '{table}' is gone.",
             got=f"no version {version - 1} in its log",

@@ -180,6 +180,11 @@ class Copy:
         rows = self._some(names)
         return rows.slice(start, stop - start)
 
+    def all_rows(self) -> pa.Table:
+        """Return all rows, without hashes and positions; columns that are null throughout are left out."""
+        names = [name for name in self.rows.column_names if name not in (HASH, POSITION)]
+        return self.rows.select(names)
+
     def _some(self, names: Sequence[str]) -> pa.Table:
         stored = set(self.rows.column_names)
         present = [name for name in names if name in stored]

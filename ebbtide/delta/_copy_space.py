@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -33,15 +34,56 @@ KEYS = ".keys.arrow"
 """End of the names of copies without rows: small, and the last to go."""
 
 
-def default_folder() -> Path:
-    """Return the folder of local copies."""
-    given = CACHE.value
-    return Path(given) if given else copy_files.own_folder()
+@dataclass(frozen=True)
+class LocalCopies:
+    """The local copies of data files in a folder of this host, by which a process looks up keys.
 
+    Args:
+        folder: The folder. Default: from the environment.
+    """
 
-def allowed_bytes() -> int:
-    """Return the bytes that the local copies may take."""
-    return int(CACHE_BYTES.value)
+    folder: Path = field(default_factory=lambda: Path(CACHE.value) if CACHE.value else copy_files.own_folder())
+
+    @classmethod
+    def reached(cls) -> list[LocalCopies]:
+        """Return those that this process reaches: in its own folder, and in the user's default one."""
+        folders = {cls().folder, copy_files.own_folder()}
+        return [cls(folder) for folder in sorted(folders)]
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that they may take, approximately."""
+        return int(CACHE_BYTES.value)
+
+    def prefix_of(self, table: str) -> str:
+        """Return the beginning of the names of a table's copies, whatever their columns."""
+        return copy_files.prefix_of(table)
+
+    def possibly_of(self, tables: Sequence[str]) -> list[Path]:
+        """Return those of some tables, or of an earlier release, which may be of any table.
+
+        Args:
+            tables: Locations of the tables.
+        """
+        return copy_files.possible_copies(self.folder, tables)
+
+    def begin(self, table: str, generation: str) -> None:
+        """Note the generation of a table's copies from now on: those of an earlier one are deleted."""
+        copy_files.mark(self.folder, table, generation)
+
+    def drop_older(self, table: str, generation: str) -> None:
+        """Delete the copies of a table that are of an earlier generation, once in a folder, and close those that are open.
+
+        Args:
+            table: Location of the table.
+            generation: The present one.
+        """
+        copy_files.drop_older(self.folder, table, generation)
+        self.close_deleted()
+
+    def close_deleted(self) -> None:
+        """Close the copies of this process that are deleted: a mapped file keeps its bytes on disk."""
+        close_deleted_copies()
 
 
 class User(Protocol):

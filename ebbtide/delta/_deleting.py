@@ -9,7 +9,8 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import now_ms
-from ebbtide.delta._snapshot import Action, DataFile
+from ebbtide.delta._data_file import DataFile
+from ebbtide.delta._log import Action
 
 
 class LostRows(NamedTuple):

@@ -22,12 +22,13 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
-from ebbtide.delta import _log as log
 from ebbtide.delta._checkpoints import write_checkpoint
 from ebbtide.delta._commit import Puts, named_files
+from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._joining import without
-from ebbtide.delta._snapshot import Action, DataFile, Snapshot
-from ebbtide.delta._table import commit_after, read_file, replacing
+from ebbtide.delta._log import Action, Log
+from ebbtide.delta._snapshot import Snapshot
+from ebbtide.delta._table import commit_after, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.storage import Location
 
@@ -121,7 +122,7 @@ class FileWithout:
     def __call__(self, file: DataFile) -> tuple[DataFile, list[Action]] | None:
         """Return the file and the actions that add its other rows; None if it holds no doomed row, and none that names one."""
         # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
-        rows = read_file(self.table, file, self.doomed.columns, live=False)
+        rows = file.read(self.table, self.doomed.columns, live=False)
         is_doomed = self.doomed.marks(rows)
         names_doomed = self.doomed.names(rows)
         is_touched = is_doomed | names_doomed
@@ -160,7 +161,7 @@ def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
     """Count the doomed rows of a version, hidden ones too; changes nothing."""
     total = Found()
     for file in snapshot.files.values():
-        rows = read_file(snapshot.table, file, doomed.columns, live=False)
+        rows = file.read(snapshot.table, doomed.columns, live=False)
         n_rows = n_held(rows, doomed)
         if n_rows:
             total += Found(n_rows, 1, file.size)
@@ -245,7 +246,7 @@ def _n_held_in(
         }
     )
     try:
-        rows = read_file(table, file, doomed.columns, live=False)
+        rows = file.read(table, doomed.columns, live=False)
     except (DamagedFileError, TableMismatchError):
         return None
     has_needed = needed <= values.keys()
@@ -314,7 +315,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     while _names_files(table, snapshot.version):
         made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
-    folder = Location(table) / log.LOG
+    folder = Log(table).folder
     version = snapshot.version
     # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
     is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
@@ -336,7 +337,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
 def _names_files(table: str, version: int) -> bool:
     """Return whether a commit names a data file or a change file."""
     kinds: set[str] = set()
-    for action in log.actions(table, version):
+    for action in Log(table).commit(version):
         kinds.update(action)
     return not kinds.isdisjoint({"add", "remove", "cdc"})
 
@@ -350,7 +351,7 @@ def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> in
         checkpoint: Names of the files of its checkpoint.
     """
     of_version = f"{version:020d}"
-    kept = {f"{of_version}{log.COMMIT}", *checkpoint}
+    kept = {f"{of_version}{Log.COMMIT}", *checkpoint}
     n_deleted = 0
     for name in sorted(Location(folder).file_names()):
         version_digits = name[:20]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ebbtide.columns import Hashes, columns_named
 from ebbtide.delta._copy_files import HASH, POSITION, Copy
 from ebbtide.delta._copy_space import Space
-from ebbtide.delta._snapshot import DataFile
-from ebbtide.delta._table import ROW_GROUP, read_file
+from ebbtide.delta._data_file import DataFile
+from ebbtide.delta._table import ROW_GROUP
 
 Positions = NDArray[np.int64]
 COPY_RATIO = 5
@@ -51,13 +51,7 @@ class FileSource:
 
     def read(self, positions: Positions, names: Sequence[str]) -> pa.Table:
         """Read some rows of the data file, at these positions, in this order."""
-        return read_file(
-            self.table,
-            self.file,
-            columns_named(self.columns, names),
-            live=False,
-            positions=positions,
-        )
+        return self.file.read(self.table, columns_named(self.columns, names), live=False, positions=positions)
 
     def admits(self) -> bool:
         """Return whether a copy may be made: there is room for it."""

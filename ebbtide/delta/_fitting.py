@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.amounts import amount
-from ebbtide.delta._snapshot import Action, DataFile
+from ebbtide.delta._log import Action
 from ebbtide.errors import TableMismatchError
 
 _OF_NESTED = ("metadata", "nullable", "containsNull", "valueContainsNull")
@@ -95,7 +95,8 @@ def refuse_nulls(
     for action in actions:
         if "add" not in action:
             continue
-        nulls = DataFile(action["add"]).stats.get("nullCount", {})
+        stats = json.loads(action["add"].get("stats") or "{}")
+        nulls = stats.get("nullCount", {})
         for name in required:
             # Not counted does not mean none: such a file is refused too.
             if nulls.get(name) != 0:

@@ -16,9 +16,11 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import Puts
+from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._key_index import IndexCache
-from ebbtide.delta._snapshot import Action, DataFile, Snapshot
-from ebbtide.delta._table import add_file, commit_after, read_file, replacing
+from ebbtide.delta._log import Action
+from ebbtide.delta._snapshot import Snapshot
+from ebbtide.delta._table import add_file, commit_after, replacing
 
 WIDTH = 8
 """Number of files of a class that become one of the next class, and the ratio of their sizes."""
@@ -176,8 +178,8 @@ def without(
     """
     # The file is read with the rows that its vector hides: positions count from the beginning of the file.
     if file.vector is not None:
-        goes |= vectors.read(table, file.vector)
-    rows = read_file(table, file, columns, live=False)
+        goes |= file.deleted_rows(table)
+    rows = file.read(table, columns, live=False)
     remaining = vectors.without(rows, goes)
     left = cleaned(remaining)
     of_partition = {name.lower() for name in file.partition}

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.columns import Mask
-from ebbtide.delta._snapshot import DataFile
+from ebbtide.delta._data_file import DataFile
 
 EXACT_UNITS = 31
 """UTF-16 units of a text's bound that are relied on: other writers cut at 32 characters or later, some of them within a pair of surrogates."""

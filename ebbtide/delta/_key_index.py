@@ -22,13 +22,11 @@ from ebbtide.columns import Hashes, columns_named, key_hashes
 from ebbtide.delta import _attached_index as attached_index
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
-from ebbtide.delta import _log as log
 from ebbtide.delta._copy_files import HASH, POSITION, Copy
-from ebbtide.delta._copy_space import Space, allowed_bytes, default_folder
+from ebbtide.delta._copy_space import LocalCopies, Space
+from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta._key_lookup import KeyIndex, in_hash_order
-from ebbtide.delta._snapshot import DataFile
-from ebbtide.delta._table import read_file
 from ebbtide.storage import Attached, Location, attached, boot, footer_checksum
 
 FORMAT = "6"
@@ -84,9 +82,9 @@ class IndexCache:
         self.columns = columns
         self.where = where
         self.table_id = table_id
-        folder = default_folder() if folder is None else folder
-        max_bytes = allowed_bytes() if max_bytes is None else max_bytes
-        self.space = Space(folder, max_bytes)
+        copies = LocalCopies() if folder is None else LocalCopies(folder)
+        max_bytes = copies.max_bytes if max_bytes is None else max_bytes
+        self.space = Space(copies.folder, max_bytes)
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
         identity = (
             FORMAT,
@@ -104,6 +102,25 @@ class IndexCache:
         self._closed: dict[_FileKey, str] = {}
         self._live: set[_FileKey] = set()
         copy_space.USERS.add(self)
+
+    @classmethod
+    def shared(
+        cls,
+        table: str,
+        key: Sequence[str],
+        columns: pa.Schema,
+        *,
+        where: tuple[str, str] | None = None,
+        table_id: str = "",
+    ) -> IndexCache:
+        """Return the cache that all steps and runs of this process share, so that each copy is mapped once; arguments as `IndexCache`."""
+        identity = table, tuple(key), columns, where
+        found = _shared.get(identity)
+        # Another id means another table: copies of the old one have other rows under the same paths.
+        if found is None or found.table_id != table_id:
+            found = cls(table, key, columns, where=where, table_id=table_id)
+            _shared[identity] = found
+        return found
 
     def index_of(self, file: DataFile) -> KeyIndex:
         """Return the index of a data file: from a copy, else as it is attached to the file, else from the file's keys.
@@ -213,7 +230,7 @@ class IndexCache:
     def _stem(self, file: DataFile) -> str:
         """Return the beginning of the names of a file's copies."""
         # With the footer: a file that was replaced by one of the same path and size gets another copy.
-        footer = log.footer_of(file.add)
+        footer = file.footer
         if footer is None:
             footer = footer_checksum(file.location(self.table))
         file_digest = _digest(*_file_key(file), footer)
@@ -283,7 +300,7 @@ class IndexCache:
             if name not in self.key:
                 kind = pa.field(name, pa.string())
                 fields.append(kind)
-        stored = read_file(self.table, file, pa.schema(fields), live=False)
+        stored = file.read(self.table, pa.schema(fields), live=False)
         rows, kept_positions = _kept(stored, self.where)
         hashes = key_hashes(rows, self.key)
         order = np.argsort(hashes, kind="stable")
@@ -292,7 +309,7 @@ class IndexCache:
 
     def _attached(self, file: DataFile) -> tuple[Hashes, Positions] | None:
         """Return hashes and positions as they are attached to a file; None: they are not, or not those that are needed."""
-        footer = log.footer_of(file.add)
+        footer = file.footer
         n_stored = file.rows or 0
         if footer is None or n_stored < ATTACHED_FROM:
             return None
@@ -308,32 +325,6 @@ _CacheKey = tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None]
 """Table, key, columns and `where` of a cache."""
 _shared: dict[_CacheKey, IndexCache] = {}
 """The caches of this process: the last one of each table, by what its copies have."""
-
-
-def shared_cache(
-    table: str,
-    key: Sequence[str],
-    columns: pa.Schema,
-    *,
-    where: tuple[str, str] | None = None,
-    table_id: str = "",
-) -> IndexCache:
-    """Return the cache that all steps and runs of this process share, so that each copy is mapped once.
-
-    Args:
-        table: See `IndexCache`.
-        key: Likewise.
-        columns: Likewise.
-        where: Likewise.
-        table_id: Likewise.
-    """
-    identity = table, tuple(key), columns, where
-    found = _shared.get(identity)
-    # Another id means another table: copies of the old one have other rows under the same paths.
-    if found is None or found.table_id != table_id:
-        found = IndexCache(table, key, columns, where=where, table_id=table_id)
-        _shared[identity] = found
-    return found
 
 
 @dataclass(frozen=True)
@@ -378,7 +369,7 @@ def _kept(
 def _file_key(file: DataFile) -> _FileKey:
     size = str(file.add.get("size"))
     time = str(file.add.get("modificationTime"))
-    footer = log.footer_of(file.add) or ""
+    footer = file.footer or ""
     return file.path, size, time, footer
 
 

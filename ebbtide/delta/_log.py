@@ -1,7 +1,8 @@
-"""Reads the commits of a Delta table's log, and Ebbtide's facts in them, without a JVM.
+"""Reads the commits of a Delta table's log, Ebbtide's facts in them, and its checkpoints, without a JVM.
 
 A commit is `_delta_log/<20 digits>.json`: actions, one a line. `commitInfo.userMetadata` has the facts as JSON.
-`ebbtide.delta._snapshot` replays commits to a version of the table. Source: Delta transaction log protocol, "Delta Log Entries".
+`ebbtide.delta._snapshot` replays commits to a version of the table. A checkpoint is one file or
+several, with or without sidecars. Source: Delta transaction log protocol, "Delta Log Entries", "Checkpoints".
 """
 
 from __future__ import annotations
@@ -10,27 +11,20 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import StoredDocument
-from ebbtide.storage import Location, at_once
+from ebbtide.storage import Location, at_once, read_parquet
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or the value under one kind."""
 Facts = dict[str, Any]
 """The JSON object that Ebbtide wrote into a commit."""
 Read = TypeVar("Read")
-LOG = "_delta_log"
-"""The folder of a table's log."""
-COMMIT = ".json"
-"""End of the name of a commit's file, after the version."""
-FACTS = StoredDocument.FORMAT_KEY
-"""The key of the facts in a commit's userMetadata; its value is the format's version."""
-STEP = "What a commit says of its step"
-"""Name of these facts in errors."""
 SOME_LOG = "a table's log"
 """Place in errors of actions whose file is unknown."""
 CHECKSUM = "ebbtideChecksum"
@@ -47,81 +41,226 @@ WITHOUT_COPY = (
     " 'ebbtide pause', then 'ebbtide resume': whether the pipeline was paused, it alone knew."
 )
 """Next step for a log that cannot be read."""
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
+)
+_KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
+"""Kinds of actions that are read from a checkpoint."""
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
-def versions(table: str) -> list[int]:
-    """Return the versions whose commits are still in the log, ascending."""
-    numbers = []
-    log = Location(table) / LOG
-    for name in log.list_files():
-        if not name.endswith(COMMIT):
-            continue
-        stem = name.removesuffix(COMMIT)
-        is_version = len(stem) == 20 and stem.isdigit()
-        if is_version:
-            numbers.append(int(stem))
-    return numbers
-
-
-def each(
-    table: str,
-    versions: Iterable[int],
-    read: Callable[[str, int], Read],
-) -> list[Read]:
-    """Read several commits, at once from a store; return what was read of each.
+@dataclass(frozen=True)
+class Log:
+    """The log of a table.
 
     Args:
         table: Location of the table.
-        versions: Their versions.
-        read: Reads one, given the table and the version.
     """
-    wanted = list(versions)
-    if len(wanted) <= 1 or not Location(table).is_in_object_store:
-        return [read(table, version) for version in wanted]
-    calls = [partial(read, table, version) for version in wanted]
-    return at_once(*calls)
+
+    table: str
+
+    FOLDER: ClassVar = "_delta_log"
+    """Name of the folder of a log, in the table's."""
+    COMMIT: ClassVar = ".json"
+    """End of the name of a commit's file, after the version."""
+
+    @property
+    def folder(self) -> Location:
+        """Its folder."""
+        return Location(self.table) / self.FOLDER
+
+    def versions(self) -> list[int]:
+        """Return the versions whose commits are still in the log, ascending; none without a table."""
+        numbers = []
+        for name in self.folder.list_files():
+            if not name.endswith(self.COMMIT):
+                continue
+            stem = name.removesuffix(self.COMMIT)
+            is_version = len(stem) == 20 and stem.isdigit()
+            if is_version:
+                numbers.append(int(stem))
+        return numbers
+
+    def names(self, until: int | None = None) -> list[str]:
+        """Return the names of its files, without those of versions after `until`."""
+        names = self.folder.list_files()
+        if until is None:
+            return names
+        early = []
+        for name in names:
+            version = name[:20]
+            if version.isdigit() and int(version) <= until:
+                early.append(name)
+        return early
+
+    def has(self, version: int) -> bool:
+        """Return whether a version is still in it: its commit, or a checkpoint of it."""
+        if self.commit_file(version).is_file():
+            return True
+        checkpoint, _ = newest_checkpoint(self.names(version))
+        return checkpoint == version
+
+    def commit_file(self, version: int) -> Location:
+        """Return the location of a version's commit."""
+        return self.folder / f"{version:020d}{self.COMMIT}"
+
+    def commit(self, version: int) -> Commit:
+        """Return a version's commit; one without actions if it does not exist.
+
+        Raises:
+            DeltaLogError: it is torn, or its bytes have changed.
+        """
+        return Commit.read(self.commit_file(version))
+
+    def each(self, versions: Iterable[int], read: Callable[[int], Read]) -> list[Read]:
+        """Read several commits, at once from a store; return what was read of each.
+
+        Args:
+            versions: Their versions.
+            read: Reads one, given the version.
+        """
+        wanted = list(versions)
+        if len(wanted) <= 1 or not Location(self.table).is_in_object_store:
+            return [read(version) for version in wanted]
+        calls = [partial(read, version) for version in wanted]
+        return at_once(*calls)
+
+    def checksum(self, version: int) -> str | None:
+        """Return the checksum of a commit's file, 8 hexadecimal digits; None if it does not exist."""
+        raw = self.commit_file(version).read_bytes()
+        if raw is None:
+            return None
+        return _checksum(raw)
+
+    def own_commits(self) -> Iterator[tuple[int, Facts]]:
+        """Yield (version, facts) of Ebbtide's commits, the newest first."""
+        newest_first = reversed(self.versions())
+        for version in newest_first:
+            own = self.commit(version).facts()
+            if own is not None:
+                yield version, own
+
+    def last_step(self) -> int:
+        """Return the last step that changed the table, 0 before the first."""
+        newest = next(self.own_commits(), None)
+        if newest is None:
+            return 0
+        _, own = newest
+        return int(own["step"])
+
+    def added(self, version: int) -> list[str]:
+        """Return the locations of the data files that a commit added."""
+        return [self.location_of(add["path"]) for add in self.commit(version).adds()]
+
+    def location_of(self, path: str) -> str:
+        """Return the location of a file that the log names.
+
+        Args:
+            path: Path as in the log: relative to the table or absolute, percent-encoded.
+
+        Raises:
+            DeltaLogError: it leads out of the table.
+        """
+        # The protocol allows a path anywhere, as in a shallow clone. It is refused: a writer of the log could have Ebbtide read files to
+        # which that writer has no access. None of Ebbtide's own tables has such a path.
+        given = unquote(path)
+        folder = f"{self.table.rstrip('/')}/"
+        scheme, is_uri, rest = given.partition(":/")
+        is_local_uri = is_uri and scheme == "file"
+        location = given
+        if is_local_uri:
+            location = f"/{rest.lstrip('/')}"
+        is_absolute = bool(is_uri) or given.startswith("/")
+        if not is_absolute:
+            location = folder + given
+        leads_up = ".." in location.split("/")
+        if leads_up or not location.startswith(folder):
+            raise DeltaLogError.of(
+                f"The log of the Delta table '{self.table}' names a file that is not in the table's folder.",
+                got=path,
+                allowed=f"files below '{self.table}'",
+                next_step="If the table is a shallow clone, make a deep one; else restore the log.",
+            )
+        return location
 
 
-def commit_file(table: str, version: int) -> str:
-    """Return the location of a version's commit."""
-    name = f"{version:020d}{COMMIT}"
-    return Location(table) / LOG / name
+class Commit(list[Action]):
+    """The actions of a commit, in the order of its lines.
 
+    Args:
+        actions: Its actions; none if there is no such commit.
+        location: Its file, for errors.
+    """
 
-def actions(table: str, version: int) -> list[Action]:
-    """Return a commit's actions; none if it does not exist."""
-    location = commit_file(table, version)
-    return read_actions(location)
+    FORMAT: ClassVar = StoredDocument.FORMAT_KEY
+    """Key of the facts' format, a number."""
+    FACTS: ClassVar = "What a commit says of its step"
+    """Name of the facts in errors."""
 
+    def __init__(self, actions: Iterable[Action] = (), location: str = SOME_LOG) -> None:
+        super().__init__(actions)
+        self.location = location
 
-def checksum(table: str, version: int) -> str | None:
-    """Return the checksum of a commit's file; None if it does not exist."""
-    location = commit_file(table, version)
-    raw = Location(location).read_bytes()
-    if raw is None:
+    @classmethod
+    def read(cls, location: str) -> Commit:
+        """Read a file of the log, one action a line; no action if it does not exist.
+
+        Raises:
+            DeltaLogError: it is torn, or its bytes have changed.
+        """
+        raw = Location(location).read_bytes()
+        if raw is None:
+            return cls((), location)
+        _refuse_other_bytes(location, raw)
+        actions = cls((), location)
+        for line in raw.splitlines():
+            if line.strip():
+                action = _action(location, line)
+                actions.append(action)
+        if not actions:
+            raise _damaged(location, "no action")
+        return actions
+
+    def info(self) -> Action:
+        """Return its `commitInfo`; empty without one."""
+        for action in self:
+            if "commitInfo" in action:
+                info: Action = action["commitInfo"]
+                return info
+        return {}
+
+    def facts(self) -> Facts | None:
+        """Return the facts that Ebbtide wrote into it, as JSON; None if Ebbtide did not make it.
+
+        Raises:
+            StoredFormatError: a newer release wrote it.
+            DamagedFileError: its facts name no format.
+        """
+        for action in self:
+            info = action.get("commitInfo", {})
+            text = info.get("userMetadata", "null")
+            try:
+                metadata = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(metadata, dict) and self.FORMAT in metadata:
+                StoredDocument(self.FACTS, self.location).refuse_newer_format(metadata)
+                return metadata
         return None
-    return _checksum(raw)
 
+    def adds(self) -> list[Action]:
+        """Return the values under `add`."""
+        return [action["add"] for action in self if "add" in action]
 
-def read_actions(location: str) -> list[Action]:
-    """Return the actions in a file of the log, one a line; none if it does not exist.
-
-    Raises:
-        DeltaLogError: it is torn, or its bytes have changed.
-    """
-    raw = Location(location).read_bytes()
-    if raw is None:
-        return []
-    _refuse_other_bytes(location, raw)
-    actions: list[Action] = []
-    for line in raw.splitlines():
-        if line.strip():
-            action = _action(location, line)
-            actions.append(action)
-    if not actions:
-        raise _damaged(location, "no action")
-    return actions
+    def changed_files(self) -> list[Action]:
+        """Return the values under `add` and `remove` that change rows; joining files changes none."""
+        changed = []
+        for action in self:
+            file = action.get("add") or action.get("remove")
+            # The protocol requires `dataChange`; without it a change is assumed.
+            if file and file.get("dataChange", True):
+                changed.append(file)
+        return changed
 
 
 def _action(location: str, line: bytes) -> Action:
@@ -173,121 +312,58 @@ def _damaged(location: str, got: str) -> DeltaLogError:
     )
 
 
-def facts(table: str, version: int) -> Facts | None:
-    """Return the facts in a commit; None if Ebbtide did not make it. Errors are those of `facts_in`."""
-    location = commit_file(table, version)
-    commit = read_actions(location)
-    return facts_in(commit, location)
-
-
-def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | None:
-    """Return the facts among a commit's actions; None if Ebbtide did not make it.
-
-    Args:
-        actions: Actions of the commit.
-        location: Its file, for errors.
-
-    Raises:
-        StoredFormatError: a newer release wrote it.
-        DamagedFileError: its facts name no format.
-    """
-    for action in actions:
-        info = action.get("commitInfo", {})
-        text = info.get("userMetadata", "null")
-        try:
-            metadata = json.loads(text)
-        except ValueError:
+def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
+    """Return the version and the files of the newest complete checkpoint; -1 and none without one."""
+    # Several writers may have written a checkpoint of one version, each in its own number of parts: they are kept apart.
+    found: dict[tuple[int, str], list[str]] = {}
+    n_wanted: dict[tuple[int, str], int] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is None:
             continue
-        if isinstance(metadata, dict) and FACTS in metadata:
-            StoredDocument(STEP, location).refuse_newer_format(metadata)
-            return metadata
-    return None
+        version = int(match[1])
+        n_parts = int(match["parts"] or 1)
+        writer = match["uuid"] or f"of {n_parts}"
+        checkpoint = (version, writer)
+        found.setdefault(checkpoint, []).append(name)
+        n_wanted[checkpoint] = n_parts
+    whole = []
+    for checkpoint, files in found.items():
+        is_whole = len(files) == n_wanted[checkpoint]
+        if is_whole:
+            whole.append(checkpoint)
+    if not whole:
+        return -1, []
+    # Of several writers of one version each will do: all have the same state.
+    newest = max(whole)
+    newest_version, _ = newest
+    return newest_version, sorted(found[newest])
 
 
-def added(table: str, version: int) -> list[str]:
-    """Return the locations of the data files that a commit added."""
-    paths = [add["path"] for add in adds(table, version)]
-    return [file_location(table, path) for path in paths]
+def checkpoint_actions(table: str, name: str) -> list[Action]:
+    """Return the actions of a checkpoint's file, and of the sidecars that it names."""
+    location = Log(table).folder / name
+    is_json = name.endswith(".json")
+    actions = Commit.read(location) if is_json else list(_parquet_actions(location))
+    sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
+    # A V2 checkpoint names sidecar files with its `add` and `remove` actions.
+    for sidecar in sidecars:
+        folder = Log(table).folder / "_sidecars"
+        sidecar_location = Log(folder).location_of(sidecar["path"])
+        actions += _parquet_actions(sidecar_location)
+    return actions
 
 
-def footer_of(add: Action) -> str | None:
-    """Return the checksum of a data file's footer, given its `add`; None if it was not noted."""
-    tags = add.get("tags") or {}
-    return tags.get(FOOTER)
+def _parquet_actions(location: str) -> Iterator[Action]:
+    """Yield the actions of a file that has a column for each kind, of which one is set in each row."""
+    table = read_parquet(location, columns=list(_KINDS))
+    rows = table.to_pylist(maps_as_pydicts="strict")
+    for row in rows:
+        for kind, action in row.items():
+            # Parquet has all fields of all kinds: those that were not written are null, and must not count as values.
+            if action is not None:
+                yield {kind: _without_nulls(action)}
 
 
-def adds(table: str, version: int) -> list[Action]:
-    """Return the values under `add` in a commit."""
-    commit = actions(table, version)
-    return [action["add"] for action in commit if "add" in action]
-
-
-def file_location(table: str, path: str) -> str:
-    """Return the location of a file that a log names.
-
-    Args:
-        table: Location of the table.
-        path: Path as in the log: relative to the table or absolute, percent-encoded.
-
-    Raises:
-        DeltaLogError: it leads out of the table.
-    """
-    # The protocol allows a path anywhere, as in a shallow clone. It is refused: a writer of the log could have Ebbtide read files to
-    # which that writer has no access. None of Ebbtide's own tables has such a path.
-    given = unquote(path)
-    folder = f"{table.rstrip('/')}/"
-    scheme, is_uri, rest = given.partition(":/")
-    is_local_uri = is_uri and scheme == "file"
-    location = given
-    if is_local_uri:
-        location = f"/{rest.lstrip('/')}"
-    is_absolute = bool(is_uri) or given.startswith("/")
-    if not is_absolute:
-        location = folder + given
-    leads_up = ".." in location.split("/")
-    if leads_up or not location.startswith(folder):
-        raise DeltaLogError.of(
-            f"The log of the Delta table '{table}' names a file that is not in the table's folder.",
-            got=path,
-            allowed=f"files below '{table}'",
-            next_step="If the table is a shallow clone, make a deep one; else restore the log.",
-        )
-    return location
-
-
-def changed_files(actions: Iterable[Action]) -> list[Action]:
-    """Return the values under `add` and `remove` that change rows; joining files changes none."""
-    changed = []
-    for action in actions:
-        file = action.get("add") or action.get("remove")
-        # The protocol requires `dataChange`; without it a change is assumed.
-        if file and file.get("dataChange", True):
-            changed.append(file)
-    return changed
-
-
-def commit_info(actions: Iterable[Action]) -> Action:
-    """Return a commit's `commitInfo`; empty without one."""
-    for action in actions:
-        if "commitInfo" in action:
-            info: Action = action["commitInfo"]
-            return info
-    return {}
-
-
-def last_step(table: str) -> int:
-    """Return the last step that changed a table, 0 before the first."""
-    newest = next(own_commits(table), None)
-    if newest is None:
-        return 0
-    _, own = newest
-    return int(own["step"])
-
-
-def own_commits(table: str) -> Iterator[tuple[int, Facts]]:
-    """Yield (version, facts) of Ebbtide's commits, the newest first."""
-    newest_first = reversed(versions(table))
-    for version in newest_first:
-        own = facts(table, version)
-        if own is not None:
-            yield version, own
+def _without_nulls(action: Action) -> Action:
+    return {name: value for name, value in action.items() if value is not None}

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from ebbtide.delta import _log as log
-from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._log import footer_of
-from ebbtide.delta._snapshot import Action, DataFile, FileId, Snapshot
+from ebbtide.delta._data_file import DataFile, FileId
+from ebbtide.delta._log import Action, Log
+from ebbtide.delta._snapshot import Snapshot
 from ebbtide.delta._table import replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError, UnsupportedFileError
 from ebbtide.storage import Location, footer_checksum, read_parquet
@@ -129,11 +128,11 @@ class WholeFiles:
 
     def _can_be_read(self, file: DataFile) -> bool:
         location = file.location(self.table)
-        footer = footer_of(file.add)
+        footer = file.footer
         try:
             read_parquet(location, footer=footer)
             if file.vector is not None:
-                vectors.read(self.table, file.vector)
+                file.deleted_rows(self.table)
         except (DamagedFileError, DeltaLogError, UnsupportedFileError):
             return False
         return True
@@ -141,7 +140,7 @@ class WholeFiles:
 
 def _added_in(table: str, version: int) -> set[FileId]:
     """Return the data files that a commit added."""
-    files = [DataFile(add) for add in log.adds(table, version)]
+    files = [DataFile(add) for add in Log(table).commit(version).adds()]
     return {file.id for file in files}
 
 
@@ -157,7 +156,7 @@ def _fault(table: str, file: DataFile) -> str:
 
 
 def _has_footer(location: str, file: DataFile) -> bool:
-    noted = footer_of(file.add)
+    noted = file.footer
     return noted is None or noted == footer_checksum(location)
 
 
@@ -165,7 +164,7 @@ def _has_vector(table: str, file: DataFile) -> bool:
     if file.vector is None:
         return True
     try:
-        vectors.read(table, file.vector)
+        file.deleted_rows(table)
     except DeltaLogError:
         return False
     return True

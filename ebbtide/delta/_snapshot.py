@@ -8,166 +8,22 @@ Source: Delta transaction log protocol, "Checkpoints", "Action Reconciliation".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
+
+from ebbtide.delta import _fitting as fitting
 from ebbtide.delta import _log as log
-from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._checkpoint_files import checkpoint_actions, newest_checkpoint
-from ebbtide.delta._features import refuse_unreadable
-from ebbtide.delta._log import LOG
-from ebbtide.delta._log import actions as read_commit
+from ebbtide.delta._data_file import DataFile, FileId, file_id
+from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_vectors
+from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.storage import Location
 
-Action = log.Action
-"""A line of a commit by its kind, or the value under the kind."""
-FileId = tuple[str, str]
-"""A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
 _COMMIT = re.compile(r"(\d{20})\.json")
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A data file of a table.
-
-    Args:
-        add: The value under `add` in the log.
-    """
-
-    add: Action
-
-    @property
-    def path(self) -> str:
-        """Path as in the log: relative to the table or absolute, percent-encoded."""
-        return str(self.add["path"])
-
-    @property
-    def id(self) -> FileId:
-        """The key by which the log adds and removes the file, with its vector."""
-        return file_id(self.add)
-
-    @property
-    def vector(self) -> vectors.Descriptor | None:
-        """Descriptor of its deletion vector; None if all rows count."""
-        return self.add.get("deletionVector")
-
-    @cached_property
-    def stats(self) -> dict[str, Any]:
-        """Its statistics; empty without any."""
-        text = self.add.get("stats") or "{}"
-        stats: dict[str, Any] = json.loads(text)
-        return stats
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return int(self.add["size"])
-
-    @property
-    def unpacked_bytes(self) -> int:
-        """The bytes that its rows take in memory, as far as is noted: equal values are stored in few bytes."""
-        return max(self.size, int(self.tags.get(log.UNPACKED, 0)))
-
-    @property
-    def partition(self) -> Mapping[str, str | None]:
-        """The values of partition columns, which are not in the file, as text."""
-        return self.add.get("partitionValues") or {}
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """Tags of its writer."""
-        return self.add.get("tags") or {}
-
-    @property
-    def rows(self) -> int | None:
-        """Number of rows in the file, deleted ones included; None if unknown."""
-        return self.stats.get("numRecords")
-
-    @property
-    def live_rows(self) -> int | None:
-        """Number of rows that count; None if unknown."""
-        if self.rows is None or not self.vector:
-            return self.rows
-        n_gone: int = self.vector["cardinality"]
-        return self.rows - n_gone
-
-    def least(self, column: str) -> Any:
-        """Return a lower bound of a column; None if unknown."""
-        least = self.stats.get("minValues", {})
-        return least.get(column)
-
-    def greatest(self, column: str) -> Any:
-        """Return an upper bound of a column; None if unknown."""
-        greatest = self.stats.get("maxValues", {})
-        return greatest.get(column)
-
-    def is_all_null(self, column: str) -> bool:
-        """Return whether a column is known to be null in each row."""
-        nulls = self.stats.get("nullCount", {})
-        return self.rows is not None and nulls.get(column) == self.rows
-
-    def location(self, table: str) -> str:
-        """Return its location.
-
-        Args:
-            table: Location of the table.
-
-        Raises:
-            DeltaLogError: it is outside of the table.
-        """
-        return log.file_location(table, self.path)
-
-    def removed(self, at_ms: int, *, data_change: bool) -> Action:
-        """Return the action that removes it.
-
-        Args:
-            at_ms: The time, epoch ms, from which VACUUM counts its retention.
-            data_change: Rows are deleted with it; False if another file has them.
-        """
-        action = {
-            "path": self.path,
-            "deletionTimestamp": at_ms,
-            "dataChange": data_change,
-            # With it, the protocol requires partition values and size beside the path.
-            "extendedFileMetadata": True,
-            "partitionValues": self.partition,
-            "size": self.add.get("size"),
-        }
-        if self.vector is not None:
-            action["deletionVector"] = self.vector
-        return {"remove": action}
-
-    def with_vector(self, vector: vectors.Descriptor, *, data_change: bool) -> Action:
-        """Return the action that adds it with a new deletion vector.
-
-        Args:
-            vector: Descriptor of the vector.
-            data_change: The vector deletes rows.
-        """
-        # Bounds may be too wide now, since they include deleted rows: the protocol has a field for that.
-        stats = {
-            **self.stats,
-            "tightBounds": False,
-        }
-        add = {
-            **self.add,
-            "deletionVector": vector,
-            "stats": json.dumps(stats),
-            "dataChange": data_change,
-        }
-        return {"add": add}
-
-
-def file_id(action: Action) -> FileId:
-    """Return the `DataFile.id` that an `add` or a `remove` names."""
-    vector = action.get("deletionVector")
-    return str(action["path"]), vectors.unique_id(vector)
 
 
 @dataclass(frozen=True)
@@ -215,14 +71,14 @@ class Snapshot:
             DeltaFeatureError: the table uses an unknown feature.
         """
         # One listing. The cost is that of the commits since the newest checkpoint, whatever the age of the table.
-        names = _log_names(table, until)
+        names = Log(table).names(until)
         commits = _commits(names)
         checkpoint, state = _from_checkpoint(table, names, commits)
         if not commits and checkpoint < 0:
             return None
         since = [version for version in commits if version > checkpoint]
         _refuse_gaps(table, checkpoint, since)
-        for commit in log.each(table, since, read_commit):
+        for commit in Log(table).each(since, Log(table).commit):
             state.apply(commit)
         newest = since[-1] if since else checkpoint
         snapshot = state.snapshot(table, newest)
@@ -239,7 +95,7 @@ class Snapshot:
         """
         newer = self
         while newer.version != until:
-            actions = read_commit(self.table, newer.version + 1)
+            actions = Log(self.table).commit(newer.version + 1)
             if not actions:
                 break
             newer = newer.after(actions)
@@ -266,6 +122,11 @@ class Snapshot:
             refuse_unreadable(after.table, after.protocol, after.configuration)
         return after
 
+    def rows(self, columns: pa.Schema) -> pa.Table:
+        """Read all live rows; see `DataFile.read`."""
+        tables = [file.read(self.table, columns) for file in self.files.values()]
+        return pa.concat_tables([columns.empty_table(), *tables])
+
     @property
     def id(self) -> str:
         """Unique id of the table; a table made later at the same location has a new one."""
@@ -280,6 +141,58 @@ class Snapshot:
                 return None
             n_rows += file.live_rows
         return n_rows
+
+    @property
+    def column_types(self) -> dict[str, Any]:
+        """Its columns by name, each with its type as in the log, without comments and other metadata."""
+        return fitting.columns_of(self.metadata)
+
+    def has_types(self, columns: pa.Schema) -> bool:
+        """Return whether it has columns of these names and types, in any order."""
+        return self.column_types == fitting.types_of(columns)
+
+    def has_columns(self, columns: pa.Schema) -> bool:
+        """Return whether it has these columns, in any order, and allows null where they do."""
+        return fitting.has_columns(self.metadata, columns)
+
+    def refuse_other_columns(self, columns: pa.Schema) -> None:
+        """Refuse a table that another client has given other columns; their order does not matter.
+
+        Args:
+            columns: The columns of its pipeline.
+
+        Raises:
+            TableMismatchError: it has a further column, lacks one, or has one of another type.
+        """
+        fitting.refuse_other_columns(self.table, self.metadata, columns)
+
+    def refuse_nulls(self, columns: pa.Schema, actions: Iterable[Action]) -> None:
+        """Refuse new data files with nulls in a column that another client made NOT NULL.
+
+        Args:
+            columns: The columns of its pipeline.
+            actions: Actions to commit.
+
+        Raises:
+            TableMismatchError: a file has nulls in such a column, or its nulls are not counted.
+        """
+        fitting.refuse_nulls(self.table, self.metadata, columns, actions)
+
+    def refuse_unwritable(self, *, deletes: bool = True, adds_rows: bool = True) -> None:
+        """Refuse a table that Ebbtide cannot write; each commit does so.
+
+        Args:
+            deletes: The commit deletes rows, which an append-only table forbids.
+            adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes, under their partition values.
+
+        Raises:
+            DeltaFeatureError: it uses a feature whose duties of writers Ebbtide does not fulfil.
+        """
+        refuse_unwritable(self.table, self.protocol, self.metadata, deletes=deletes, adds_rows=adds_rows)
+
+    def with_vectors(self) -> list[Action]:
+        """Return the actions that switch deletion vectors on; none if they are on."""
+        return with_vectors(self.protocol, self.metadata)
 
     @property
     def configuration(self) -> Mapping[str, str]:
@@ -341,19 +254,6 @@ class _Replay:
         )
 
 
-def _log_names(table: str, until: int | None) -> list[str]:
-    """Return the names of the log's files, without those of later versions."""
-    names = (Location(table) / LOG).list_files()
-    if until is None:
-        return names
-    early = []
-    for name in names:
-        version = name[:20]
-        if version.isdigit() and int(version) <= until:
-            early.append(name)
-    return early
-
-
 def _commits(names: Iterable[str]) -> list[int]:
     """Return the versions of the commits among the log's files, ascending."""
     commits = []
@@ -362,20 +262,6 @@ def _commits(names: Iterable[str]) -> list[int]:
         if match is not None:
             commits.append(int(match[1]))
     return sorted(commits)
-
-
-def has_version(table: str, version: int) -> bool:
-    """Return whether a version of a table is still in its log: its commit, or a checkpoint of it.
-
-    Args:
-        table: Its location.
-        version: The version.
-    """
-    if Location(log.commit_file(table, version)).is_file():
-        return True
-    names = _log_names(table, version)
-    checkpoint, _ = newest_checkpoint(names)
-    return checkpoint == version
 
 
 def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:

@@ -6,21 +6,19 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ebbtide.columns import inner_fields
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._checkpoints import checkpoint_if_due
 from ebbtide.delta._commit import Puts, Transaction, commit, now_ms, transaction_mark
-from ebbtide.delta._features import refuse_unwritable
-from ebbtide.delta._snapshot import Action, DataFile, Snapshot, encoded
+from ebbtide.delta._data_file import DataFile
+from ebbtide.delta._log import Action, Log
+from ebbtide.delta._snapshot import Snapshot, encoded
 from ebbtide.delta._statistics import statistics
-from ebbtide.delta._values import UnfitValuesError, fitted, repeated
-from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, write_parquet
+from ebbtide.errors import LeaseLostError, VersionTakenError
+from ebbtide.storage import Attached, Location, footer_checksum, write_parquet
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
@@ -68,7 +66,7 @@ def create_if_absent(
     name: str,
 ) -> None:
     """Create a table if it does not exist; arguments as `create`."""
-    if log.versions(table):
+    if Log(table).versions():
         return
     with contextlib.suppress(VersionTakenError):  # another process has created it
         create(
@@ -152,10 +150,7 @@ def commit_after(
     deletes = any(remove["dataChange"] for remove in removes)
     # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
     for each in (snapshot, made):
-        refuse_unwritable(
-            each.table,
-            each.protocol,
-            each.metadata,
+        each.refuse_unwritable(
             deletes=deletes,
             adds_rows=adds_rows,
         )
@@ -356,74 +351,10 @@ def add_file(
     return {"add": add}
 
 
-def read_file(
-    table: str,
-    file: DataFile,
-    columns: pa.Schema,
-    *,
-    live: bool = True,
-    positions: NDArray[np.int64] | None = None,
-) -> pa.Table:
-    """Read the rows of a data file, in their order.
-
-    Args:
-        table: The table's location.
-        file: One of its data files.
-        columns: Columns to read, in these types; a column that the file lacks is null.
-        live: Leave out deleted rows; not with `positions`.
-        positions: Numbers of the rows to read, in their order. Default: all.
-
-    Raises:
-        DamagedFileError: the file is damaged or gone.
-        TableMismatchError: it does not fit the columns.
-    """
-    location = file.location(table)
-    # Partition values are only in the log, as text. Names of columns are case-insensitive in Delta.
-    partition = {name.lower(): text for name, text in file.partition.items()}
-    rows = read_parquet(
-        location,
-        columns.names,
-        footer=log.footer_of(file.add),
-        positions=positions,
-        without_nulls=True,
-    )
-    arrays = []
-    for column in columns:
-        name = column.name.lower()
-        try:
-            if name in partition:
-                array = repeated(partition[name], column.type, len(rows))
-            elif column.name in rows.column_names:
-                array = fitted(rows[column.name], column.type)
-            else:
-                array = pa.nulls(len(rows), column.type)
-        except pa.ArrowException as error:
-            is_ours = isinstance(error, UnfitValuesError)
-            stored = rows[column.name].type if column.name in rows.column_names else "the log's text"
-            why = error if is_ours else f"values of {stored} that do not fit, {type(error).__name__}"
-            raise TableMismatchError.of(
-                f"The file '{location}' does not fit the columns of its table.",
-                got=f"column '{column.name}': {why}",
-                allowed=str(column.type),
-                next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite; of a sink, 'ebbtide repair' replaces it.",
-            ) from None
-        arrays.append(array)
-    typed = pa.Table.from_arrays(arrays, schema=columns)
-    if not live or file.vector is None:
-        return typed
-    gone = vectors.read(table, file.vector)
-    return vectors.without(typed, gone)
-
-
-def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
-    """Read all rows of a table; see `read_file`."""
-    return read_files(snapshot.table, snapshot.files.values(), columns)
-
-
 def read_files(table: str, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
-    """Read the live rows of some data files; see `read_file`."""
+    """Read the live rows of some data files; see `DataFile.read`."""
     tables = [columns.empty_table()]
     for file in files:
-        rows = read_file(table, file, columns)
+        rows = file.read(table, columns)
         tables.append(rows)
     return pa.concat_tables(tables)

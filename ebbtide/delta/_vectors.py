@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from ebbtide.delta._log import file_location
+from ebbtide.delta._log import Log
 from ebbtide.errors import DeltaLogError
 from ebbtide.storage import Location
 
@@ -226,13 +226,13 @@ def location_of(table: str, descriptor: Descriptor) -> str | None:
     if descriptor["storageType"] == "i":
         return None
     if descriptor["storageType"] == "p":
-        return file_location(table, path)
+        return Log(table).location_of(path)
     prefix = path[:-_UUID_TEXT]
     uuid_text = path[-_UUID_TEXT:]
     name = uuid.UUID(bytes=from_z85(uuid_text))
     file = _file_name(name)
     if prefix:
-        return file_location(table, f"{prefix}/{file}")
+        return Log(table).location_of(f"{prefix}/{file}")
     return Location(table) / file
 
 

@@ -7,9 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import default_folder
-from ebbtide.delta._copy_space import allowed_bytes
+from ebbtide.delta import LocalCopies
 from ebbtide.inspect._metrics import Values, Viewer
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.storage import Location, Usage
@@ -21,7 +19,7 @@ Copies = list[tuple[str, int]]
 def local_copies() -> Copies:
     """List the local copies of keys of this host."""
     copies = []
-    for path in default_folder().glob("*.arrow"):
+    for path in LocalCopies().folder.glob("*.arrow"):
         with contextlib.suppress(OSError):  # deleted since it was listed
             copies.append((path.name, path.stat().st_size))
     return copies
@@ -36,7 +34,7 @@ def copies_of(home: str, copies: Copies) -> Usage:
     """
     prefixes = []
     for table in ("state", *BESIDE_STATE):
-        prefix = copy_files.prefix_of(f"{home}/{table}")
+        prefix = LocalCopies().prefix_of(f"{home}/{table}")
         prefixes.append(prefix)
     own = tuple(prefixes)
     sizes = []
@@ -57,7 +55,7 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
     values = Values(viewer)
     used_bytes = sum(n_bytes for _, n_bytes in copies)
     values.set("ebbtide_cache_bytes", used_bytes)
-    values.set("ebbtide_cache_limit_bytes", allowed_bytes())
+    values.set("ebbtide_cache_limit_bytes", LocalCopies().max_bytes)
     for name, folder in _local_folders(root):
         with contextlib.suppress(OSError):  # a folder that no run has made yet
             disk = shutil.disk_usage(folder)
@@ -70,4 +68,4 @@ def _local_folders(root: str) -> Iterable[tuple[str, Path]]:
     location = Location(root).resolved()
     if Location(location).is_local:
         yield "root", Path(location)
-    yield "cache", default_folder()
+    yield "cache", LocalCopies().folder

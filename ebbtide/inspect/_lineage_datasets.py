@@ -19,7 +19,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import EbbtideError, MissingExtraError
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, TableSchema, type_ddl
@@ -157,7 +157,7 @@ class Datasets:
     def _sink_version(self) -> int | None:
         """Return the sink's newest version; None without one, or if it cannot be read, which the run has said."""
         try:
-            [*_, newest] = log.versions(self.plan.at("sink"))
+            [*_, newest] = Log(self.plan.at("sink")).versions()
         except (OSError, ValueError, EbbtideError):
             return None
         return newest

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.delta import Commit
 from ebbtide.delta._commit import Transaction
-from ebbtide.delta._log import STEP
 from ebbtide.entries import Step
 from ebbtide.errors import PausedError
 from ebbtide.ledger._upgrade import upgraded
@@ -273,7 +273,7 @@ class StepFacts(BaseModel):
             StoredFormatError, DamagedFileError: see `StoredDocument.read`.
         """
         in_this_format = upgraded(facts, location)
-        return StoredDocument(STEP, location).read(cls, in_this_format)
+        return StoredDocument(Commit.FACTS, location).read(cls, in_this_format)
 
     @classmethod
     def step_and_uid(cls, facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:

@@ -7,14 +7,13 @@ that one, that one itself, whose checksum must still be the noted one, and the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Self
 
 from ebbtide.amounts import amount, named
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Commit, Log, Snapshot
 from ebbtide.delta._joining import ENGINE
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.ledger._facts import Looked, StepFacts
@@ -54,10 +53,10 @@ class DataCommit:
             location: Location of the table.
             versions: Versions to read.
         """
-        for version in log.versions(location):
+        for version in Log(location).versions():
             if version not in versions:
                 continue
-            commit = cls.of_commit(pipeline, table, location, version, log.actions(location, version))
+            commit = cls.of_commit(pipeline, table, location, version, Log(location).commit(version))
             if commit is not None:
                 yield commit
 
@@ -68,7 +67,7 @@ class DataCommit:
         table: str,
         location: str,
         version: int,
-        actions: Iterable[log.Action],
+        commit: Commit,
     ) -> Self | None:
         """Return a commit of a table; None if it changed no rows.
 
@@ -77,11 +76,10 @@ class DataCommit:
             table: `sink` or `state`.
             location: Location of the table.
             version: Version of the commit.
-            actions: Its actions.
+            commit: The commit.
         """
-        commit = list(actions)
-        info = log.commit_info(commit)
-        if not log.changed_files(commit) and not _changes_rows(location, version, commit, info):
+        info = commit.info()
+        if not commit.changed_files() and not _changes_rows(location, version, commit, info):
             return None
         return cls(
             table=table,
@@ -122,7 +120,7 @@ class ForeignWrites:
             sink: Location of the sink; None for a sink without a Delta log.
             before: The earlier scan of each table; empty without one.
         """
-        if not log.last_step(state):
+        if not Log(state).last_step():
             return cls()
         state_before = before.get("state")
         of_state, state_looked = _look_at(pipeline, "state", state, state_before)
@@ -156,7 +154,7 @@ def _look_at(
         before: The earlier scan; None without one.
         accepted: Version up to which a step has accepted all commits.
     """
-    versions = log.versions(location)
+    versions = Log(location).versions()
     known = _still_true(location, before)
     looked_at = max(known.version, accepted)
     window_end = known.window_end
@@ -165,8 +163,8 @@ def _look_at(
     for version in islice(reversed(versions), MOST_COMMITS):
         if version <= looked_at:
             break
-        actions = log.actions(location, version)
-        own = log.facts_in(actions)
+        actions = Log(location).commit(version)
+        own = actions.facts()
         if own is not None and StepFacts.of_commit(own, location).ends_window:
             window_end = version
             break
@@ -180,7 +178,7 @@ def _look_at(
     # Writes that an earlier scan noted are read again for their operation and time, unless they are settled by now.
     for version in reversed(known.foreign):
         if version > max(window_end, accepted):
-            actions = log.actions(location, version)
+            actions = Log(location).commit(version)
             found += _foreign(
                 pipeline,
                 table,
@@ -193,7 +191,7 @@ def _look_at(
     newest = versions[-1] if versions else -1
     checksum = known.checksum
     if newest != known.version:
-        checksum = log.checksum(location, newest)
+        checksum = Log(location).checksum(newest)
     foreign = tuple(write.version for write in found)
     return found, Looked(version=newest, checksum=checksum, window_end=window_end, foreign=foreign)
 
@@ -202,7 +200,7 @@ def _still_true(location: str, before: Looked | None) -> Looked:
     """Return an earlier scan if the table still has the commits that it read; else an empty scan."""
     # One checksum suffices: a table that was restored from a copy, or made again, differs in its newest noted commit.
     if before is not None:
-        checksum = log.checksum(location, before.version)
+        checksum = Log(location).checksum(before.version)
         if checksum == before.checksum:
             return before
     return Looked(version=-1, checksum=None, window_end=0, foreign=())
@@ -213,7 +211,7 @@ def _foreign(
     table: str,
     location: str,
     version: int,
-    actions: Iterable[log.Action],
+    actions: Commit,
 ) -> Iterator[DataCommit]:
     """Yield a commit if it is a foreign write."""
     commit = DataCommit.of_commit(pipeline, table, location, version, actions)
@@ -221,7 +219,7 @@ def _foreign(
         yield commit
 
 
-def _changes_rows(location: str, version: int, commit: Sequence[log.Action], info: log.Action) -> bool:
+def _changes_rows(location: str, version: int, commit: Commit, info: Action) -> bool:
     """Return whether a commit of another client changes the number of a table's rows, though it says that no row changes.
 
     A sink whose state forgets rows cannot be compared with the state key by key, so the log must show it. Compaction of the state
@@ -234,7 +232,7 @@ def _changes_rows(location: str, version: int, commit: Sequence[log.Action], inf
         info: Its `commitInfo`.
     """
     has_files = any("add" in action or "remove" in action for action in commit)
-    is_of_another = info.get("engineInfo") != ENGINE and log.facts_in(commit) is None
+    is_of_another = info.get("engineInfo") != ENGINE and commit.facts() is None
     if not has_files or not is_of_another:
         return False
     try:

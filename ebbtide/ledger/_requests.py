@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import LeaseAskedError
 from ebbtide.ledger._facts import LedgerFacts
 from ebbtide.storage import Location
@@ -83,7 +83,7 @@ class Requests:
 
     def _signs(self) -> object:
         """Return a value that changes with activity: the newest turn of the lease, and the requests."""
-        newest = next(log.own_commits(self._ledger), None)
+        newest = next(Log(self._ledger).own_commits(), None)
         turn = None
         if newest is not None:
             _, facts = newest

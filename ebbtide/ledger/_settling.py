@@ -10,7 +10,7 @@ import logging
 from functools import cache
 from pathlib import Path
 
-from ebbtide.delta._log import LOG
+from ebbtide.delta import Log
 from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger._checkpoint import KINDS
@@ -37,7 +37,7 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
     if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
         # A process that was killed may not have synced the names of its last commits and batches.
-        logs = [Location(home) / name / LOG for name in ("state", *BESIDE_STATE)]
+        logs = [Log(Location(home) / name).folder for name in ("state", *BESIDE_STATE)]
         batches = [Location(home) / "checkpoint" / kind for kind in KINDS]
         sync_names([*logs, *batches, Location(home) / "checkpoint"])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, Log
 from ebbtide.delta._commit import named_files
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger._facts import StepFacts
@@ -57,7 +57,7 @@ def settled(path: str) -> Iterator[None]:
     if not Location(path).is_local:
         yield
         return
-    before = max(log.versions(path), default=-1)
+    before = max(Log(path).versions(), default=-1)
     yield
     settle(path, before)
 
@@ -69,7 +69,7 @@ def settle_newest(path: str) -> None:
         path: Location of the table.
     """
     if Location(path).is_local:
-        newest = max(log.versions(path), default=-1)
+        newest = max(Log(path).versions(), default=-1)
         settle(path, newest - UNSETTLED)
 
 
@@ -80,13 +80,13 @@ def settle(path: str, since: int) -> None:
         path: Location of the table, on a local disk.
         since: The version before the first of them.
     """
-    folder = Location(path) / log.LOG
+    folder = Log(path).folder
     of_log = [name for name in folder.list_files() if _version_in(name) > since]
     named = []
     for name in of_log:
-        if name.endswith(log.COMMIT):
+        if name.endswith(Log.COMMIT):
             with suppress(DeltaLogError):  # a reader of the table reports a damaged commit
-                actions = log.read_actions(folder / name)
+                actions = Commit.read(folder / name)
                 named += named_files(path, actions)
     # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
     kept = [file for file in named if Location(file).is_file()]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._snapshot import has_version
+from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger import _spark_commits as spark_commits
 from ebbtide.ledger._facts import StepFacts, TableFacts
@@ -47,7 +45,7 @@ class OwnTable:
         """Return its id and the last step that wrote it, 0 before the first; None without a table."""
         if self._version < 0 and not self._read():
             return None
-        while actions := log.actions(self.location, self._version + 1):
+        while actions := Log(self.location).commit(self._version + 1):
             self._version += 1
             self._snapshot = None
             self._take(actions)
@@ -71,7 +69,7 @@ class OwnTable:
             TableMismatchError: it was deleted.
         """
         was_read = self._version >= 0
-        if was_read and not has_version(self.location, self._version):
+        if was_read and not Log(self.location).has(self._version):
             raise gone(self.location)
 
     def refuse_lost(self, facts: StepFacts) -> None:
@@ -83,7 +81,7 @@ class OwnTable:
         Raises:
             TableMismatchError: it was deleted.
         """
-        if self.stage in facts.state.tables and not log.versions(self.location):
+        if self.stage in facts.state.tables and not Log(self.location).versions():
             raise gone(self.location)
 
     def write(self, frame: DataFrame, facts: StepFacts, mode: str = "append") -> None:
@@ -119,22 +117,22 @@ class OwnTable:
         self._version = snapshot.version
         self._id = snapshot.id
         # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
-        _, own = next(log.own_commits(self.location), (None, None))
+        _, own = next(Log(self.location).own_commits(), (None, None))
         self._note(own, snapshot.transactions)
         return True
 
-    def _take(self, actions: Iterable[log.Action]) -> None:
+    def _take(self, commit: Commit) -> None:
         marks = {}
-        for action in actions:
+        for action in commit:
             if "txn" in action:
                 mark = action["txn"]
                 marks[mark["appId"]] = int(mark["version"])
             elif "metaData" in action:
                 self._id = str(action["metaData"]["id"])
-        own = log.facts_in(actions, self.location)
+        own = commit.facts()
         self._note(own, marks)
 
-    def _note(self, own: log.Facts | None, marks: Mapping[str, int]) -> None:
+    def _note(self, own: dict[str, Any] | None, marks: Mapping[str, int]) -> None:
         """Note the step of a commit's facts and marks, if no later one is known."""
         step = 0
         uid = None

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from ebbtide.delta import Snapshot, create_if_absent
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, Log, Snapshot, create_if_absent
 from ebbtide.delta._commit import now_ms
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import TableMismatchError, VersionTakenError
@@ -41,7 +40,7 @@ def create_ledger(ledger: str, pipeline: str) -> None:
     Location(ledger).refuse_overwriting()
     create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
     if Location(ledger).is_local:
-        sync_names([Location(ledger) / log.LOG])
+        sync_names([Log(ledger).folder])
 
 
 def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
@@ -50,27 +49,23 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     Args:
         ledger: Its location.
     """
-    versions = log.versions(ledger)
-    found = log.each(ledger, versions[-NEWEST:], _turn_of)
+    log = Log(ledger)
+    versions = log.versions()
+    found = log.each(versions[-NEWEST:], lambda version: _turn_in(log.commit(version)))
     turns = [turn for turn in found if turn is not None]
     older = versions[:-NEWEST]
     # Other clients may have committed too: the same number of turns is read.
     while older and len(turns) < NEWEST:
-        turn = _turn_of(ledger, older.pop())
+        turn = _turn_in(log.commit(older.pop()))
         if turn is not None:
             turns.append(turn)
     return max(versions, default=-1), _counting(turns)
 
 
-def _turn_of(ledger: str, version: int) -> LedgerFacts | None:
+def _turn_in(commit: Commit) -> LedgerFacts | None:
     """Return the turn in a commit of a ledger; None without one."""
-    return _turn_in(ledger, log.actions(ledger, version))
-
-
-def _turn_in(ledger: str, actions: Sequence[log.Action]) -> LedgerFacts | None:
-    """Return the turn among a commit's actions; None without one."""
-    facts = log.facts_in(actions, ledger)
-    return None if facts is None else LedgerFacts.read(facts, ledger)
+    facts = commit.facts()
+    return None if facts is None else LedgerFacts.read(facts, commit.location)
 
 
 def _counting(turns: Sequence[LedgerFacts]) -> LedgerFacts | None:
@@ -86,18 +81,19 @@ def newest_since(ledger: str, version: int, turn: LedgerFacts) -> LedgerFacts | 
         version: The version that is known.
         turn: The turn that it holds, and that counts in it.
     """
-    known, later = log.each(ledger, [version, version + 1], log.actions)
+    log = Log(ledger)
+    known, later = log.each([version, version + 1], log.commit)
     # Deleted, or another ledger in its place: nothing is known of that one.
-    if _turn_in(ledger, known) != turn:
+    if _turn_in(known) != turn:
         _, newest = newest_turn(ledger)
         return newest
     turns = [turn]
     while later:
         version += 1
-        found = _turn_in(ledger, later)
+        found = _turn_in(later)
         if found is not None:  # else another client's commit
             turns.append(found)
-        later = log.actions(ledger, version + 1)
+        later = log.commit(version + 1)
     return _counting(turns)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, Log
 from ebbtide.ledger._facts import StepFacts
 
 
@@ -14,7 +14,7 @@ def window_end(table: str, judged: int, newest: int) -> int:
         judged: The last version that was judged good; 0 without one.
         newest: Later steps do not count.
     """
-    for version, facts in log.own_commits(table):
+    for version, facts in Log(table).own_commits():
         if version <= judged:
             break
         if version > newest:
@@ -42,20 +42,20 @@ def accepted_sink_version(state: str, state_end: int) -> int:
         state: Location of the state.
         state_end: Version of the state at which its window ends.
     """
-    stored = log.facts(state, state_end)
+    stored = Log(state).commit(state_end).facts()
     if stored is None:
         return 0
     facts = StepFacts.of_commit(stored, state)
     return facts.decision.accepts_sink or 0
 
 
-def is_own(pipeline: str, actions: list[log.Action]) -> bool:
+def is_own(pipeline: str, commit: Commit) -> bool:
     """Return whether a pipeline made a commit: it has a transaction mark of the pipeline, and facts."""
     prefix = f"{pipeline}/"
     names_pipeline = False
-    for action in actions:
+    for action in commit:
         if "txn" in action:
             app_id = action["txn"]["appId"]
             names_pipeline |= app_id.startswith(prefix)
-    has_facts = log.facts_in(actions) is not None
+    has_facts = commit.facts() is not None
     return names_pipeline and has_facts

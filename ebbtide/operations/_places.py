@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ebbtide.delta import Action, DataFile, Found, Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, DataFile, Found, Log, Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._operation import Report
@@ -36,7 +35,7 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
 def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
     """Return the place of all data files of a table's newest version; none of a table that is not there, or is no Delta table."""
     location = plan.at(name)
-    if not log.versions(location):
+    if not Log(location).versions():
         return []
     snapshot = Snapshot.read(location, any_features=True)
     if snapshot is None or not snapshot.files:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Action, Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
 from ebbtide.ledger import BESIDE_STATE, StepFacts
@@ -320,7 +319,7 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
 
 def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
     """Return the version that a table had after a step, and step and `uid` of that version's commit; 0 before the first."""
-    for version, facts in log.own_commits(table):
+    for version, facts in Log(table).own_commits():
         if facts["step"] <= step:
             found, uid = StepFacts.step_and_uid(facts, table)
             return version, found, uid
@@ -329,7 +328,7 @@ def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
 
 def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
     """Return the error of a sink whose history has not the rows of a step."""
-    steps = [facts["step"] for _, facts in log.own_commits(tables.sink.path)]
+    steps = [facts["step"] for _, facts in Log(tables.sink.path).own_commits()]
     later = [each for each in steps if each > step]
     first = min(later, default=step + 1)  # the repair that followed
     return HistoryGoneError.of(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Head
@@ -23,7 +23,7 @@ def has_state(plan: Plan) -> bool:
     Raises:
         TableMismatchError: the state is gone, as its other tables have steps.
     """
-    if log.versions(plan.state.path):
+    if Log(plan.state.path).versions():
         return True
     refuse_lost_state(plan, OwnTables(plan))
     return False

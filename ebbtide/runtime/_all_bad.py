@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import printable
 from ebbtide.runtime._plan import Plan
@@ -56,7 +55,7 @@ def _has_had_rows(sink: str) -> bool:
     snapshot = Snapshot.read(sink, any_features=True)
     if snapshot is None:
         return False
-    versions = log.versions(sink)
+    versions = Log(sink).versions()
     if snapshot.files or versions[0] > 0:
         return True
-    return any("add" in action for version in versions for action in log.actions(sink, version))
+    return any("add" in action for version in versions for action in Log(sink).commit(version))

@@ -8,8 +8,7 @@ state that was.
 from __future__ import annotations
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Snapshot
-from ebbtide.delta._log import file_location
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Head, LedgerFacts, NoStep, OwnTable, StepFacts, TableFacts, gone
 from ebbtide.model import Decision
@@ -229,7 +228,7 @@ def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
     adds = [action["add"] for action in facts.decision.bad_rows if "add" in action]
     for add in adds:
         path = add["path"]
-        if not Location(file_location(quarantine, path)).exists():
+        if not Location(Log(quarantine).location_of(path)).exists():
             raise TableMismatchError.of(
                 f"The quarantine at '{quarantine}' was deleted or put back: it lacks the bad records of step {facts.step}.",
                 got=f"no file '{path}'",

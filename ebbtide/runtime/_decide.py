@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import columns_named
-from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import linked_keys
@@ -303,6 +303,6 @@ def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
         columns: What to read.
     """
     file = DataFile(json.loads(add))
-    rows = read_file(table, file, columns, live=False)
+    rows = file.read(table, columns, live=False)
     has_links = pc.is_valid(rows[LINKS])
     return rows.filter(has_links)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
 from ebbtide.ledger import BESIDE_STATE, Lease
@@ -144,7 +144,7 @@ def refresh(
 
 def _clear_the_way(plan: Plan) -> None:
     """Before tables are made that are not there: refuse a state that was lost, and drop tables that the spec's change left unused."""
-    if not log.versions(plan.state.path):
+    if not Log(plan.state.path).versions():
         refuse_lost_state(plan, OwnTables(plan))
     drop_unused_of_another_spec(plan)
 

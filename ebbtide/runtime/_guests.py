@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Ledger
 from ebbtide.model import ViewPosition
@@ -134,12 +134,12 @@ def view_source() -> type[ViewSource]:
 
 def kept_versions(table: str) -> list[int]:
     """Return the versions of a Delta table whose commits are kept, ascending; empty if there is no table."""
-    return log.versions(table)
+    return Log(table).versions()
 
 
 def version_at_step(table: str, step: int) -> int | None:
     """Return the newest version of a table that a step, or one before it, has made; None if no kept commit is of these."""
-    for version, facts in log.own_commits(table):
+    for version, facts in Log(table).own_commits():
         if int(facts["step"]) <= step:
             return version
     return None
@@ -147,7 +147,7 @@ def version_at_step(table: str, step: int) -> int | None:
 
 def step_of_version(table: str, version: int) -> int | None:
     """Return the step that made a version of a table; None if no step did."""
-    facts = log.facts(table, version)
+    facts = Log(table).commit(version).facts()
     return None if facts is None else int(facts["step"])
 
 
@@ -176,7 +176,7 @@ def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
         LeaseHeldError: a run holds the pipeline.
     """
     ledger = Ledger(Location(root) / "ledger", pipeline)
-    if log.versions(ledger.location):
+    if Log(ledger.location).versions():
         with ledger.lease(lease_ttl_s):
             pass  # raises if a run has the lease
     Location(root).delete()

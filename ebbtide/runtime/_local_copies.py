@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebbtide.delta import Doomed, Found, default_folder
-from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta._copy_space import close_deleted_copies
+from ebbtide.delta import Copy, Doomed, Found, LocalCopies
 from ebbtide.delta._erasing import n_held
 from ebbtide.delta._file_rows import filled
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
@@ -53,14 +51,9 @@ def drop_older_copies(plan: Plan, last: StepFacts | NoStep) -> None:
     generation = generation_of(plan, last)
     if not generation:
         return
-    for folder in _folders():
+    for copies in LocalCopies.reached():
         for table in _tables(plan):
-            copy_files.drop_older(folder, table, generation)
-    close_deleted_copies()
-
-
-def _folders() -> list[Path]:
-    return sorted({default_folder(), copy_files.own_folder()})
+            copies.drop_older(table, generation)
 
 
 def _tables(plan: Plan) -> list[str]:
@@ -78,10 +71,10 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
     ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
     tables = _tables(plan)
     total = Found()
-    for folder in _folders():
-        if not (folder.is_dir() and Location(folder).is_ours()):
+    for copies in LocalCopies.reached():
+        if not (copies.folder.is_dir() and Location(copies.folder).is_ours()):
             continue
-        for path in copy_files.possible_copies(folder, tables):
+        for path in copies.possibly_of(tables):
             n_rows = _erased_rows(path, ways)
             if n_rows is None or n_rows:
                 with contextlib.suppress(OSError):
@@ -89,8 +82,8 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
                     path.unlink()
                     total += Found(n_rows or 0, 1, size)
         for table in tables:
-            copy_files.mark(folder, table, generation)
-    close_deleted_copies()
+            copies.begin(table, generation)
+        copies.close_deleted()
     return total
 
 
@@ -99,9 +92,8 @@ def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
     if path.suffix != ".arrow":
         return None  # unfinished: its writer makes it again, or is dead
     try:
-        copy = copy_files.Copy(path)
-        names = [name for name in copy.rows.column_names if name not in (copy_files.HASH, copy_files.POSITION)]
-        rows = copy.slice(0, len(copy.rows), names)
+        copy = Copy(path)
+        rows = copy.all_rows()
     except (OSError, pa.ArrowException):
         return None
     if not copy.has_rows:

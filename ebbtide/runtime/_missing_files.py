@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import DataFile, Snapshot
-from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
@@ -72,7 +71,7 @@ def missing_files(snapshot: Snapshot) -> list[str]:
 def _locations(table: str, files: Iterable[DataFile]) -> Iterator[str]:
     for file in files:
         yield file.location(table)
-        vector = None if file.vector is None else vectors.location_of(table, file.vector)
+        vector = file.vector_location(table)
         if vector is not None:
             yield vector
 

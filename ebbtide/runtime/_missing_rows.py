@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Action, DataFile, WholeFiles
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, DataFile, Log, WholeFiles
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite
 from ebbtide.runtime._plan import Plan
@@ -152,7 +151,7 @@ def _is_readable(plan: Plan, version: int) -> bool:
     """Return whether the files of a step's commit are whole: they hold what it emitted."""
     state = plan.state.path
     whole = WholeFiles(state)
-    files = map(DataFile, log.adds(state, version))
+    files = map(DataFile, Log(state).commit(version).adds())
     return all(map(whole.has, files))
 
 

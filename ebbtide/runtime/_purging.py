@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Found, Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Found, Log, Snapshot
 from ebbtide.delta._erasing import cut_log, unnamed, unnamed_files
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, puts_of
@@ -182,13 +181,13 @@ def _cut(table: str) -> int:
     """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
     Location(table).delete_unfinished(older_than_s=0)
     n_log_files = cut_log(puts_of(table), table, _last_info)
-    Location(f"{table}/{log.LOG}").delete_unfinished(older_than_s=0)
+    Log(table).folder.delete_unfinished(older_than_s=0)
     return n_log_files
 
 
 def _last_info(snapshot: Snapshot) -> dict[str, object]:
     """Return the `commitInfo` of a commit that changes nothing: it repeats the facts of the newest own commit, which goes with the log."""
-    newest = next(log.own_commits(snapshot.table), None)
+    newest = next(Log(snapshot.table).own_commits(), None)
     info: dict[str, object] = {"operation": "ERASE"}
     if newest is not None:
         _, facts = newest

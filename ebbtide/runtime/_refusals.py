@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import (
     ConfigError,
     DamagedFileError,
@@ -45,7 +45,7 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     if fresh:
         refuse_action(plan, Clear(), "refresh")
         refuse_start_at_end(plan)
-    if fresh or not log.versions(plan.state.path):
+    if fresh or not Log(plan.state.path).versions():
         plan.source.refuse_absent()
     refuse_unfit_transform(spark, plan)
 

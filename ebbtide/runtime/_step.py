@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Action, Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Append, BatchSummary, Decision, Frontier, Reading, StepRecords
 from ebbtide.runtime._abilities import refuse_unable
@@ -67,7 +66,7 @@ class Stepper:
         last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
             OwnTable(plan.at("sink"), "sink").settle_newest()
-        self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
         drop_older_copies(plan, self.last)
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ebbtide.delta import Snapshot, columns_of
-from ebbtide.delta import _log as log
-from ebbtide.delta._fitting import has_columns
+from ebbtide.delta import Log, Snapshot
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
 
@@ -25,7 +23,7 @@ def unused_of_another_spec(plan: Plan) -> list[str]:
     Returns:
         Names of the tables; none once a step was made.
     """
-    was_written = log.versions(plan.state.path) not in ([], [0])
+    was_written = Log(plan.state.path).versions() not in ([], [0])
     if was_written:
         return []
     wanted = _columns_wanted(plan)
@@ -66,7 +64,7 @@ def _columns_wanted(plan: Plan) -> dict[str, pa.Schema]:
 
 def _unused(table: str) -> Snapshot | None:
     """Return a table that has only the commit that made it, and no rows; None if there is none."""
-    if log.versions(table) != [0]:
+    if Log(table).versions() != [0]:
         return None
     made = Snapshot.read(table, any_features=True)
     if made is None or made.files:
@@ -84,11 +82,11 @@ def _is_of_another_spec(unused: Snapshot | None, name: str, wanted: pa.Schema | 
     """
     if unused is None:
         return False
-    is_own = OWN_COLUMN[name] in columns_of(unused.metadata)
+    is_own = OWN_COLUMN[name] in unused.column_types
     return is_own and not _fits(unused, wanted)
 
 
 def _fits(unused: Snapshot | None, wanted: pa.Schema | None) -> bool:
     if unused is None or wanted is None:
         return False
-    return has_columns(unused.metadata, wanted)
+    return unused.has_columns(wanted)

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import row_codes
-from ebbtide.delta import DataFile, Snapshot, WholeFiles
-from ebbtide.delta import _log as log
+from ebbtide.delta import DataFile, Log, Snapshot, WholeFiles
 from ebbtide.errors import HistoryGoneError
 from ebbtide.ledger import DataCommit, StepFacts, window_end
 from ebbtide.model import Clear, RestoreAndApply
@@ -93,7 +92,7 @@ def accepted_version(plan: Plan, state_version: int, sink_step: int) -> int:
         state_version: Version of the state to look back from.
         sink_step: The last step that the sink has.
     """
-    for version, own in log.own_commits(plan.state.path):
+    for version, own in Log(plan.state.path).own_commits():
         if version > state_version:
             continue
         facts = StepFacts.of_commit(own, plan.state.path)
@@ -177,7 +176,7 @@ def _are_readable(plan: Plan, steps: Steps) -> bool:
     """Return whether all files of some steps' commits are whole: they hold the change sets."""
     whole = WholeFiles(plan.state.path)
     for version, _ in steps:
-        files = map(DataFile, log.adds(plan.state.path, version))
+        files = map(DataFile, Log(plan.state.path).commit(version).adds())
         if not all(map(whole.has, files)):
             return False
     return True
@@ -217,7 +216,7 @@ def _step_of(plan: Plan, version: int) -> int:
     """Return the last step that a version of the sink has; 0 before the first. Its marks outlive the commits."""
     sink = plan.sink.path
     steps = [0]
-    for at, facts in log.own_commits(sink):
+    for at, facts in Log(sink).own_commits():
         if at <= version:
             steps.append(int(facts["step"]))
             break

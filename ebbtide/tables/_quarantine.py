@@ -23,10 +23,8 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges, order_struct
 from ebbtide.columns import columns_named, entry_table, row_codes
-from ebbtide.delta import Action, DataFile, Snapshot, read_file, with_vectors, write_files
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, DataFile, Log, Snapshot, write_files
 from ebbtide.delta._commit import on_disk
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.formats._format import REASONS
 from ebbtide.ledger import StepFacts
@@ -134,7 +132,7 @@ class QuarantineTable(AppendTable):
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return columns.empty_table()
-        return read_rows(snapshot, columns)
+        return snapshot.rows(columns)
 
     def records(self, selection: Selection) -> pa.Table:
         """Read all columns of records, the oldest first.
@@ -151,7 +149,7 @@ class QuarantineTable(AppendTable):
         parts = [COLUMNS.empty_table()]
         given: set[str] = set()
         for file in snapshot.files.values():
-            rows = read_file(self.path, file, COLUMNS)
+            rows = file.read(self.path, COLUMNS)
             given.update(rows["reason"].unique().to_pylist())
             parts.append(selection.fitting(rows))
         _refuse_unknown(selection.reasons, given)
@@ -233,7 +231,7 @@ class QuarantineTable(AppendTable):
     def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
         """Refuse to make a table again whose first files were deleted with it."""
         # `refuse_lost` does not see it: before its first commit no step knows the table.
-        if log.versions(self.path):
+        if Log(self.path).versions():
             return
         files = [DataFile(action["add"]) for action in actions if "add" in action]
         locations = [file.location(self.path) for file in files]
@@ -254,7 +252,7 @@ class QuarantineTable(AppendTable):
 
     def files_of(self, taken: Snapshot) -> list[Action]:
         """Write the records of another quarantine into one file."""
-        rows = read_rows(taken, COLUMNS)
+        rows = taken.rows(COLUMNS)
         return self.added(rows)
 
 
@@ -274,7 +272,7 @@ def _on(found: Snapshot, actions: Sequence[Action]) -> list[Action]:
     has_vectors = any("deletionVector" in add for add in adds)
     if not has_vectors:
         return fitted
-    feature = with_vectors(found.protocol, found.metadata)
+    feature = found.with_vectors()
     return [*feature, *fitted]
 
 

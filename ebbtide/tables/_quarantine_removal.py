@@ -14,8 +14,7 @@ from pyroaring import BitMap64
 
 from ebbtide.changelog import ORDER
 from ebbtide.columns import Mask, row_codes
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, read_file
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot
 from ebbtide.delta._deleting import deleting
 
 ORDERS = pa.schema([("order", ORDER)])
@@ -38,12 +37,12 @@ def losses(snapshot: Snapshot, gone: pa.Table) -> list[LostRows]:
     table = snapshot.table
     found = []
     for file in snapshot.files.values():
-        stored = read_file(table, file, ORDERS, live=False)
+        stored = file.read(table, ORDERS, live=False)
         is_gone = _is_in(stored, gone)
         positions = np.flatnonzero(is_gone)
         known = BitMap64()
         if file.vector is not None:
-            known = vectors.read(table, file.vector)
+            known = file.deleted_rows(table)
         # A new vector has the old positions too. Equal: the file loses nothing, and its removal could only conflict.
         dead = known | BitMap64(positions.tolist())
         if dead == known:
@@ -81,9 +80,9 @@ def _gone(table: str, actions: Sequence[Action]) -> pa.Table:
     after = {file.path: file for file in _files(actions, "add")}
     parts = [ORDERS.empty_table()]
     for before in _files(actions, "remove"):
-        rows = read_file(table, before, ORDERS)
+        rows = before.read(table, ORDERS)
         if before.path in after:
-            kept = read_file(table, after[before.path], ORDERS)
+            kept = after[before.path].read(table, ORDERS)
             is_gone = ~_is_in(rows, kept)
             rows = rows.filter(pa.array(is_gone))
         parts.append(rows)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, columns_named, only
-from ebbtide.delta import DataFile, IndexCache, KeyBounds, Snapshot, in_hash_order, read_file
+from ebbtide.delta import DataFile, IndexCache, KeyBounds, Snapshot, in_hash_order
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._key_index import shared_cache
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -92,7 +91,7 @@ class ReplacedRows:
 
     def follow(self, newest: Snapshot) -> None:
         """Begin or continue with a version of the table, or of a table that replaced it."""
-        self._cache = shared_cache(self._table, self._key, self._copied, table_id=newest.id)
+        self._cache = IndexCache.shared(self._table, self._key, self._copied, table_id=newest.id)
         self._cache.only(newest.files.values())
 
     @property
@@ -125,7 +124,7 @@ class ReplacedRows:
         positions = index.positions[found]
         known = BitMap64()
         if file.vector is not None:
-            known = vectors.read(self._table, file.vector)
+            known = file.deleted_rows(self._table)
         # The index has all rows of the file, those that a deletion vector hides included. A row is lost once: the change
         # feed would show a second delete.
         is_new = ~vectors.among(known, positions)
@@ -142,7 +141,7 @@ class ReplacedRows:
     ) -> NDArray[np.int64]:
         """Return the index rows of a file that a TRUNCATE deletes; reads the columns that decide it, of all keys."""
         columns = columns_named(self._columns, names)
-        rows = read_file(self._table, file, columns, live=False)
+        rows = file.read(self._table, columns, live=False)
         below = is_below(rows)
         index = self._cache.index_of(file)
         return np.flatnonzero(below[index.positions])

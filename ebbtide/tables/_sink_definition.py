@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER, stored_sequence_type
-from ebbtide.delta import Action, Snapshot, columns_of, create_if_absent, refuse_unwritable
-from ebbtide.delta import _log as log
-from ebbtide.delta._fitting import types_of
+from ebbtide.delta import Action, Log, Snapshot, create_if_absent
 from ebbtide.delta._statistics import bounded_columns, hiding_properties
 from ebbtide.delta._table import redefined
 from ebbtide.errors import MigrationError
@@ -133,7 +131,7 @@ class SinkDefinition(Sink):
 
     def version(self) -> int:
         """Return the newest version."""
-        return log.versions(self.path)[-1]
+        return Log(self.path).versions()[-1]
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the rows as of a version."""
@@ -141,7 +139,7 @@ class SinkDefinition(Sink):
 
     def _has_other_columns(self) -> bool:
         found = self.snapshot()
-        return found is not None and columns_of(found.metadata) != types_of(self.schema)
+        return found is not None and not found.has_types(self.schema)
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
         """Refuse a table with columns of another client, which would be lost, or with a feature that Ebbtide does not write."""
@@ -151,7 +149,7 @@ class SinkDefinition(Sink):
             return
         reserved = [name for name in self.schema.names if name in RESERVED]
         known = [*stored.names, *reserved]
-        found = list(columns_of(snapshot.metadata))
+        found = list(snapshot.column_types)
         if set(found) != set(known):
             raise MigrationError.of(
                 f"The sink '{self.path}' has other columns than the pipeline has given it.",
@@ -162,7 +160,7 @@ class SinkDefinition(Sink):
         self._refuse_unwritable(snapshot)
 
     def _refuse_unwritable(self, found: Snapshot) -> None:
-        refuse_unwritable(self.path, found.protocol, found.metadata)
+        found.refuse_unwritable()
 
     def definition(self, found: Snapshot) -> list[Action]:
         """Return the actions that give a version this definition's columns and properties."""

@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.columns import quoted
-from ebbtide.delta import Snapshot, fills_of
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot, fills_of
 from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
@@ -34,7 +33,7 @@ class SparkMadeSink(SinkTable):
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it does not exist."""
-        if not log.versions(self.path):
+        if not Log(self.path).versions():
             self._define(DeltaTable.createIfNotExists(spark))
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:

@@ -20,7 +20,6 @@ from ebbtide.delta import (
 )
 from ebbtide.delta._altering import FileUnderNewColumns, under_columns
 from ebbtide.delta._erasing import FileWithout, without_rows
-from ebbtide.delta._fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta._restoring import restoring
 from ebbtide.delta._table import read_files
 from ebbtide.ledger import StepFacts, puts_of
@@ -98,9 +97,9 @@ def commit_and_join(
 
     # Judged for each version that is tried: a lost race may have brought other columns.
     def fitting_actions_of(found: Snapshot) -> Sequence[Action]:
-        refuse_other_columns(table, found.metadata, columns)
+        found.refuse_other_columns(columns)
         actions = actions_of(found)
-        refuse_nulls(table, found.metadata, columns, actions)
+        found.refuse_nulls(columns, actions)
         return actions
 
     made = commit_stage(table, fitting_actions_of, facts, stage)

@@ -20,18 +20,14 @@ from ebbtide.delta import (
     Snapshot,
     commit_joined,
     commit_on,
-    read_file,
-    refuse_unwritable,
     replacing,
     small_files,
     with_properties,
-    with_vectors,
     write_files,
 )
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import Transaction
 from ebbtide.delta._deleting import deleting
-from ebbtide.delta._fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small
 from ebbtide.delta._restoring import becoming
 from ebbtide.delta._statistics import bounded_columns, hiding_properties
@@ -159,7 +155,7 @@ class Upserter:
         losses = _joined(by_part)
         actions = [*adds, *self._removals(losses)]
         if losses and self._by_vectors:
-            actions += with_vectors(found.protocol, found.metadata)
+            actions += found.with_vectors()
         if losses and with_images:
             # Readers take the whole feed of a commit from its own files, if there is one: also the inserts of parts without losses.
             for part, of_part in zip(parts(), by_part, strict=True):
@@ -214,11 +210,9 @@ class Upserter:
         self._go_on_from(newest)
 
     def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
-        refuse_unwritable(self._table, found.protocol, found.metadata)
-        refuse_other_columns(self._table, found.metadata, self._columns)
-        refuse_nulls(
-            self._table,
-            found.metadata,
+        found.refuse_unwritable()
+        found.refuse_other_columns(self._columns)
+        found.refuse_nulls(
             self._columns,
             adds,
         )
@@ -273,12 +267,7 @@ class Upserter:
         """Write the remaining rows of some files to a new file."""
         left = [self._columns.empty_table()]
         for loss in partly:
-            rows = read_file(
-                self._table,
-                loss.file,
-                self._columns,
-                live=False,
-            )
+            rows = loss.file.read(self._table, self._columns, live=False)
             left.append(vectors.without(rows, loss.dead))
         return self._written(pa.concat_tables(left))
 

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ebbtide.delta import DataFile, Snapshot, read_file
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, DataFile, Log, Snapshot
 from ebbtide.spec import is_exact
 from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.lineage import Cut
@@ -77,30 +76,30 @@ class PinnedTable:
         looked_at = pa.schema([field for field in columns if field.name in names])
         found = [columns.empty_table()]
         for file in files:
-            rows = read_file(self.location, file, looked_at)
+            rows = file.read(self.location, looked_at)
             fits = np.zeros(len(rows), bool)
             for cut in cuts:
                 fits |= _may_fit(rows, cut, values)
             if fits.any():  # with all columns, since only Spark knows which of them the query needs
-                whole = read_file(self.location, file, columns)
+                whole = file.read(self.location, columns)
                 found.append(whole.filter(pa.array(fits)))
             n_found = sum(map(len, found))
             if n_found > MOST_ROWS:
                 return None
         return pa.concat_tables(found)
 
-    def feed(self, versions: Iterable[int]) -> list[log.Action]:
+    def feed(self, versions: Iterable[int]) -> list[Action]:
         """Return the files with the changes of some versions: change files, or the data files of a version without these."""
-        files: list[log.Action] = []
+        files: list[Action] = []
         for version in versions:
-            actions = log.actions(self.location, version)
+            actions = Log(self.location).commit(version)
             change_files = [action["cdc"] for action in actions if "cdc" in action]
-            files += change_files or log.changed_files(actions)
+            files += change_files or actions.changed_files()
         return files
 
     def values(
         self,
-        feed: Iterable[log.Action],
+        feed: Iterable[Action],
         cut: Sequence[str],
         names: pa.Schema,
     ) -> pa.Table:
@@ -114,7 +113,7 @@ class PinnedTable:
         columns = pa.schema(list(zip(cut, names.types, strict=True)))
         found = [names.empty_table()]
         for file in feed:
-            rows = read_file(self.location, DataFile(file), columns, live=False)
+            rows = DataFile(file).read(self.location, columns, live=False)
             named = rows.rename_columns(names.names)
             found.append(distinct(named))
         return distinct(pa.concat_tables(found))

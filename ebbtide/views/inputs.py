@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._feed import commit_hash, gap, has_changes
 from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
@@ -50,7 +49,7 @@ class ViewTables(Source):
     def refuse_absent(self) -> None:
         """See `Source`."""
         for name in self.view.inputs:
-            if not log.versions(self.location(name)):
+            if not Log(self.location(name)).versions():
                 raise SourceReadError.of(
                     f"The view '{self.view.name}' reads '{name}', which has no table yet.",
                     got=self.location(name),

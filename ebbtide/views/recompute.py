@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.columns import quoted
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Log
 from ebbtide.model import ViewPosition
 from ebbtide.tables import Stager, arrow_frame, columns
 from ebbtide.views import cutting
@@ -119,7 +119,7 @@ class Recomputing:
     @cached_property
     def own(self) -> PinnedTable:
         """Rows of the view before the step."""
-        newest = log.versions(self.sink)[-1]
+        newest = Log(self.sink).versions()[-1]
         return PinnedTable(self.sink, newest)
 
     @cached_property
@@ -141,7 +141,7 @@ class Recomputing:
         return Extent("", tuple(columns), tuple(changed))
 
     @cached_property
-    def feeds(self) -> dict[str, list[log.Action]]:
+    def feeds(self) -> dict[str, list[Action]]:
         """Files with the changes since the last step, for each input that is read."""
         feeds = {}
         for name in sorted(self.lineage.tables):

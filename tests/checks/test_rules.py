@@ -20,10 +20,9 @@ from ebbtide.checks._judged import Batch
 from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Snapshot, read_file, replacing
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot, replacing
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.delta._table import add_file, commit_after
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
 from ebbtide.spec._parts import ChecksConfig
@@ -66,7 +65,7 @@ def rewrite(table, change, operation="UPDATE"):
     found = Snapshot.read(table.path)
     gone, rows = [], []
     for file in found.files.values():
-        here = read_file(table.path, file, table.schema).to_pylist()
+        here = file.read(table.path, table.schema).to_pylist()
         changed = [new for row in here for new in change(row)]
         if changed != here:
             gone.append(file)
@@ -92,8 +91,8 @@ def test_right_tables_pass_every_check(tables):
 def test_commit_without_a_checksum_that_is_torn_between_two_lines_is_found(tables):
     """As Spark's are, which write what is added last: such a one reads as whole."""
     sink = tables.sink
-    right = read_rows(Snapshot.read(sink.path), sink.schema)
-    path = Path(log.commit_file(sink.path, log.versions(sink.path)[-1]))
+    right = Snapshot.read(sink.path).rows(sink.schema)
+    path = Path(Log(sink.path).commit_file(Log(sink.path).versions()[-1]))
     actions = [json.loads(line) for line in path.read_text().splitlines()]
     *_, torn_off = (action for action in actions if "add" in action)
     actions.remove(torn_off)
@@ -101,7 +100,7 @@ def test_commit_without_a_checksum_that_is_torn_between_two_lines_is_found(table
         action.get("commitInfo", {}).pop("ebbtideChecksum", None)
     path.write_text("".join(json.dumps(action) + "\n" for action in actions))
     run(SPARK, tables.spec, tables.root.rpartition("/")[0], clock=lambda: START + HOUR)
-    assert read_rows(Snapshot.read(sink.path), sink.schema) != right
+    assert Snapshot.read(sink.path).rows(sink.schema) != right
     assert any(judge(tables, "complete").values())
 
 
@@ -239,7 +238,7 @@ def test_key_with_two_rows_breaks_unique_key_and_is_a_foreign_write(tables):
 
 def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(tables):
     sink = Snapshot.read(tables.sink.path)
-    rows = read_rows(sink, tables.sink.schema)
+    rows = sink.rows(tables.sink.schema)
     add = add_file(sink.table, "joined.parquet", rows, bounded=())["add"]
     gone = [file.removed(0, data_change=False) for file in sink.files.values()]
     commit_after(StoragePuts(), sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})

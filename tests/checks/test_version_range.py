@@ -7,10 +7,8 @@ from deltalake import DeltaTable
 from local_pipeline import up
 
 from ebbtide.checks import Newest, VersionRange
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._feed import feed_files
-from ebbtide.delta._table import read_rows
 
 
 def begin(window):
@@ -33,7 +31,7 @@ def test_window_begins_with_the_repair_of_a_sink_that_was_recreated(make):
     for n in range(1, 4):
         pipeline.read(up(n, n))
     judged = VersionRange.after(pipeline.plan).until
-    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    rows = Snapshot.read(pipeline.plan.sink.path).rows(pipeline.plan.sink.schema)
     shutil.rmtree(pipeline.home / "sink")
     pipeline.repair(rows)
     pipeline.read(up(5, 5))
@@ -65,7 +63,7 @@ def test_window_begins_behind_the_changes_whose_files_are_gone_and_says_so(make)
     sink = pipeline.plan.sink.path
     whole = VersionRange.after(pipeline.plan)
     assert (whole.sink_since, whole.unreadable) == (0, "")
-    for file in feed_files(sink, log.actions(sink, 1)):
+    for file in feed_files(sink, Log(sink).commit(1)):
         Path(file).unlink()
     window = VersionRange.after(pipeline.plan)
     assert window.sink_since == 1
@@ -79,6 +77,6 @@ def test_last_step_is_known_where_the_commits_of_the_state_were_cleaned_up(make)
     state = pipeline.plan.state.path
     window = VersionRange.after(pipeline.plan)
     DeltaTable(state).create_checkpoint()
-    for version in log.versions(state):
-        Path(log.commit_file(state, version)).unlink()
+    for version in Log(state).versions():
+        Path(Log(state).commit_file(version)).unlink()
     assert window.last_step(pipeline.plan).step == 2

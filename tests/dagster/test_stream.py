@@ -14,9 +14,9 @@ from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions, stream
 from ebbtide.dagster.stream import Observer
-from ebbtide.delta import Snapshot, read_file, replacing
+from ebbtide.delta import Snapshot, replacing
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.delta._table import add_file, commit_after
 from ebbtide.runtime import Plan
 from ebbtide.runtime._progress import StepClock
 
@@ -166,13 +166,13 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
 def plant_disorder_and_overdue_entry(plan):
     """Change a row of the sink without a change that caused it, and add an entry of long ago to the state."""
     sink = Snapshot.read(plan.sink.path)
-    rows = [(file, read_file(sink.table, file, plan.sink.schema).to_pylist()) for file in sink.files.values()]
+    rows = [(file, file.read(sink.table, plan.sink.schema).to_pylist()) for file in sink.files.values()]
     [(theirs, [row])] = [(file, found) for file, found in rows if found[0]["id"] == 2]
     old = {"v": "z", "_changed_by": {"step": 0, "part": 0, "position": 0}}
     file = add_file(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
     commit_after(StoragePuts(), sink, replacing([theirs], [file]), {"operation": "UPDATE"})
     state = Snapshot.read(plan.state.path)
-    [entry] = [row for row in read_rows(state, plan.state.schema).to_pylist() if row["id"] == 2]
+    [entry] = [row for row in state.rows(plan.state.schema).to_pylist() if row["id"] == 2]
     late = entry | {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
     planted = pa.Table.from_pylist([late], plan.state.schema)
     # Committed as no change of data: a state that another client changed stops the run before anything is judged.
@@ -207,7 +207,7 @@ def test_shipped_stateful_pipeline_counts_with_all_checks_passed(tmp_path):
     verdicts = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
     # The orders have columns that this pipeline does not look at: a warning says so.
     assert verdicts == {check.name: check.name != "schema_drift" for check in CHECKS}
-    sink_rows = read_rows(Snapshot.read(str(tmp_path / "root" / spec.name / "sink")), spec.sink_table.columns)
+    sink_rows = Snapshot.read(str(tmp_path / "root" / spec.name / "sink")).rows(spec.sink_table.columns)
     counted = {row["customer_id"]: row["changes"] for row in sink_rows.to_pylist()}
     assert counted == changes_of(records)
     sink = result.asset_materializations_for_node("last_seen_reconcile")[1]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from ebbtide.delta import DataFile, Snapshot, fills_of, read_file
+from ebbtide.delta import DataFile, Snapshot, fills_of
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._altering import FileUnderNewColumns, under_columns
 from ebbtide.delta._commit import StoragePuts
@@ -67,6 +67,6 @@ def test_file_under_new_columns_has_the_rows_that_count_and_changes_none(tmp_pat
     assert action["add"]["dataChange"] is False
     written = DataFile(action["add"])
     assert written.tags["made"] == "here"
-    assert read_file(table, written, columns).to_pylist() == [{"a": 1, "c": "x", "n": 0}, {"a": 3, "c": "z", "n": 0}]
+    assert written.read(table, columns).to_pylist() == [{"a": 1, "c": "x", "n": 0}, {"a": 3, "c": "z", "n": 0}]
     [vector] = vectors.write(table, [BitMap64([0, 1, 2])])
     assert write(DataFile({**file.add, "deletionVector": vector})) == []

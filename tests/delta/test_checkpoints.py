@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after, create
 from ebbtide.errors import DiskError
@@ -43,7 +42,7 @@ def commit_until(table, version):
 
 
 def checkpoints_of(table):
-    names = Path(table, log.LOG).glob("*.checkpoint.parquet")
+    names = Path(table, Log.FOLDER).glob("*.checkpoint.parquet")
     return sorted(int(name.name.partition(".")[0]) for name in names)
 
 
@@ -82,17 +81,17 @@ def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, m
         commit_until(table, 2)
         checkpoints.trim_log(table, commits_kept=0)
     assert "No checkpoint of version 2" in caplog.text
-    assert log.versions(table) == [0, 1, 2]
+    assert Log(table).versions() == [0, 1, 2]
 
 
 def test_log_is_trimmed_behind_a_checkpoint_alone(table, monkeypatch):
     monkeypatch.setattr(checkpoints, "INTERVAL", 5)
     commit_until(table, 8)
     checkpoints.trim_log(table, commits_kept=5)
-    assert log.versions(table) == list(range(9)), "four would go: not worth it yet"
+    assert Log(table).versions() == list(range(9)), "four would go: not worth it yet"
     commit_until(table, 12)
     checkpoints.trim_log(table, commits_kept=3)
-    assert log.versions(table) == [10, 11, 12]
+    assert Log(table).versions() == [10, 11, 12]
     assert checkpoints_of(table) == [12]
     assert len(Snapshot.read(table).files) == 12
 
@@ -104,12 +103,12 @@ def test_log_is_not_trimmed_where_no_checkpoint_was_written(table, monkeypatch, 
     monkeypatch.setattr(checkpoints, "_clean_up", cleaned.append)
     commit_until(table, 12)
     checkpoints.trim_log(table, kept)
-    assert (log.versions(table), cleaned) == (list(range(13)), [])
+    assert (Log(table).versions(), cleaned) == (list(range(13)), [])
 
 
 def test_checkpoint_behind_a_torn_one_is_written_from_the_commits_since_an_older_one(table, caplog):
     commit_until(table, 4)
-    torn = Path(table, log.LOG, f"{4:020d}.checkpoint.parquet")
+    torn = Path(table, Log.FOLDER, f"{4:020d}.checkpoint.parquet")
     torn.write_bytes(torn.read_bytes()[:50])
     commit_until(table, 6)
     assert caplog.messages == []
@@ -122,7 +121,7 @@ def test_checkpoint_that_is_all_there_is_of_a_version_stays(table, caplog):
     checkpoints.trim_log(table, commits_kept=1)
     checkpoints.trim_log(table)
     assert caplog.messages == []
-    assert (checkpoints_of(table), log.versions(table)) == ([4], [4])
+    assert (checkpoints_of(table), Log(table).versions()) == ([4], [4])
     assert len(DeltaTable(table).file_uris()) == 4
 
 

@@ -7,9 +7,8 @@ import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
-from ebbtide.delta import Snapshot, commit_on
+from ebbtide.delta import Log, Snapshot, commit_on
 from ebbtide.delta import _commit as committing
-from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import StoragePuts, Transaction, commit, named_files
 from ebbtide.delta._table import create
@@ -36,7 +35,7 @@ def test_version_of_another_writer_is_not_committed_again(table, n_others):
 def test_version_that_was_lost_is_not_put_again(table):
     for version in (1, 2):
         commit(PUTS, table, version, [], INFO)
-    Path(log.commit_file(table, 1)).unlink()
+    Path(Log(table).commit_file(1)).unlink()
     with pytest.raises(DeltaLogError, match="version 2 without version 1"):
         commit(PUTS, table, 1, [], INFO)
 
@@ -47,8 +46,8 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
     if checkpoint:
         DeltaTable(table).create_checkpoint()
         assert Path(table, "_delta_log", checkpoint).exists()
-    for version in log.versions(table):
-        Path(log.commit_file(table, version)).unlink()
+    for version in Log(table).versions():
+        Path(Log(table).commit_file(version)).unlink()
     if checkpoint:
         commit(PUTS, table, 2, [], INFO)
         return
@@ -58,11 +57,11 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
         f"The table at '{table}' is gone. Got: no version 1 in its log. Allowed: the table as it was written."
         " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
     )
-    assert log.versions(table) == [], "a log that no reader could read is not begun"
+    assert Log(table).versions() == [], "a log that no reader could read is not begun"
 
 
 def test_first_version_of_a_table_that_is_gone_is_not_put(table):
-    Path(log.commit_file(table, 0)).unlink()
+    Path(Log(table).commit_file(0)).unlink()
     with pytest.raises(TableMismatchError, match="no version 0 in its log"):
         commit(PUTS, table, 1, [], INFO)
 
@@ -73,8 +72,8 @@ def test_two_commits_of_the_same_at_the_same_time_have_other_bytes(table, monkey
     written = []
     for _ in range(2):
         commit(PUTS, table, 1, [], INFO)
-        written.append(Path(log.commit_file(table, 1)).read_bytes())
-        Path(log.commit_file(table, 1)).unlink()
+        written.append(Path(Log(table).commit_file(1)).read_bytes())
+        Path(Log(table).commit_file(1)).unlink()
     assert written[0] != written[1]
 
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from ebbtide.delta import refuse_unwritable
-from ebbtide.delta._features import refuse_unreadable, with_feature
+from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature
 from ebbtide.errors import DeltaFeatureError
 
 METADATA = {"schemaString": '{"type": "struct", "fields": []}'}

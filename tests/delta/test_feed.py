@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._feed import commit_hash, feed_files, gap, has_changes, readable_since
 from ebbtide.delta._table import add_file, create
@@ -38,7 +37,7 @@ def put(path, version, *, data_change=True):
 
 
 def test_change_files_are_read_where_there_are_some_and_else_data_files_that_change_rows(table):
-    found = {version: feed_files(table, log.actions(table, version)) for version in range(1, 5)}
+    found = {version: feed_files(table, Log(table).commit(version)) for version in range(1, 5)}
     assert found == {
         1: [Location(table) / "1.parquet"],
         2: [],
@@ -61,7 +60,7 @@ def test_feed_is_readable_behind_the_last_version_of_which_something_is_gone(tab
 
 
 def test_commit_that_is_gone_ends_the_feed(table):
-    Path(log.commit_file(table, 2)).unlink()
+    Path(Log(table).commit_file(2)).unlink()
     assert readable_since(table, 0, 4) == 2
     assert has_changes(table, 1, 2), "it is unknown"
 
@@ -94,12 +93,12 @@ def test_added_or_removed_file_is_a_change_unless_flagged_otherwise(table, kind,
     file = next(iter(Snapshot.read(table).files.values()))
     commit(PUTS, table, 5, [{kind: {"path": file.path, "partitionValues": {}, "size": file.size, **flag}}], {})
     assert has_changes(table, 4, 5)
-    assert feed_files(table, log.actions(table, 5)) == [Location(table) / file.path]
+    assert feed_files(table, Log(table).commit(5)) == [Location(table) / file.path]
 
 
 def test_own_commits_are_yielded_newest_first(table):
     for version, step in ((5, 1), (6, 2)):
-        commit(PUTS, table, version, [], {"userMetadata": json.dumps({log.FACTS: 1, "step": step})})
+        commit(PUTS, table, version, [], {"userMetadata": json.dumps({Commit.FORMAT: 1, "step": step})})
     commit(PUTS, table, 7, [], {"userMetadata": "of another client"})
-    assert [(version, facts["step"]) for version, facts in log.own_commits(table)] == [(6, 2), (5, 1)]
-    assert log.last_step(table) == 2
+    assert [(version, facts["step"]) for version, facts in Log(table).own_commits()] == [(6, 2), (5, 1)]
+    assert Log(table).last_step() == 2

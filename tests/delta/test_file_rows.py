@@ -13,15 +13,14 @@ from pyroaring import BitMap64
 from thinned import thinned
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import DataFile, IndexCache, LostRows, Snapshot, in_hash_order, write_files
+from ebbtide.delta import Copy, DataFile, IndexCache, Log, LostRows, Snapshot, in_hash_order, write_files
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
 from ebbtide.delta import _file_rows as file_rows
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _key_index as key_index
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
+from ebbtide.delta._copy_files import HASH, ChangedCopyError
 from ebbtide.delta._deleting import deleting
 from ebbtide.delta._table import commit_after, create
 from ebbtide.storage import read_parquet
@@ -290,7 +289,7 @@ def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypat
     erased = key_hashes(pa.table({"key": ["k7"]}), ["key"]).tobytes()
     assert erased in Path(file.location(lookups.path)).read_bytes()
     [add] = joining.without(lookups.path, file, BitMap64([7]), SCHEMA, [])
-    left = log.file_location(lookups.path, add["add"]["path"])
+    left = Log(lookups.path).location_of(add["add"]["path"])
     assert erased not in Path(left).read_bytes()
     assert HASH not in read_parquet(left).column_names
 

@@ -19,7 +19,6 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
 
 FOLDER = os.environ.get("GOLDEN_TABLES")
@@ -76,7 +75,7 @@ def verdict(table):
         if snapshot is None:
             return "no table"
         columns = pa.schema(Schema.from_json(snapshot.metadata["schemaString"]).to_arrow())
-        ours = read_rows(snapshot, columns)
+        ours = snapshot.rows(columns)
     except EbbtideError:
         return "refused"
     theirs = expected(table)

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import DataFile, KeyBounds, Snapshot, read_file
+from ebbtide.delta import DataFile, KeyBounds, Snapshot
 from ebbtide.delta._key_bounds import exact_part
 from ebbtide.delta._statistics import LAST_CHARACTER, statistics
 from ebbtide.delta._table import add_file, commit_after, create
@@ -220,7 +220,7 @@ def assert_nothing_left_out(table):
     columns = pa.schema([("name", pa.string()), ("amount", pa.decimal128(38, 3))])
     n_bounds = 0
     for file in snapshot.files.values():
-        rows = read_file(table, file, columns)
+        rows = file.read(table, columns)
         for name in columns.names:
             assert KeyBounds(rows.select([name])).may_hold(file).all(), (name, file.stats)
             n_bounds += file.greatest(name) is not None

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.columns import key_hashes
+from ebbtide.delta import KeyIndex, in_hash_order
 from ebbtide.delta import _key_lookup as key_lookup
-from ebbtide.delta import in_hash_order
-from ebbtide.delta._key_lookup import KeyIndex
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 

@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
-from ebbtide.delta._snapshot import has_version
 from ebbtide.delta._table import create
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
 
@@ -48,7 +46,7 @@ def checkpoint(table, version=None):
     """Write a checkpoint by delta-rs; return its rows, and its path."""
     DeltaTable(table, version=version).create_checkpoint()
     version = Snapshot.read(table).version if version is None else version
-    path = Path(table, log.LOG, f"{version:020d}.checkpoint.parquet")
+    path = Path(table, Log.FOLDER, f"{version:020d}.checkpoint.parquet")
     return pq.ParquetFile(path).read(), path
 
 
@@ -56,7 +54,7 @@ def parted(table, *numbers_of_parts):
     """Write a checkpoint in so many parts, by a writer for each number; return the paths of each writer's."""
     rows, whole = checkpoint(table)
     whole.unlink()
-    Path(table, log.LOG, "_last_checkpoint").unlink()
+    Path(table, Log.FOLDER, "_last_checkpoint").unlink()
     writers = []
     for n_parts in numbers_of_parts:
         paths = []
@@ -70,7 +68,7 @@ def parted(table, *numbers_of_parts):
 
 def forget(table, until):
     for version in range(until + 1):
-        Path(log.commit_file(table, version)).unlink()
+        Path(Log(table).commit_file(version)).unlink()
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -78,7 +76,7 @@ def test_checkpoint_that_lacks_a_part_does_not_count(table, lost):
     [paths] = parted(table, 3)
     paths[lost].unlink()
     assert numbers(table) == [1, 2, 3, 4], "the commits have it all"
-    assert has_version(table, 4)
+    assert Log(table).has(4)
     put(table, 5)
     forget(table, 3)
     with pytest.raises(DeltaLogError, match="is not whole"):
@@ -114,7 +112,7 @@ def test_commit_that_a_checkpoint_holds_is_not_applied_again(table):
 def test_version_that_only_an_older_checkpoint_precedes_is_not_there(table):
     checkpoint(table, 2)
     forget(table, 4)
-    assert [has_version(table, version) for version in (1, 2, 3)] == [False, True, False]
+    assert [Log(table).has(version) for version in (1, 2, 3)] == [False, True, False]
     with pytest.raises(TableMismatchError, match="no version 3"):
         commit(PUTS, table, 4, [], {"operation": "WRITE"})
 
@@ -123,7 +121,7 @@ def test_checkpoint_with_sidecars_is_read_with_them(table):
     rows, whole = checkpoint(table)
     whole.unlink()
     is_add = [row["add"] is not None for row in rows.select(["add"]).to_pylist()]
-    folder = Path(table, log.LOG, "_sidecars")
+    folder = Path(table, Log.FOLDER, "_sidecars")
     folder.mkdir()
     pq.write_table(rows.filter(pa.array(is_add)), folder / "a.parquet")
     found = Snapshot.read(table)
@@ -136,7 +134,7 @@ def test_checkpoint_with_sidecars_is_read_with_them(table):
 
 def test_gap_of_one_commit_is_refused(table):
     for version in (1, 3):
-        lost = Path(log.commit_file(table, version))
+        lost = Path(Log(table).commit_file(version))
         content = lost.read_bytes()
         lost.unlink()
         with pytest.raises(DeltaLogError, match="1 missing"):

@@ -6,13 +6,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._altering import under_columns
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import add_file, commit_after, create, read_rows
+from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import HistoryGoneError
 
 COLUMNS = pa.schema([("n", pa.int64())])
@@ -40,7 +39,7 @@ def put(path, name, *numbers):
 
 
 def numbers(path):
-    return sorted(read_rows(Snapshot.read(path), COLUMNS)["n"].to_pylist())
+    return sorted(Snapshot.read(path).rows(COLUMNS)["n"].to_pylist())
 
 
 @pytest.mark.parametrize(("version", "rows"), [(0, []), (1, [1, 2, 3]), (2, [1, 3]), (3, [1, 3, 4])])
@@ -49,7 +48,7 @@ def test_rows_are_those_of_the_version(table, version, rows, data_change):
     found = Snapshot.read(table)
     commit_after(PUTS, found, restoring(found, version, data_change=data_change), {"operation": "RESTORE"})
     assert numbers(table) == rows
-    newest = log.actions(table, 4)
+    newest = Log(table).commit(4)
     flags = {action[kind]["dataChange"] for action in newest for kind in ("add", "remove") if kind in action}
     assert flags <= {data_change}
 
@@ -90,7 +89,7 @@ def test_version_whose_commit_is_deleted_is_not_mistaken_for_the_one_below_it(ta
     with pytest.raises(HistoryGoneError, match="its commit is deleted"):
         restoring(found, 9)
     commit(PUTS, table, 4, [], {"operation": "WRITE"})
-    Path(log.commit_file(table, 3)).unlink()
+    Path(Log(table).commit_file(3)).unlink()
     with pytest.raises(HistoryGoneError, match="its commit is deleted"):
         restoring(found, 3)
 

@@ -12,13 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
-from ebbtide.delta import DataFile, Snapshot, commit_on
+from ebbtide.delta import Commit, DataFile, Log, Snapshot, commit_on
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import StoragePuts, Transaction, commit, transaction_mark
 from ebbtide.delta._features import with_feature
-from ebbtide.delta._log import FACTS, commit_file, facts_in, file_location
 from ebbtide.delta._statistics import LAST_CHARACTER, statistics
-from ebbtide.delta._table import add_file, create, read_rows
+from ebbtide.delta._table import add_file, create
 from ebbtide.errors import (
     DamagedFileError,
     DeltaFeatureError,
@@ -50,14 +49,14 @@ def deleted(table, name, *positions):
     """Commit that rows of a file no longer count."""
     snapshot = Snapshot.read(table)
     [file] = [file for file in snapshot.files.values() if file.path == name]
-    known = BitMap64() if file.vector is None else vectors.read(table, file.vector)
+    known = file.deleted_rows(table)
     [descriptor] = vectors.write(table, [known | BitMap64(positions)])
     actions = [file.removed(0, data_change=True), file.with_vector(descriptor, data_change=True)]
     commit(PUTS, table, snapshot.version + 1, actions, {"operation": "DELETE"})
 
 
 def ids(table):
-    return sorted(read_rows(Snapshot.read(table), COLUMNS)["id"].to_pylist())
+    return sorted(Snapshot.read(table).rows(COLUMNS)["id"].to_pylist())
 
 
 def theirs(table):
@@ -139,7 +138,7 @@ def torn(part):
 
 def without_commits(table, *versions):
     for version in versions:
-        Path(commit_file(table, version)).unlink()
+        Path(Log(table).commit_file(version)).unlink()
 
 
 @pytest.mark.parametrize("n_parts", [2, 3])
@@ -348,22 +347,22 @@ def test_file_that_is_not_in_the_tables_folder_is_refused_as_data_vector_and_sid
     table = made(tmp_path, rows(1))
     path = path.format(table=table)
     with pytest.raises(DeltaLogError, match="names a file that is not in the table's folder"):
-        file_location(table, path)
+        Log(table).location_of(path)
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         vectors.read(table, {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": 1, "offset": 1})
     add = {"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         commit(PUTS, table, 2, [add], {})
-    Path(commit_file(table, 2)).write_text(json.dumps(add))  # as another client may
+    Path(Log(table).commit_file(2)).write_text(json.dumps(add))  # as another client may
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
-        read_rows(Snapshot.read(table), COLUMNS)
+        Snapshot.read(table).rows(COLUMNS)
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_file_of_the_table_by_its_whole_path_is_read(tmp_path, form):
     table = made(tmp_path, rows(1))
     whole = form.format(f"{table}/part-1.parquet")
-    assert file_location(table, whole) == file_location(table, "part-1.parquet") == f"{table}/part-1.parquet"
+    assert Log(table).location_of(whole) == Log(table).location_of("part-1.parquet") == f"{table}/part-1.parquet"
 
 
 def test_commit_of_ours_with_a_changed_byte_is_refused(tmp_path):
@@ -382,7 +381,7 @@ def test_torn_checkpoint_without_the_commits_before_it_is_neither_no_table_nor_a
         DeltaTable(table, version=older).create_checkpoint()
     DeltaTable(table).create_checkpoint()
     for version in range(3):
-        Path(commit_file(table, version)).unlink()
+        Path(Log(table).commit_file(version)).unlink()
     assert ids(table) == [1, 2]
     newest = log / f"{2:020d}.checkpoint.parquet"
     newest.write_bytes(newest.read_bytes()[:-20])
@@ -394,17 +393,17 @@ def test_torn_checkpoint_without_the_commits_before_it_is_neither_no_table_nor_a
 def test_commit_without_a_whole_action_is_refused(tmp_path, content):
     """As a power cut leaves it, or a disk that is full."""
     table = made(tmp_path, rows(1))
-    Path(commit_file(table, 1)).write_text(content)
+    Path(Log(table).commit_file(1)).write_text(content)
     with pytest.raises(DeltaLogError, match="torn or damaged"):
         Snapshot.read(table)
 
 
 def test_facts_of_a_newer_release_are_refused_and_other_metadata_is_not_ours():
-    newer = {"commitInfo": {"userMetadata": json.dumps({FACTS: 10**6})}}
+    newer = {"commitInfo": {"userMetadata": json.dumps({Commit.FORMAT: 10**6})}}
     with pytest.raises(StoredFormatError):
-        facts_in([newer])
+        Commit([newer]).facts()
     for text in ("no JSON", "1", '{"of": "others"}'):
-        assert facts_in([{"commitInfo": {"userMetadata": text}}]) is None
+        assert Commit([{"commitInfo": {"userMetadata": text}}]).facts() is None
 
 
 def test_column_is_known_to_be_null_only_where_rows_and_nulls_are_counted():

@@ -10,8 +10,7 @@ from local_pipeline import LATER
 from local_run import HOUR
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Lease
 from ebbtide.runtime._following import Following
@@ -44,11 +43,11 @@ def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):
     ],
 )
 def test_keys_that_do_not_parse_end_the_command_and_nothing_is_changed(plants, keys, said):
-    before = log.versions(plants.pipeline.plan.at("state"))
+    before = Log(plants.pipeline.plan.at("state")).versions()
     code, printed = plants.command("--apply", keys=keys)
     assert code == USAGE
     assert said in printed
-    assert log.versions(plants.pipeline.plan.at("state")) == before
+    assert Log(plants.pipeline.plan.at("state")).versions() == before
 
 
 @pytest.mark.parametrize("options", [[], ["--apply"]])
@@ -67,11 +66,11 @@ def test_keys_that_were_erased_before_are_not_an_error(plants):
 def test_pipeline_that_another_process_runs_is_left_as_it_is(plants):
     plan = plants.pipeline.plan
     with Lease(plan.at("ledger"), plan.spec.name, 30.0):
-        before = log.versions(plan.at("state"))
+        before = Log(plan.at("state")).versions()
         code, said = plants.command("--apply")
         assert code == FAILED
         assert LeaseHeldError.__name__ in said
-        assert log.versions(plan.at("state")) == before
+        assert Log(plan.at("state")).versions() == before
     assert scan([plants.pipeline.root], plants.canaries)
 
 
@@ -98,7 +97,7 @@ def test_table_that_another_one_is_a_shallow_clone_of_is_refused_by_its_name(pla
     sink = plants.pipeline.plan.at("sink")
     clone = Path(plants.pipeline.root, "clone", "_delta_log")
     clone.mkdir(parents=True)
-    actions = log.actions(sink, log.versions(sink)[0])
+    actions = Log(sink).commit(Log(sink).versions()[0])
     own_files = Snapshot.read(sink).files.values()
     files = [{"add": {**file.add, "path": f"file:{sink}/{file.path}"}} for file in own_files]
     (clone / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in [*actions, *files]))

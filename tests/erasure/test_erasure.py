@@ -22,10 +22,8 @@ from ebbtide import MaterializedView
 from ebbtide.checks import Newest
 from ebbtide.dagster import StorageResource
 from ebbtide.dagster import checks as dagster_checks
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError
 from ebbtide.operations import _adopt as adopt
 from ebbtide.runtime import Plan
@@ -385,9 +383,9 @@ def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_ke
         assert sorted(row["who"] for row in rows_of(plants, view)) == shown
         assert scan([tables[view.name]], shown)
     if is_whole:
-        versions = [log.versions(f"{table}/sink")[-1] for table in tables.values()]
+        versions = [Log(f"{table}/sink").versions()[-1] for table in tables.values()]
         compute()
-        assert [log.versions(f"{table}/sink")[-1] for table in tables.values()] == versions, "nothing is left to do"
+        assert [Log(f"{table}/sink").versions()[-1] for table in tables.values()] == versions, "nothing is left to do"
 
 
 def view_of(name, query, schema, inputs):
@@ -396,4 +394,4 @@ def view_of(name, query, schema, inputs):
 
 def rows_of(plants, view):
     snapshot = Snapshot.read(Plan.under(plants.pipeline.root, view).at("sink"))
-    return read_rows(snapshot, view.sink_table.columns).to_pylist()
+    return snapshot.rows(view.sink_table.columns).to_pylist()

@@ -8,9 +8,9 @@ import pytest
 from local_pipeline import LATER, up
 from metrics_support import command, samples_of
 
+from ebbtide.delta import LocalCopies
 from ebbtide.errors import SourceReadError
 from ebbtide.inspect import Lag, measured, openmetrics, status
-from ebbtide.inspect import _host as host_module
 from ebbtide.inspect._host import copies_of, host_values, local_copies
 from ebbtide.inspect._measuring import set_lag
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
@@ -134,7 +134,7 @@ def test_copies_are_counted_for_their_pipeline(tmp_path, monkeypatch):
     monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path))
     monkeypatch.setenv("EBBTIDE_CACHE_BYTES", "1000")
     for table, n_bytes in (("a/state", 3), ("a/sink", 4), ("b/state", 5)):
-        (tmp_path / f"{host_module.copy_files.prefix_of(f'/root/{table}')}x.arrow").write_bytes(b"." * n_bytes)
+        (tmp_path / f"{LocalCopies().prefix_of(f'/root/{table}')}x.arrow").write_bytes(b"." * n_bytes)
     copies = local_copies()
     assert vars(copies_of("/root/a", copies)) == {"files": 2, "bytes": 7}
     found = samples_of(openmetrics([host_values("status", "/nowhere", copies)]))

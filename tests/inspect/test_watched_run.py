@@ -96,7 +96,7 @@ def test_scrape_reads_no_table_and_asks_no_source(watch, monkeypatch):
     def scrape(_):
         with monkeypatch.context() as patch:
             for place in (
-                "ebbtide.delta._log.actions",
+                "ebbtide.delta._log.Log.commit",
                 "ebbtide.storage.Location.read_bytes",
                 "ebbtide.storage.Location.list_files",
                 "ebbtide.sources._file_source.FileSource.discover",

@@ -5,9 +5,7 @@ from spark_support import LOCAL, change, write
 
 from ebbtide import run as run_pipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseHeldError
 
 FILES = 8
@@ -16,7 +14,7 @@ FILES = 8
 
 def rows(home, spec):
     sink = Snapshot.read(str(home / "root" / spec.name / "sink"))
-    return sorted((row["id"], row["v"]) for row in read_rows(sink, spec.sink_table.columns).to_pylist())
+    return sorted((row["id"], row["v"]) for row in sink.rows(spec.sink_table.columns).to_pylist())
 
 
 def terminate(dagster_dev, run):
@@ -43,13 +41,13 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(dagste
     terminate(dagster_dev, first)
     assert dagster_dev.end_of(first) == "CANCELED"
     ledger = str(home / "root" / "long" / "ledger")
-    given_back = log.versions(ledger)[-1]
+    given_back = Log(ledger).versions()[-1]
     dagster_dev.until(lambda: terminated.isdisjoint(dagster_dev.jvms()), "its JVM is gone", 60)
     events = dagster_dev.events(first)
     assert not [event for event in events if event["__typename"] == "ExecutionStepRestartEvent"]
 
     third = dagster_dev.launch("long", steps, checks=[])
-    dagster_dev.until(lambda: log.versions(ledger)[-1] > given_back, "the second run holds the lease")
+    dagster_dev.until(lambda: Log(ledger).versions()[-1] > given_back, "the second run holds the lease")
     assert dagster_dev.status(third) == "QUEUED"
     with pytest.raises(LeaseHeldError, match=r"Pipeline 'long' is being run by process \d+ on"):
         run_pipeline(LOCAL, spec("long"), str(home / "root"))

@@ -10,10 +10,9 @@ from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
-from ebbtide.delta import Snapshot, replacing
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot, replacing
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.delta._table import add_file, commit_after
 from ebbtide.ledger import Cause, DataCommit, ForeignWrites, Ledger
 from ebbtide.ledger import _foreign_writes as module
 from ebbtide.model import Decision
@@ -31,7 +30,7 @@ def rewrite_as_another_client(table, change):
     """Put other rows in the place of all, by a commit that says that no row changes."""
     snapshot = Snapshot.read(table)
     columns = pa.schema(Schema.from_json(snapshot.metadata["schemaString"]).to_arrow())
-    rows = change(read_rows(snapshot, columns).to_pylist())
+    rows = change(snapshot.rows(columns).to_pylist())
     name = f"theirs-{snapshot.version}.parquet"
     adds = [add_file(table, name, pa.Table.from_pylist(rows, columns), bounded=())] if rows else []
     actions = replacing(snapshot.files.values(), adds, data_change=False)
@@ -112,7 +111,7 @@ def test_commit_that_says_no_row_changes_and_changes_their_number_is_a_foreign_w
 
 @pytest.mark.parametrize("way_out", ["repair", "refresh", "undo"])
 def test_they_are_gone_after_a_repair_a_refresh_and_a_rewind(pipeline, way_out):
-    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    rows = Snapshot.read(pipeline.plan.sink.path).rows(pipeline.plan.sink.schema)
     pipeline.do("spoil")
     assert len(pipeline.run().foreign_writes) == len(found(pipeline)) == 1
     if way_out == "repair":
@@ -143,8 +142,8 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
         pipeline.read(up(number, number))
     newest = pipeline.versions()["sink"]
     read = []
-    actions = log.actions
-    monkeypatch.setattr(log, "actions", lambda table, version: read.append((table, version)) or actions(table, version))
+    commit = Log.commit
+    monkeypatch.setattr(Log, "commit", lambda log, version: read.append((log.table, version)) or commit(log, version))
     monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt)
     assert found_afresh(pipeline) == []
     assert [version for table, version in read if table == sink] == list(range(newest, spoilt, -1))

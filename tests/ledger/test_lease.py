@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import commit
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import Lease
@@ -174,8 +173,8 @@ def test_turns_are_commits_of_the_ledger_one_after_the_other(path):
     with Lease(path, "p", 3600) as lease:
         lease._renew()
         lease._renew()
-    assert log.versions(path) == list(range(5))
-    operations = [log.commit_info(log.actions(path, version))["operation"] for version in log.versions(path)]
+    assert Log(path).versions() == list(range(5))
+    operations = [Log(path).commit(version).info()["operation"] for version in Log(path).versions()]
     assert operations == ["CREATE TABLE", *["LEASE"] * 4]
     assert Snapshot.read(path).metadata["name"] == "p ledger"
 
@@ -219,7 +218,7 @@ def test_new_incarnation_is_stored(path):
         before = lease.facts.incarnation
         after = lease.renew_incarnation()
     assert before != after
-    [newest, *_] = [facts["incarnation"] for _, facts in log.own_commits(path)]
+    [newest, *_] = [facts["incarnation"] for _, facts in Log(path).own_commits()]
     assert newest == after
 
 
@@ -341,7 +340,7 @@ def test_long_run_keeps_a_limited_number_of_turns(path, monkeypatch):
             sizes.append(len(list(Path(path, "_delta_log").iterdir())))
         lease.check()
     assert sizes[1:] == sizes[1:2] * 5, sizes
-    assert log.versions(path)[0] > 100
+    assert Log(path).versions()[0] > 100
     with Lease(path, "p", 3600) as later:
         assert later.facts.epoch == 2
-    assert Snapshot.read(path).version == log.versions(path)[-1]
+    assert Snapshot.read(path).version == Log(path).versions()[-1]

@@ -8,7 +8,7 @@ import pytest
 from local_pipeline import LocalPipeline
 from local_run import adopt_without_spark, as_found, swap_without_spark
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger import BESIDE_STATE, StepFacts
 from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite, SchemaChange, Source
@@ -153,7 +153,7 @@ def kept_root(name):
         archive.extractall(filter="data")
     pipeline = LocalPipeline(Path(), **expected["fields"])
     assert pipeline.last.step == expected["step"]
-    _, newest = next(log.own_commits(pipeline.plan.at("state")))
+    _, newest = next(Log(pipeline.plan.at("state")).own_commits())
     assert newest["ebbtide"] == 2
     return pipeline, expected
 

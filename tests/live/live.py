@@ -39,7 +39,6 @@ from reference import canonical_rows
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.inspect import lag
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
@@ -262,7 +261,7 @@ class Live:
         for _ in range(5):  # a file may be deleted between the log and it
             with contextlib.suppress(OSError):
                 snapshot = Snapshot.read(path)
-                return None if snapshot is None else read_rows(snapshot, self.columns(table)).to_pylist()
+                return None if snapshot is None else snapshot.rows(self.columns(table)).to_pylist()
         raise LookupError(path)
 
     def columns(self, table: str) -> pa.Schema:

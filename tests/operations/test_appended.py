@@ -9,9 +9,8 @@ from local_pipeline import Kept, LocalPipeline, killed, up
 from local_run import SPARK, START, as_found
 from thinned import thinned
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
@@ -91,7 +90,7 @@ def test_what_is_nowhere_is_counted(five_steps):
     put_back(five_steps, "changelog")
     put_back(five_steps, "quarantine")
     version = next(version for version, facts in five_steps.plan.state.steps() if facts.step == 4)
-    for location in log.added(five_steps.plan.state.path, version):
+    for location in Log(five_steps.plan.state.path).added(version):
         Path(location).unlink()
     assert findings(five_steps) == [
         f"changelog: put back from step 4 to step 2; 2 rows of step 3, 5 can be appended again; 1 row of step 4 {GONE}",

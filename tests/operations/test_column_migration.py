@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._altering import under_columns
-from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger import puts_of
 from ebbtide.operations import maintain
@@ -40,13 +39,13 @@ def on(disk, to):
 
 
 def operation(location, n=-1):
-    version = log.versions(location)[n]
-    return [action["commitInfo"]["operation"] for action in log.actions(location, version) if "commitInfo" in action]
+    version = Log(location).versions()[n]
+    return [action["commitInfo"]["operation"] for action in Log(location).commit(version) if "commitInfo" in action]
 
 
 def kinds_of_changes(location):
     """Whether the newest commit says of each of its files that rows change."""
-    actions = log.actions(location, log.versions(location)[-1])
+    actions = Log(location).commit(Log(location).versions()[-1])
     files = [action.get("add") or action.get("remove") for action in actions]
     return [file["dataChange"] for file in files if file]
 
@@ -335,11 +334,11 @@ def test_changelog_moves_with_the_sink(tmp_path):
     )
     report, disk = migrated(disk, to)
     assert report["rewritten"] == 4
-    emitted = read_rows(Snapshot.read(disk.plan.changelog.path), disk.plan.changelog.schema).to_pylist()
+    emitted = Snapshot.read(disk.plan.changelog.path).rows(disk.plan.changelog.schema).to_pylist()
     assert [(row["_kind"], row["amount"], row["more"]) for row in emitted] == [("+I", 1, 7), ("-D", 1, 7), ("+I", 2, 7)]
     disk.step([change("-D", id=1, amount=2, more=7)])
     publish(disk, disk.plan, disk.head)
-    after = read_rows(Snapshot.read(disk.plan.changelog.path), disk.plan.changelog.schema)
+    after = Snapshot.read(disk.plan.changelog.path).rows(disk.plan.changelog.schema)
     assert after["_kind"].to_pylist()[-1] == "-D"
 
 

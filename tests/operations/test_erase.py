@@ -13,8 +13,8 @@ from thinned import graded
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
+from ebbtide.delta import Log
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _log as log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.ledger import ErasureLedger
@@ -141,7 +141,7 @@ def test_key_with_any_separator_in_it_is_one_key(tmp_path):
 def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline):
     copies = copies_of(pipeline)
     kept = holders(pipeline.home, OTHER)
-    assert len(holders(pipeline.home)) > len(log.versions(pipeline.plan.at("state")))
+    assert len(holders(pipeline.home)) > len(Log(pipeline.plan.at("state")).versions())
     assert holders(copies)
     report = act(pipeline, "apply", reason="asked")
     assert holders(pipeline.home) == holders(copies) == []
@@ -349,8 +349,8 @@ def test_shallow_clone_of_a_table_is_named(pipeline):
     plan = pipeline.plan
     clone = Path(pipeline.root, "clone", "_delta_log")
     clone.mkdir(parents=True)
-    version = log.versions(plan.at("sink"))[-1]
-    actions = log.actions(plan.at("sink"), version)
+    version = Log(plan.at("sink")).versions()[-1]
+    actions = Log(plan.at("sink")).commit(version)
     for action in actions:
         if "add" in action:
             action["add"]["path"] = f"file:{plan.at('sink')}/{action['add']['path']}"
@@ -518,8 +518,7 @@ def refuse_unfinished(killer, kind, source, root, before, again):
 def rows_by_key(plan, root):
     """The rows of the sink under a root, without the erased keys."""
     from ebbtide.delta import Snapshot
-    from ebbtide.delta._table import read_rows
 
     snapshot = Snapshot.read(str(Path(root, plan.spec.name, "sink")))
-    rows = read_rows(snapshot, plan.sink.schema).to_pylist()
+    rows = snapshot.rows(plan.sink.schema).to_pylist()
     return sorted((row for row in rows if row["id"] not in ERASED), key=repr)

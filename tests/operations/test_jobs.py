@@ -7,9 +7,8 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
@@ -18,7 +17,7 @@ from ebbtide.operations import _registry as registry
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance.measuring import _report
 from ebbtide.runtime import Stepper
-from ebbtide.tables._state import doomed, judging, merging, rewriting
+from ebbtide.tables._state import doomed, merging, rewriting
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.rewriting import BASE
 
@@ -105,7 +104,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     assert pipeline.plan.state.files(after.files.values()) == files_read
     assert len(Snapshot.read(pipeline.plan.sink.path).files) == 1
     assert pipeline.last.cause.what == "compaction"
-    written = [action["add"] for action in log.actions(pipeline.plan.state.path, after.version) if "add" in action]
+    written = [action["add"] for action in Log(pipeline.plan.state.path).commit(after.version) if "add" in action]
     assert all(add["dataChange"] for add in written), "older versions of entries are gone"
     assert [BASE.items() <= add["tags"].items() for add in written].count(True) == 1, "the next folds go by its size"
     assert {row["_step"] for row in notes(pipeline)} == {3}
@@ -274,7 +273,7 @@ def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_f
     pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
     pipeline.do("compaction")
     with monkeypatch.context() as patch:
-        patch.setattr(judging, "read_file", None)
+        patch.setattr(DataFile, "read", None)
         assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
     pipeline.read(up(20, 20), clock_ms=START)
     pass_hours(pipeline, 2)
@@ -457,7 +456,7 @@ def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_a
     sink = three_steps.plan.sink.path
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    commit(StoragePuts(), sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
+    commit(StoragePuts(), sink, Log(sink).versions()[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
     assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
 
 

@@ -11,9 +11,7 @@ from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
 from ebbtide import MaterializedView, StatefulPipeline
-from ebbtide.delta import Snapshot, commit_joined, write_files
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot, commit_joined, write_files
 from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect import place_text
 from ebbtide.ledger import puts_of
@@ -128,7 +126,7 @@ def test_replay_emits_what_the_records_would_have(tmp_path):
     lines = change("+I", id=1, n=1), change("-D", id=1, n=1)
     replay(disk, corrected=corrected_as(disk, *lines), accept_late=True)
     changelog = disk.plan.changelog
-    emitted = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
+    emitted = Snapshot.read(changelog.path).rows(changelog.schema).to_pylist()
     assert [(row["_kind"], row["id"]) for row in emitted] == [("+I", 1), ("-D", 1)]
 
 
@@ -276,9 +274,7 @@ def join_files(disk):
     path = disk.plan.quarantine.path
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())
-    adds = write_files(
-        path, read_rows(snapshot, COLUMNS), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False
-    )
+    adds = write_files(path, snapshot.rows(COLUMNS), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False)
     commit_joined(puts_of(path), snapshot, files, adds, {})
 
 
@@ -419,7 +415,7 @@ def by_arrival(tmp_path):
 def unmatched_or_twice(disk):
     """How many rows the state holds: a record applied twice is in it twice."""
     state = disk.plan.state
-    return sum(row["_entry"] == "row" for row in read_rows(state.snapshot(), state.schema).to_pylist())
+    return sum(row["_entry"] == "row" for row in state.snapshot().rows(state.schema).to_pylist())
 
 
 def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_arrival):
@@ -503,7 +499,7 @@ def test_cleanup_follows_on_a_replay_that_was_not_finished(tmp_path):
     decided(disk)
     maintain(disk, WITH_DEFAULT, root_of(disk), "compaction")
     assert (ids(disk), raws(disk)) == ([1, 2], [])
-    assert log.last_step(disk.plan.quarantine.path) == 2
+    assert Log(disk.plan.quarantine.path).last_step() == 2
 
 
 def test_what_somebody_asks_for_is_planned_or_done(tmp_path):

@@ -12,7 +12,7 @@ from thinned import thinned
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import create, read_rows
+from ebbtide.delta._table import create
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._repair import repair
@@ -177,7 +177,7 @@ def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_anoth
     pipeline.read(up(2, 2, "+I"), "[")
     work(pipeline)
     shown = pipeline.rows()
-    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    rows = Snapshot.read(pipeline.plan.sink.path).rows(pipeline.plan.sink.schema)
     shutil.rmtree(pipeline.home / name)
     with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
         pipeline.run()

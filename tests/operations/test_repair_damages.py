@@ -20,9 +20,7 @@ from support import change
 from thinned import graded, thinned
 from victims import refuse_fed_twice
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Cause
 from ebbtide.model import Decision, RestoreAndApply, Rewrite
@@ -65,7 +63,7 @@ def feed(pipeline, files, first=0):
 
 
 def rows(pipeline) -> pa.Table:
-    return read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    return Snapshot.read(pipeline.plan.sink.path).rows(pipeline.plan.sink.schema)
 
 
 @dataclass
@@ -104,7 +102,7 @@ class Aged:
         """Refuse a sink that is not right, or not after one more step, and a repair that leaves something to do."""
         assert shown(pipeline) == self.right[3]
         assert planned(pipeline).findings == ()
-        if len(log.versions(pipeline.plan.sink.path)) == 2:  # it began empty: the feed is all the repair's
+        if len(Log(pipeline.plan.sink.path).versions()) == 2:  # it began empty: the feed is all the repair's
             refuse_fed_twice(pipeline.plan)
         feed(pipeline, [MORE], 4)
         assert shown(pipeline) == self.right[4]
@@ -331,8 +329,8 @@ def test_repair_is_one_commit_of_the_sink(forgetful):
     before = forgetful.versions()["sink"]
     forgetful.repair()
     assert forgetful.versions()["sink"] == before + 1
-    commit = log.actions(forgetful.plan.sink.path, before + 1)
-    assert log.commit_info(commit)["operation"] == "RESTORE"
+    commit = Log(forgetful.plan.sink.path).commit(before + 1)
+    assert commit.info()["operation"] == "RESTORE"
     assert not any("metaData" in action or "protocol" in action for action in commit), "columns stay"
 
 

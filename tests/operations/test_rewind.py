@@ -10,7 +10,6 @@ from local_run import SPARK, as_found
 from thinned import graded, thinned
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
@@ -29,7 +28,7 @@ def kept(tmp_path_factory):
         shutil.copytree(pipeline.home / "sink", pipeline.home.with_name("earlier"))
         for n in (2, 3, 4):
             pipeline.read(up(n, n))
-        rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+        rows = Snapshot.read(pipeline.plan.sink.path).rows(pipeline.plan.sink.schema)
         shutil.rmtree(pipeline.home / "sink")
         if put_back:
             shutil.copytree(pipeline.home.with_name("earlier"), pipeline.home / "sink")

@@ -8,9 +8,8 @@ from local_pipeline import LocalPipeline
 from local_run import BATCH_MS, SPARK, START
 from support import change
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._checkpoints import trim_log
 from ebbtide.operations import maintain
@@ -73,8 +72,8 @@ def names_on_disk(folder):
 def named_in_log(table):
     """Names of files that VACUUM knows of: those of the newest version, and those that a commit has removed or left for readers of changes."""
     acts = [file.add for file in Snapshot.read(table).files.values()]
-    for version in log.versions(table):
-        acts += [action[kind] for action in log.actions(table, version) for kind in ("remove", "cdc") if kind in action]
+    for version in Log(table).versions():
+        acts += [action[kind] for action in Log(table).commit(version) for kind in ("remove", "cdc") if kind in action]
     names = {act["path"].rpartition("/")[2] for act in acts}
     located = {vectors.location_of(table, act["deletionVector"]) for act in acts if act.get("deletionVector")}
     return names | {place.rpartition("/")[2] for place in located if place}
@@ -113,7 +112,7 @@ def test_state_stays_as_small_as_its_live_entries_where_it_is_maintained(tmp_pat
     for name in ("state", "sink"):
         shorten_retention(maintained.plan.at(name))
         trim_log(maintained.plan.at(name))
-        assert len(log.versions(maintained.plan.at(name))) <= 2
+        assert len(Log(maintained.plan.at(name)).versions()) <= 2
     assert maintained.rows() == living
 
 

@@ -7,7 +7,7 @@ import pytest
 from local_pipeline import up
 from local_run import SPARK, change_state
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.operations._repair import state as state_repair
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
@@ -42,7 +42,7 @@ def test_restored_state_says_that_it_was_and_is_of_the_decided_rows(make):
         newest = stepper.newest()
         assert decided_version(stepper) == newest.version
     assert newest.files.keys() == right.files.keys()
-    commit = log.commit_info(log.actions(newest.table, newest.version))
+    commit = Log(newest.table).commit(newest.version).info()
     assert commit["operation"] == "RESTORE"
     assert pipeline.last.step == 1, "it is no step"
 
@@ -51,7 +51,7 @@ def test_state_that_somebody_commits_to_at_the_same_time_is_not_restored(make, m
     pipeline = make()
     pipeline.read(up(1, 1))
     change_state(pipeline.plan)
-    taken = log.versions(pipeline.plan.state.path)[-1] + 1
+    taken = Log(pipeline.plan.state.path).versions()[-1] + 1
 
     def puts_of(path):
         Path(path, "_delta_log", f"{taken:020d}.json").write_text('{"commitInfo":{"operation":"OPTIMIZE"}}\n')

@@ -17,7 +17,6 @@ import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _decide as decide
@@ -68,7 +67,7 @@ def test_orders_coded_anew_as_avro_become_the_truth(broker, registry, topic, tmp
     assert summary.totals["quarantined"] == 0
     columns = spec.sink_table.columns
     snapshot = Snapshot.read(Plan.under(str(tmp_path), spec).at("sink"))
-    rows = canonical_rows(read_rows(snapshot, columns).to_pylist(), columns)
+    rows = canonical_rows(snapshot.rows(columns).to_pylist(), columns)
     truth = [json.loads(line) for line in lines_of(SHOP / "truth" / "orders.jsonl.gz")]
     truth = [row for row in truth if int(row["order_id"]) % SHARE == 0]
     assert len(truth) > 100

@@ -9,8 +9,7 @@ from deltalake import DeltaTable
 from local_pipeline import up
 from local_run import SPARK
 
-from ebbtide.delta import Snapshot, commit_joined
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot, commit_joined
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.delta._table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
@@ -189,7 +188,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     decided, _ = two_steps.plan.state.last()
     before = two_steps.plan.state.snapshot()
     change_by_another_client(two_steps)
-    changed = log.versions(state)[-1]
+    changed = Log(state).versions()[-1]
     message = (
         f"The state at '{state}' was changed by another client. Got: version {changed}, DELETE."
         f" Allowed: the rows of version {decided}. Run 'ebbtide repair --apply' to bring it back,"
@@ -323,7 +322,7 @@ def test_facts_outlive_the_log_s_cleanup(two_steps):
     for table in (two_steps.plan.state, two_steps.plan.sink):
         joined_by_another_client(table.path, table.schema)
         DeltaTable(table.path).create_checkpoint()
-        *older, _ = sorted(Path(table.path, log.LOG).glob("0*.json"))
+        *older, _ = sorted(Path(table.path, Log.FOLDER).glob("0*.json"))
         for file in older:
             file.unlink()
     assert two_steps.is_idle()
@@ -388,7 +387,7 @@ def test_table_that_is_deleted_during_a_run_is_neither_written_to_nor_made_again
         f"The table at '{emitting.plan.at(name)}' is gone. Allowed: the table that the pipeline has written. {REPAIR}"
     )
     assert str(raised.value) == gone == refused(emitting)
-    assert log.versions(emitting.plan.at(name)) == []
+    assert Log(emitting.plan.at(name)).versions() == []
     emitting.do("refresh")
     assert emitting.rows() == dict.fromkeys(range(4), 1)
     assert len(emitting.table("quarantine", COLUMNS)) == 4
@@ -402,7 +401,7 @@ def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
         shutil.rmtree(two_steps.home / "state")
         with pytest.raises(TableMismatchError, match=f"^The table at '{state}' is gone. Got: no version 2 in its log."):
             stepper.commit(facts, [])
-    assert log.versions(state) == []
+    assert Log(state).versions() == []
     assert "has no steps" in refused(two_steps)
 
 
@@ -446,8 +445,8 @@ def test_table_that_others_give_a_column_during_a_run_is_refused_before_it_is_wr
     table = emitting.plan.at(name)
     with pytest.raises(TableMismatchError, match=f"^The table at '{table}' has other columns .* theirs is not"):
         emitting.run(on_progress=behind_first_step(lambda: alters(table, theirs={})))
-    newest = log.versions(table)[-1]
-    assert log.commit_info(log.actions(table, newest))["operation"] == "ALTER TABLE"
+    newest = Log(table).versions()[-1]
+    assert Log(table).commit(newest).info()["operation"] == "ALTER TABLE"
     emitting.do("refresh")
     assert emitting.rows() == dict.fromkeys(range(4), 1)
 

@@ -9,8 +9,7 @@ from local_run import HOUR, START
 from quarantine_support import by_seq
 from support import change, envelope, record, spec
 
-from ebbtide.delta import IndexCache, columns_of
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import IndexCache
 from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._decide import partitions
 from ebbtide.tables._state.table import StateTable
@@ -115,7 +114,7 @@ SCHEMA = "id BIGINT NOT NULL, body STRING"
 
 def shown(disk):
     """The sink's rows; a step has written at most one entry of a key."""
-    state = read_rows(disk.plan.state.snapshot(), disk.plan.state.schema).to_pylist()
+    state = disk.plan.state.snapshot().rows(disk.plan.state.schema).to_pylist()
     written = [(row["id"], row["_step"]) for row in state if row["_entry"] == "row"]
     assert len(set(written)) == len(written)
     return {row["id"]: row["body"] for row in disk.rows()}
@@ -176,7 +175,7 @@ def test_keys_that_rows_left_are_decided_on_alone_where_a_step_is_not_about_thos
     disk.step([created(10, 1, "old")])
     disk.step([moved(30, 1, 2)])
     disk.step([created(50, 1, "another")])
-    written = read_rows(disk.plan.state.snapshot(), disk.plan.state.schema).to_pylist()
+    written = disk.plan.state.snapshot().rows(disk.plan.state.schema).to_pylist()
     assert {row["id"] for row in written if row["_step"] == 3 and row["_entry"] == "row"} == {1}
     assert shown(disk) == {1: "another", 2: "old"}
 
@@ -210,9 +209,9 @@ def test_state_of_an_older_version_takes_in_rows_that_lose_ties(make, monkeypatc
         older.setattr(StateTable, "schema", schema.remove(schema.get_field_index("_tied")))
         older.setattr(IndexCache, "indexed", lambda *_: None)
         pipeline.read(up(1, 1, v=0), up(2, 1, v=1))
-    assert "_tied" not in columns_of(pipeline.plan.state.snapshot().metadata)
+    assert "_tied" not in pipeline.plan.state.snapshot().column_types
     pipeline.read(up(2, 1, v=2))
-    assert "_tied" in columns_of(pipeline.plan.state.snapshot().metadata)
+    assert "_tied" in pipeline.plan.state.snapshot().column_types
     pipeline.read(up(2, 1, "-U", v=3 - shown))
     sink = pipeline.table("sink", pipeline.spec.sink_table.columns)
     assert sorted(row["v"] for row in sink) == [0, shown]

@@ -14,10 +14,9 @@ from processes import as_another_process
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
@@ -151,13 +150,13 @@ def test_damaged_file_is_named_and_the_run_goes_on_once_it_is_restored(again, ki
         left = how(data)
         path.unlink() if left is None else path.write_bytes(left)
     table = str(home / pattern.split("/")[0])
-    versions = log.versions(table)
+    versions = Log(table).versions()
     victim.more()
     with pytest.raises(error) as raised:
         victim.run()
     assert any(name in str(raised.value) for name in (table, *map(str, damaged)))
     is_appended_to = pattern.startswith("quarantine/")  # without a look at what is in it
-    assert log.versions(table) == versions or is_appended_to
+    assert Log(table).versions() == versions or is_appended_to
     for path, data in whole.items():
         path.write_bytes(data)
     victim.run()
@@ -237,7 +236,7 @@ def test_damaged_staged_file_is_named_and_made_again_by_the_next_run(again, monk
 
 def test_newest_commit_of_the_sink_that_was_lost_is_made_again(again):
     victim, want = again("sequence")
-    while log.last_step(str(victim.root / "sequence/sink")) == 2:  # the step's, and the fold's that followed
+    while Log(str(victim.root / "sequence/sink")).last_step() == 2:  # the step's, and the fold's that followed
         victim.files("sink/_delta_log/*.json")[-1].unlink()
     victim.more()
     victim.run()
@@ -246,7 +245,7 @@ def test_newest_commit_of_the_sink_that_was_lost_is_made_again(again):
 
 def test_newest_commit_of_the_state_that_was_lost_is_refused(again):
     victim, _ = again("sequence")
-    while log.last_step(str(victim.root / "sequence/state")) == 2:
+    while Log(str(victim.root / "sequence/state")).last_step() == 2:
         victim.files("state/_delta_log/*.json")[-1].unlink()
     victim.more()
     with pytest.raises(TableMismatchError, match="is older than"):
@@ -256,9 +255,9 @@ def test_newest_commit_of_the_state_that_was_lost_is_refused(again):
 def test_commit_is_not_put_where_one_was_lost(again):
     victim, _ = again("sequence")
     table = str(victim.root / "sequence/sink")
-    *_, lost, last = log.versions(table)
+    *_, lost, last = Log(table).versions()
     stale = Snapshot.read(table, lost - 1)
-    Path(log.commit_file(table, lost)).unlink()
+    Path(Log(table).commit_file(lost)).unlink()
     with pytest.raises(DeltaLogError, match=f"version {last} without version {lost}"):
         commit_after(StoragePuts(), stale, [], {"operation": "WRITE"})
 

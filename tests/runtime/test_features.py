@@ -9,7 +9,7 @@ from local_pipeline import up
 from thinned import graded
 
 import ebbtide
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _pausing as pausing
@@ -22,7 +22,7 @@ LINES = (up(1, 2), up(2, 1), "[")
 
 
 def is_unwritten(path, version):
-    return log.versions(path)[-1] == version
+    return Log(path).versions()[-1] == version
 
 
 @pytest.mark.parametrize("table", graded(TABLES, ("state", "sink", "quarantine")))
@@ -32,7 +32,7 @@ def test_table_with_a_feature_that_is_not_written_gets_no_commit_until_it_is_gon
     path = pipeline.plan.at(table)
     pipeline.put(*LINES)
     for feature in FEATURES:
-        before = log.versions(path)[-1]
+        before = Log(path).versions()[-1]
         altered(path, feature, REFUSED[feature])
         with pytest.raises(DeltaFeatureError, match=f"{path}.*written.*{feature}"):
             pipeline.run()
@@ -52,7 +52,7 @@ def test_ledger_with_a_feature_that_is_not_written_takes_no_turn(make, feature):
     ledger = pipeline.plan.at("ledger")
     pipeline.read(up(1, 1))
     with Lease(ledger, "t", 3600) as lease:
-        before = log.versions(ledger)[-1]
+        before = Log(ledger).versions()[-1]
         altered(ledger, feature, REFUSED[feature])
         with pytest.raises(DeltaFeatureError, match=feature):
             lease._renew()

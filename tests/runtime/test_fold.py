@@ -5,8 +5,7 @@ import pytest
 from local_pipeline import LATER, up
 from support import plain
 
-from ebbtide.delta import DataFile
-from ebbtide.delta import _log as log
+from ebbtide.delta import DataFile, Log
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause
 from ebbtide.runtime import _fold as fold
@@ -61,7 +60,7 @@ def folded(pipeline):
     after = fold_state(None, pipeline.plan, pipeline.last.step, before)
     assert after.version == before.version + 1
     assert after.files.keys() == state.snapshot().files.keys()
-    return log.actions(state.path, after.version)
+    return Log(state.path).commit(after.version)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

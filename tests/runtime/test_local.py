@@ -17,7 +17,7 @@ from support import plain
 import ebbtide
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.cli import main
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import _decide as decide
 from ebbtide.runtime._refusals import refuse_spark_only
@@ -65,7 +65,7 @@ def test_large_step_is_decided_group_by_group(tmp_path, monkeypatch):
     ebbtide.run(SPARK, spec, str(tmp_path))
     assert same_as_truth(spec, tmp_path)
     state = str(tmp_path / spec.name / "state")
-    assert max(len(log.adds(state, version)) for version in log.versions(state)) > 3, (
+    assert max(len(Log(state).commit(version).adds()) for version in Log(state).versions()) > 3, (
         "one file of the state for each group"
     )
 

@@ -6,7 +6,6 @@ import pytest
 from local_pipeline import up
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta import _vectors as vectors
 from ebbtide.errors import DamagedFileError
 from ebbtide.inspect import status
 from ebbtide.runtime._missing_files import missing_files, refuse_missing_files
@@ -79,7 +78,7 @@ def test_file_that_went_with_a_version_that_was_replaced_meanwhile_is_not_missed
 
 def test_deletion_vector_that_is_gone_is_named(pipeline):
     sink = Snapshot.read(pipeline.plan.sink.path)
-    [location] = [vectors.location_of(sink.table, file.vector) for file in sink.files.values() if file.vector]
+    [location] = [file.vector_location(sink.table) for file in sink.files.values() if file.vector]
     Path(location).unlink()
     with pytest.raises(DamagedFileError, match=Path(location).name):
         pipeline.run()

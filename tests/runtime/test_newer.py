@@ -10,6 +10,7 @@ from local_run import SPARK
 from thinned import thinned
 
 from ebbtide.cli.errors import REFUSED, exit_code
+from ebbtide.delta import Log
 from ebbtide.delta import _log as log
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredFormatError
 from ebbtide.inspect import lag, status
@@ -79,10 +80,10 @@ def pipeline(make):
 
 def edit_facts(table, change):
     """Change what the newest commit with facts says, as another release writes it."""
-    version, facts = next(log.own_commits(table))
-    location = Path(log.commit_file(table, version))
-    actions = log.actions(table, version)
-    info = log.commit_info(actions)
+    version, facts = next(Log(table).own_commits())
+    location = Path(Log(table).commit_file(version))
+    actions = Log(table).commit(version)
+    info = actions.info()
     info["userMetadata"] = json.dumps(change(facts))
     del info[log.CHECKSUM]
     location.write_text("".join(json.dumps(action) + "\n" for action in actions))
@@ -90,16 +91,16 @@ def edit_facts(table, change):
 
 def edit_kept_facts(table, change):
     """The same of what the properties of the state keep, where the log's own facts were cleaned up."""
-    for version in log.versions(table):
-        actions = log.actions(table, version)
-        info = log.commit_info(actions)
+    for version in Log(table).versions():
+        actions = Log(table).commit(version)
+        info = actions.info()
         info.pop("userMetadata", None)
         info.pop(log.CHECKSUM, None)
         for action in actions:
             domain = action.get("domainMetadata")
             if domain:
                 domain["configuration"] = json.dumps(change(json.loads(domain["configuration"])))
-        Path(log.commit_file(table, version)).write_text("".join(json.dumps(action) + "\n" for action in actions))
+        Path(Log(table).commit_file(version)).write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def edit_file(location, change):
@@ -150,9 +151,9 @@ def test_commit_of_a_newer_release_to_a_table_beside_the_state_is_refused(pipeli
 @pytest.mark.parametrize(("change", "said"), NEWER.values(), ids=NEWER)
 def test_turn_of_a_newer_release_is_refused(pipeline, change, said):
     edit_facts(pipeline.plan.at("ledger"), change)
-    turns = log.versions(pipeline.plan.at("ledger"))
+    turns = Log(pipeline.plan.at("ledger")).versions()
     refuse_newer(pipeline, OF_LEDGER, said)
-    assert log.versions(pipeline.plan.at("ledger")) == turns
+    assert Log(pipeline.plan.at("ledger")).versions() == turns
 
 
 def test_pause_of_a_newer_release_is_refused(pipeline):

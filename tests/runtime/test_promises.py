@@ -16,9 +16,7 @@ from store_support import line, stateful
 
 from ebbtide import refresh, run
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import (
     CheckpointMismatchError,
     FileChangedError,
@@ -64,7 +62,7 @@ def table(session, root, spec, name="sink"):
     plan = Plan.under(str(root), spec)
     columns = {"sink": plan.sink.schema, "changelog": plan.changelog.schema, "quarantine": COLUMNS}
     columns["state"] = plan.state.schema
-    return read_rows(Snapshot.read(plan.at(name)), columns[name]).to_pylist()
+    return Snapshot.read(plan.at(name)).rows(columns[name]).to_pylist()
 
 
 def sink(session, root, spec):
@@ -268,7 +266,7 @@ def test_too_many_bad_records_stop_the_run_before_anything_is_committed(session,
         run(session, spec, str(tmp_path))
     assert sink(session, tmp_path, spec) == []
     assert status(spec, str(tmp_path)).last.step == 0
-    assert log.versions(Plan.under(str(tmp_path), spec).at("quarantine")) == []
+    assert Log(Plan.under(str(tmp_path), spec).at("quarantine")).versions() == []
     write(tmp_path / "in", [change("+I", 1, "a", 1)])
     run(session, spec, str(tmp_path))
     assert values(session, tmp_path, spec) == {1: "a"}

@@ -9,8 +9,7 @@ from local_pipeline import killed, up
 from local_run import SPARK
 from support import envelope
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Cause, Head, SourceFacts
 from ebbtide.runtime import _driver as driver
@@ -234,7 +233,6 @@ def test_rewind_brings_back_each_table_once(make):
     publish(SPARK, pipeline.plan, head_of(pipeline))
     assert pipeline.versions() == versions
     operations = [
-        log.commit_info(log.actions(pipeline.plan.at(name), versions[name]))["operation"]
-        for name in ("sink", "changelog")
+        Log(pipeline.plan.at(name)).commit(versions[name]).info()["operation"] for name in ("sink", "changelog")
     ]
     assert operations == ["RESTORE", "RESTORE"]

@@ -12,9 +12,8 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import change, envelope, record
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import (
     CheckpointMismatchError,
@@ -67,7 +66,7 @@ def test_facts_say_what_made_the_step_and_what_it_was_made_of(make):
     assert facts.pipeline == pipeline.spec.name
     assert facts.epoch == 2, "each run has taken the lease once"
     assert facts.state.tables["sink"].step == 1
-    assert facts.state.version < log.versions(pipeline.plan.state.path)[-1]
+    assert facts.state.version < Log(pipeline.plan.state.path).versions()[-1]
 
 
 def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make, monkeypatch):
@@ -174,11 +173,11 @@ def test_run_that_was_taken_over_commits_nothing(make, act):
     with pipeline.taken_over() as stepper:
         stepper.frame = type("Frame", (), {"sparkSession": SPARK})
         versions = pipeline.versions()
-        ledger = log.versions(pipeline.plan.at("ledger"))
+        ledger = Log(pipeline.plan.at("ledger")).versions()
         with pytest.raises(LeaseLostError):
             ACTS[act](stepper)
         assert pipeline.versions() == versions
-        assert log.versions(pipeline.plan.at("ledger")) == ledger
+        assert Log(pipeline.plan.at("ledger")).versions() == ledger
         assert not (pipeline.home / "staged").exists()
 
 
@@ -225,9 +224,9 @@ def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
     pipeline.read(up(1, 1))
     state = pipeline.plan.state.path
     made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "code": "0", "step": 2}
-    stored = {log.FACTS: 1, **made_by, "now_ms": 0, "state_version": 1}
+    stored = {Commit.FORMAT: 1, **made_by, "now_ms": 0, "state_version": 1}
     said = {"operation": "WRITE", "userMetadata": json.dumps(stored)}
-    commit(StoragePuts(), state, log.versions(state)[-1] + 1, [], said)
+    commit(StoragePuts(), state, Log(state).versions()[-1] + 1, [], said)
     with pytest.raises(StoredFormatError, match="an older"), pipeline.stepper():
         pass
 
@@ -510,8 +509,8 @@ def test_small_files_are_joined_once_a_step_is_published(make):
         pipeline.put(up(number, number))
     pipeline.do("run", width=2)
     operations = [
-        log.commit_info(log.actions(pipeline.plan.sink.path, version))["operation"]
-        for version in log.versions(pipeline.plan.sink.path)
+        Log(pipeline.plan.sink.path).commit(version).info()["operation"]
+        for version in Log(pipeline.plan.sink.path).versions()
     ]
     assert operations == ["CREATE TABLE", "MERGE", "MERGE", "OPTIMIZE", "MERGE", "OPTIMIZE"]
 
@@ -623,7 +622,7 @@ def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, monkey
     pipeline = make(order=order, ttl=None)
     pipeline.read(*[up(id_, 1) for id_ in range(60)])
     first_commit = 1
-    assert len(list(log.adds(pipeline.plan.sink.path, first_commit))) > 1
+    assert len(Log(pipeline.plan.sink.path).commit(first_commit).adds()) > 1
     pipeline.read(*[up(id_, 2) for id_ in range(30, 90)], *[change("-D", id=id_, n=2) for id_ in range(90, 95)])
     assert pipeline.rows() == {id_: 1 if id_ < 30 else 2 for id_ in range(90)}
 

@@ -6,8 +6,7 @@ import shutil
 import pytest
 from local_pipeline import up
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import SpecChangedError, TableMismatchError
@@ -37,7 +36,7 @@ def test_spec_that_changes_before_the_first_step_has_tables_of_its_own(make, fie
     pipeline.read(up(1, 1, "+I", **row))
     [shown] = pipeline.table("sink", pipeline.spec.sink_table.columns)
     assert shown == {"id": 1, "n": 1, **row}
-    assert pipeline.plan.spec.emits_every == bool(log.versions(pipeline.plan.at("changelog")))
+    assert pipeline.plan.spec.emits_every == bool(Log(pipeline.plan.at("changelog")).versions())
 
 
 def test_tables_of_the_same_spec_stay(make):
@@ -102,7 +101,7 @@ def test_empty_table_of_another_client_is_refused_not_dropped(make):
     create(StoragePuts(), table, make(schema=ID_AND_N).spec.sink_table.columns, {}, name="theirs", info={})
     with pytest.raises(TableMismatchError, match="has other columns"):
         pipeline.run()
-    assert log.versions(table) == [0]
+    assert Log(table).versions() == [0]
 
 
 def test_refresh_over_unused_tables_makes_a_step(make):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_pipeline import LocalPipeline, up
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import StoredFormatError
 from ebbtide.inspect import status
 from ebbtide.model import StoredDocument
@@ -49,7 +49,7 @@ def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, monkeypatch):
     assert pipeline.rows() == want | {9: 10}
     assert len(pipeline.table("quarantine", COLUMNS)) == n_bad + 1
     for table in ("state", "sink", "quarantine"):
-        _, newest = next(log.own_commits(pipeline.plan.at(table)))
+        _, newest = next(Log(pipeline.plan.at(table)).own_commits())
         assert newest[StoredDocument.FORMAT_KEY] == StoredDocument.FORMAT
     assert pipeline.is_idle()
 

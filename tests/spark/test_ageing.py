@@ -11,7 +11,6 @@ from spark_support import change, plain_spec, write
 from waiting import PATIENCE_S
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.grid
@@ -44,7 +43,7 @@ def test_run_is_followed_by_another_one_in_the_same_process_and_no_step_is_made_
     made = [(facts.step, facts.cause.what) for _, facts in plan.state.steps()][::-1]
     assert made == [(1, "batch"), (2, "batch")]
     assert len(said.splitlines()) >= 2, "a summary of each run"
-    rows = read_rows(Snapshot.read(plan.at("sink")), spec.sink_table.columns)
+    rows = Snapshot.read(plan.at("sink")).rows(spec.sink_table.columns)
     assert sorted(rows["id"].to_pylist()) == [1, 2]
 
 

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._table import add_file, create, read_rows
+from ebbtide.delta._table import add_file, create
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger._puts import LogStorePuts
 from ebbtide.tables._replaced_rows import Upsert
@@ -113,7 +113,7 @@ class Both:
 
     def check(self):
         want = sorted(self.rows.values(), key=lambda row: row["id"])
-        assert read_rows(Snapshot.read(self.path), COLUMNS).sort_by("id").to_pylist() == want
+        assert Snapshot.read(self.path).rows(COLUMNS).sort_by("id").to_pylist() == want
         spark_rows = self.spark.read.format("delta").load(self.path).orderBy("id").toArrow()
         assert spark_rows.cast(COLUMNS).to_pylist() == want
         if self.rows:

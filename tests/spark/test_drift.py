@@ -6,7 +6,7 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.checks import VersionRange
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
 from ebbtide.inspect import status
 from ebbtide.operations._migration import migrate as migration
@@ -55,7 +55,7 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
             migration.apply(spark, new, root, 0)
     assert idle_run(new, root, clock_ms=0) is None, "something is left to do"
     run(LOCAL, new, root)
-    migrated_at = log.versions(tables.sink.path)[-1]
+    migrated_at = Log(tables.sink.path).versions()[-1]
     assert sink(spark, tmp_path, new) == [
         {"id": 1, "text": "d", "seq": 4, "more": None, "level": 3},
         {"id": 2, "text": "b", "seq": 2, "more": None, "level": 3},

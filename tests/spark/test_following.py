@@ -11,7 +11,6 @@ from spark_support import change, plain_spec, write
 from waiting import PATIENCE_S
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
 
 pytestmark = pytest.mark.grid
@@ -39,7 +38,7 @@ def test_run_that_goes_on_ends_after_its_step_by_a_signal_to_the_group(tmp_path)
     assert "Traceback" not in more
     assert "2 steps" in said
     assert not java_of(tmp_path)
-    rows = read_rows(Snapshot.read(Plan.under(str(tmp_path / "root"), spec).at("sink")), spec.sink_table.columns)
+    rows = Snapshot.read(Plan.under(str(tmp_path / "root"), spec).at("sink")).rows(spec.sink_table.columns)
     assert sorted(rows["id"].to_pylist()) == [1, 2]
 
 

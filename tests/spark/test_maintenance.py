@@ -8,7 +8,7 @@ import pytest
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide import run
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.operations import _registry as registry
@@ -51,11 +51,13 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     steps = run(LOCAL, spec, str(tmp_path), clock=later(2)).steps
     assert steps[-1].metrics == {"expired": 1}
     state = Plan.under(str(tmp_path), spec).state.path
-    untouched = set(log.added(state, log.versions(state)[-2]))
+    untouched = set(Log(state).added(Log(state).versions()[-2]))
     report = maintain(spark, spec, str(tmp_path), "cleanup")
     assert (report.step, report["rows_removed"], report["entries"]) == (steps[-1].step + 1, 3, 2)
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2, 7}
-    removed = {action["remove"]["path"] for action in log.actions(state, log.versions(state)[-1]) if "remove" in action}
+    removed = {
+        action["remove"]["path"] for action in Log(state).commit(Log(state).versions()[-1]) if "remove" in action
+    }
     assert removed
     assert not any(path in location for path in removed for location in untouched), "only files with expired entries"
 

@@ -9,8 +9,7 @@ from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import create
 from ebbtide.errors import ConfigError
@@ -69,17 +68,17 @@ def sink(sink_of):
 
 
 def newest(sink):
-    return log.actions(sink.path, log.versions(sink.path)[-1])
+    return Log(sink.path).commit(Log(sink.path).versions()[-1])
 
 
 def operation(sink):
-    return log.commit_info(newest(sink))["operation"]
+    return Commit(newest(sink)).info()["operation"]
 
 
 def marked(sink, step):
     """Whether the newest commit says that it is this step."""
     is_marked = Snapshot.read(sink.path, any_features=True).transactions == {"t/sink": step}
-    return is_marked and log.facts_in(newest(sink))["step"] == step == sink.last_step()
+    return is_marked and Commit(newest(sink)).facts()["step"] == step == sink.last_step()
 
 
 def shown(spark, sink, *names):
@@ -256,5 +255,5 @@ def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
     other.empty(spark, facts(4, "reset"))
     assert shown(spark, other, "id", "more") == []
-    assert (log.facts_in(newest(other))["step"], other.last_step()) == (4, 4)
+    assert (Commit(newest(other)).facts()["step"], other.last_step()) == (4, 4)
     assert len(sink.read(spark, 2).collect()) == 2

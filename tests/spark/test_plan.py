@@ -14,9 +14,7 @@ from pyspark.sql import functions as F
 from spark_support import LOCAL, change, plain_spec
 
 from ebbtide import UpsertPipeline, run
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot
 from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS
@@ -63,7 +61,7 @@ class Versions:
 
     def after(self, last):
         following = 0 if last is None else last["version"] + 1
-        return {"version": following} if following in log.versions(self.path) else last
+        return {"version": following} if following in Log(self.path).versions() else last
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class DeltaLines:
         return Versions(self.path)
 
     def batch(self, spark, offset, max_record_bytes, since):
-        rows = spark.read.parquet(*log.added(self.path, offset["version"]))
+        rows = spark.read.parquet(*Log(self.path).added(offset["version"]))
         return SourceBatch(Rows(rows.select(F.col("value").cast("binary"))))
 
     def measured(self, batch, n_bytes, location):
@@ -166,7 +164,7 @@ def test_source_and_sink_of_ones_own_run_like_ours(spark, tmp_path, registered):
     write_deltalake(records, pa.table({"value": lines}))
     assert run(spark, from_table, str(tmp_path)).totals["records"] == 3
     sink = Snapshot.read(Plan.under(str(tmp_path), from_table).at("sink"))
-    assert read_rows(sink, from_table.sink_table.columns)["v"].to_pylist() == ["b"]
+    assert sink.rows(from_table.sink_table.columns)["v"].to_pylist() == ["b"]
     write_deltalake(records, pa.table({"value": [change("+I", 3, "c", 4)]}), mode="append")
     assert run(spark, from_table, str(tmp_path)).totals["records"] == 1, "what was read is not read again"
 

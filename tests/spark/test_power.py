@@ -9,9 +9,7 @@ from local_run import as_found
 from power import copies_at_syncs
 
 import ebbtide
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import _spark_commits as transaction
 from ebbtide.operations import maintain
@@ -81,7 +79,7 @@ class Relied:
             steps.add(step)
             version, want = self.sinks[step]
             found = Snapshot.read(Plan.under(str(copy), spec).at("sink"), version, any_features=True)
-            rows = read_rows(found, spec.sink_table.columns).to_pylist()
+            rows = found.rows(spec.sink_table.columns).to_pylist()
             assert (found.version, {row["id"]: row["n"] for row in rows}) == (version, want), copy
         return steps
 
@@ -119,7 +117,7 @@ def torn(pipeline, left):
     pipeline.read(up(1, 2), up(3, 2))
     plan = pipeline.plan
     pipeline.forget_commit(plan.checkpoint.last_committed())
-    commit = Path(log.commit_file(plan.sink.path, plan.sink.version()))
+    commit = Path(Log(plan.sink.path).commit_file(plan.sink.version()))
     raw = commit.read_bytes()
     commit.write_bytes(left(raw))
     commit.with_name(f".{commit.name}.crc").unlink()

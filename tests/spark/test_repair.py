@@ -12,8 +12,7 @@ from spark_support import LOCAL, change, plain_spec, sink, table, write
 from ebbtide import run
 from ebbtide.checks import VersionRange
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect import status
 from ebbtide.ledger import DataCommit
@@ -369,7 +368,7 @@ def test_forgotten_rows_without_change_sets_are_not_judged_by_their_rows_and_no_
     tables = Plan.under(str(root), moved)
     version = next(version for version, facts in tables.state.steps() if facts.read.records)
     spark.sql(f"OPTIMIZE delta.`{tables.state.path}`")
-    for location in log.added(tables.state.path, version):
+    for location in Log(tables.state.path).added(version):
         Path(location).unlink()
     [finding] = repairing.plan(spark, moved, str(root)).findings
     assert finding.is_refused

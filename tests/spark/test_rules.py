@@ -25,7 +25,7 @@ from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Snapshot, commit_joined, replacing
-from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.delta._table import add_file, commit_after
 from ebbtide.ledger import _puts as puts
 from ebbtide.ledger import puts_of
 from ebbtide.operations._stepping import stepping
@@ -76,7 +76,7 @@ def test_rows_of_all_types_are_compared_alike(spark, seed):
 def spoil(rng, path, columns, schema):
     """Change, repeat or take away rows of a table, as another client does, in some columns."""
     found = Snapshot.read(path)
-    rows = read_rows(found, schema).to_pylist()
+    rows = found.rows(schema).to_pylist()
     for _ in range(rng.randint(1, 3)):
         if rows:
             row = rng.choice(rows)

@@ -10,7 +10,6 @@ from waiting import PATIENCE_S
 
 from ebbtide import run
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime import Plan
 from ebbtide.sql.catalog import Catalog
@@ -260,7 +259,7 @@ def rows_of(catalog, name):
     spec = catalog.pipeline(name).spec
     columns = spec.sink_table.columns
     sink = Snapshot.read(Plan.under(catalog.root, spec).at("sink"))
-    rows = read_rows(sink, columns)
+    rows = sink.rows(columns)
     return rows.sort_by(columns.names[0]).to_pylist()
 
 

@@ -7,7 +7,6 @@ from tool_records import WRITERS, lines, records
 
 from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
 
 FORMAT = {
@@ -51,7 +50,7 @@ def test_upserts_on_spark_are_those_of_the_local_engine_and_a_transform_shows_th
     for of in (there, doubled):
         run(spark, of, str(tmp_path))
     expected = [{name: row[name] for name in ("id", "v", "total")} for row in rows]
-    local = read_rows(Snapshot.read(Plan.under(str(tmp_path), here).sink.path), here.sink_table.columns).to_pylist()
+    local = Snapshot.read(Plan.under(str(tmp_path), here).sink.path).rows(here.sink_table.columns).to_pylist()
     assert sorted(local, key=lambda row: row["id"]) == expected
     assert sink(spark, tmp_path, there) == expected
     assert {row["id"]: row["doubled"] for row in sink(spark, tmp_path, doubled)} == {

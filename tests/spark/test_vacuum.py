@@ -8,10 +8,9 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.amounts import amount
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._checkpoints import trim_log
-from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.delta._table import commit_after
 from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.ledger import _puts as puts
@@ -32,7 +31,7 @@ def keep_nothing_old(table):
 def rows(home, spec):
     """The rows of the sink, by key."""
     found = Snapshot.read(str(home / "sink"))
-    read = read_rows(found, spec.sink_table.columns)
+    read = found.rows(spec.sink_table.columns)
     return sorted(read.to_pylist(), key=lambda row: row["id"])
 
 
@@ -85,7 +84,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     for name in ("state", "sink"):
         named = {uri.rpartition("/")[2] for uri in DeltaTable(str(home / name)).file_uris()}
         assert {path.name for path in (home / name).glob("*.parquet")} == named
-        assert len(log.versions(str(home / name))) <= 2
+        assert len(Log(str(home / name)).versions()) <= 2
     assert rows(home, spec) == before
     write(source, [change("+U", 1, "c", 99)], first=2)
     assert [step.step for step in run(LOCAL, spec, root).steps] == [4]
@@ -117,9 +116,9 @@ def test_the_newest_turns_of_a_lease_stay(tmp_path):
         with Lease(path, "p", 3600):
             pass
     trim_log(path, commits_kept=30)
-    assert len(log.versions(path)) == 121, "fewer than a hundred are let be"
+    assert len(Log(path).versions()) == 121, "fewer than a hundred are let be"
     trim_log(path, commits_kept=5)
-    assert log.versions(path) == list(range(116, 121))
+    assert Log(path).versions() == list(range(116, 121))
     assert DeltaTable(path).version() == 120
     with Lease(path, "p", 3600) as lease:
         assert lease.facts.epoch == 61

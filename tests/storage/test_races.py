@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._table import create
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Lease, puts_of
@@ -66,9 +65,9 @@ def test_of_two_writers_one_has_each_version_and_no_commit_is_lost(proxy, root):
         a, b = race(table)
     assert sorted(a + b) == list(range(1, 2 * N_EACH + 1))
     for name, made in zip(RACERS, (a, b), strict=True):
-        marks = [action["txn"] for version in made for action in log.actions(table, version) if "txn" in action]
+        marks = [action["txn"] for version in made for action in Log(table).commit(version) if "txn" in action]
         assert [(mark["appId"], mark["version"]) for mark in marks] == [(name, number) for number in range(N_EACH)]
-    assert log.versions(table) == list(range(2 * N_EACH + 1))
+    assert Log(table).versions() == list(range(2 * N_EACH + 1))
     snapshot = Snapshot.read(table)
     assert snapshot.transactions == dict.fromkeys(RACERS, N_EACH - 1)
     assert snapshot.version == INTERVAL

@@ -10,10 +10,9 @@ from waiting import PATIENCE_S
 
 import ebbtide
 from ebbtide import UpsertPipeline
-from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import Log, Snapshot, replacing
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import Lease, puts_of
 from ebbtide.ledger import _requests as requests
@@ -80,7 +79,7 @@ def steps_in(proxy, root, between=lambda number: None):
 
 def rows_of(root):
     sink = Plan.under(root, spec_in(root)).sink
-    rows = read_rows(Snapshot.read(sink.path), sink.schema).to_pylist()
+    rows = Snapshot.read(sink.path).rows(sink.schema).to_pylist()
     return {row["id"]: row["n"] for row in rows}
 
 
@@ -144,13 +143,13 @@ def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, roo
     ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     put_changes(root, 1)
     table = f"{root}/p/{what.partition('/')[0]}"
-    before = log.versions(table)
+    before = Log(table).versions()
     monkeypatch.setattr(faults, "BUDGET_S", 0.0)
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     bucket._bucket.cache_clear()
     with proxy.failing(first("503", "PUT", what)), pytest.raises(StoreUnavailableError, match=what):
         ebbtide.run(ebbtide.local_session(), spec_in(root), root)
-    assert log.versions(table) == before
+    assert Log(table).versions() == before
     ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
@@ -323,7 +322,7 @@ def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch
     with pytest.raises(LeaseLostError):
         follow(proxy, spec_in(root), root, steps_in(proxy, root, overtake))
     assert rows_of(root) == expected(2)
-    assert log.last_step(f"{root}/p/state") == log.last_step(f"{root}/p/sink") == 3
+    assert Log(f"{root}/p/state").last_step() == Log(f"{root}/p/sink").last_step() == 3
 
 
 def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root, monkeypatch):

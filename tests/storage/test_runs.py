@@ -8,9 +8,8 @@ from local_run import HOUR, START, perform
 from thinned import graded
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta import _log as log
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import Lease
 from ebbtide.runtime import Plan
@@ -136,7 +135,7 @@ def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monke
         pytest.raises(StoreUnavailableError),
     ):
         perform("run", spec, root, LATER, {})
-    assert log.last_step(f"{root}/sequence/state") == 0
+    assert Log(f"{root}/sequence/state").last_step() == 0
     perform("run", spec, root, LATER, {})
     assert stored(spec, root) == want
 
@@ -151,10 +150,10 @@ def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_co
     state, ledger = f"{root}/sequence/state", f"{root}/sequence/ledger"
     names = Location(f"{state}/_delta_log").list_files()
     assert any(name.endswith(".checkpoint.parquet") for name in names)
-    *_, last = log.versions(ledger)
+    *_, last = Log(ledger).versions()
     whole = Snapshot.read(ledger)
     checkpoints.trim_log(ledger, commits_kept=1)
-    assert log.versions(ledger) == [last]
+    assert Log(ledger).versions() == [last]
     assert Snapshot.read(ledger) == whole
     checkpoints.trim_log(state)
     with Lease(ledger, "sequence", 60) as held:

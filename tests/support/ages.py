@@ -17,7 +17,6 @@ from local_pipeline import LATER, LocalPipeline, up
 from local_run import SPARK
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect import lag
 from ebbtide.operations import _pausing as pausing
@@ -151,7 +150,7 @@ class AgedPipeline:
         plan = self.pipeline.plan
         found = Snapshot.read(plan.sink.path)
         assert found is not None
-        self._sinks[self.pipeline.last.frontier.total_records or 0] = read_rows(found, plan.sink.schema)
+        self._sinks[self.pipeline.last.frontier.total_records or 0] = found.rows(plan.sink.schema)
 
 
 def nothing(pipeline: LocalPipeline) -> None:

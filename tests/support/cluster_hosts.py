@@ -8,7 +8,6 @@ from spark_support import cut, shop_lines, write
 from support import SHOP, lines_of
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
 
 N_WORKERS = 3
@@ -70,7 +69,7 @@ def read_table(root, spec, name):
     """A table's rows, as dicts."""
     tables = Plan.under(str(root), spec)
     table = tables.sink if name == "sink" else tables.beside(name)
-    return read_rows(Snapshot.read(table.path), table.schema).to_pylist()
+    return Snapshot.read(table.path).rows(table.schema).to_pylist()
 
 
 def source_of(hosts, name, *, bad=0):

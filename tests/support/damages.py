@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 from local_pipeline import LocalPipeline
 
-from ebbtide.delta import DataFile, Snapshot, replacing
-from ebbtide.delta import _log as log
+from ebbtide.delta import DataFile, Log, Snapshot, replacing
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import add_file, commit_after, read_rows
+from ebbtide.delta._table import add_file, commit_after
 
 Damage = Callable[[LocalPipeline], None]
 
@@ -22,7 +21,7 @@ Damage = Callable[[LocalPipeline], None]
 def _sink(pipeline: LocalPipeline) -> tuple[Snapshot, pa.Table]:
     found = Snapshot.read(pipeline.plan.sink.path)
     assert found is not None
-    return found, read_rows(found, pipeline.plan.sink.schema)
+    return found, found.rows(pipeline.plan.sink.schema)
 
 
 def _commit(pipeline: LocalPipeline, operation: str, rows: pa.Table | None, *, is_whole: bool) -> None:
@@ -148,7 +147,7 @@ def lose_change_sets(pipeline: LocalPipeline, first_step: int = 2) -> None:
     kept = {file.location(state.table) for file in state.files.values()}
     for version, facts in pipeline.plan.state.steps():
         if facts.step >= first_step:
-            for location in log.added(state.table, version):
+            for location in Log(state.table).added(version):
                 if location not in kept:
                     Path(location).unlink(missing_ok=True)
 
@@ -159,8 +158,8 @@ def trim_state(pipeline: LocalPipeline) -> None:
 
     state = pipeline.plan.state.path
     DeltaTable(state).create_checkpoint()
-    for version in log.versions(state)[:-1]:
-        Path(log.commit_file(state, version)).unlink()
+    for version in Log(state).versions()[:-1]:
+        Path(Log(state).commit_file(version)).unlink()
 
 
 def shown(pipeline: LocalPipeline) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from made_facts import made_facts
 from support import change
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import create, read_rows
+from ebbtide.delta._table import create
 from ebbtide.formats import RECORDS, summarize
 from ebbtide.ledger import Head, StateFacts, StepFacts, puts_of
 from ebbtide.model import Append, BatchSummary, StepRecords
@@ -75,7 +75,7 @@ class DiskPipeline:
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
         sink = Snapshot.read(self.plan.sink.path)
-        rows = read_rows(sink, self.spec.sink_table.columns)
+        rows = sink.rows(self.spec.sink_table.columns)
         return rows.sort_by([(name, "ascending") for name in self.spec.sink_key]).to_pylist()
 
     # What of a Spark session the step asks for.

@@ -14,7 +14,6 @@ from waiting import PATIENCE_S
 
 from ebbtide import load
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import EbbtideError
 
 NAMES = ("a", "b", "c")
@@ -85,7 +84,7 @@ class Project:
         except EbbtideError:
             return {}
         columns = load(self.folder / "defs" / name).sink_table.columns
-        return {} if sink is None else {row["id"]: row["n"] for row in read_rows(sink, columns).to_pylist()}
+        return {} if sink is None else {row["id"]: row["n"] for row in sink.rows(columns).to_pylist()}
 
     def wait(self, process: subprocess.Popen[str], *names: str) -> None:
         """Wait until sinks are equal to the truth."""

@@ -12,7 +12,6 @@ from support import change, plain
 
 from ebbtide import StatefulPipeline
 from ebbtide.delta import Snapshot, commit_joined
-from ebbtide.delta._table import read_rows
 from ebbtide.entries import DELETE
 from ebbtide.ledger import puts_of
 from ebbtide.runtime import Plan
@@ -111,7 +110,7 @@ class FoldedAtRandom(DiskPipeline):
 def newest_versions_of(plan: Plan) -> list[Row]:
     """The versions of the greatest step of each entry, dropped ones too."""
     by_entry = defaultdict(list)
-    for row in read_rows(plan.state.snapshot(), plan.state.schema).to_pylist():
+    for row in plan.state.snapshot().rows(plan.state.schema).to_pylist():
         if row["_entry"] == "row":
             by_entry[tuple(row[name] for name in plan.operator.entry_key)].append(row)
     found = []
@@ -144,6 +143,6 @@ def told(plan: Plan) -> dict[Any, Row | None]:
 
 def in_sink(plan: Plan) -> dict[Any, Row]:
     """What the sink shows, by key, with its causes."""
-    rows = read_rows(Snapshot.read(plan.sink.path), plan.sink.schema).to_pylist()
+    rows = Snapshot.read(plan.sink.path).rows(plan.sink.schema).to_pylist()
     names = (*plan.sink.columns.names, "_changed_by")
     return {tuple(row[name] for name in plan.sink.key): {name: row[name] for name in names} for row in rows}

@@ -27,9 +27,7 @@ from machines import BEFORE, MENDED, NotHeldError
 from power import NAMES, NOTHING
 from victims import ALTERED_SCHEMA, FILES, changes_of, expected, lines_of, refuse_fed_twice, shown, spec_of, tables
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._commit import named_files
 from ebbtide.inspect import status
 from ebbtide.ledger import ErasureLedger
@@ -340,10 +338,10 @@ def refuse_false_claims(spec: Pipeline, root: Path) -> None:
         if DeltaTable(table.table).version() != table.version:
             raise NotHeldError(f"another client reads another version of {name}")
         for file in table.files.values():
-            read_parquet(file.location(table.table), footer=log.footer_of(file.add))
+            read_parquet(file.location(table.table), footer=file.footer)
             if file.vector is not None:
-                vectors.read(table.table, file.vector)
-        for location in named_files(table.table, log.actions(table.table, table.version)):
+                file.deleted_rows(table.table)
+        for location in named_files(table.table, Log(table.table).commit(table.version)):
             Path(location).stat()
     status(spec, str(root))
 

@@ -16,9 +16,8 @@ from support import change, plain
 
 import ebbtide
 from ebbtide import StatefulPipeline
-from ebbtide.delta import Snapshot, replacing
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import add_file, read_rows
+from ebbtide.delta import Log, Snapshot, replacing
+from ebbtide.delta._table import add_file
 from ebbtide.ledger import Lease, StepFacts
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import RepairReport
@@ -113,7 +112,7 @@ class LocalPipeline:
     def table(self, name: str, columns: Any) -> list[dict[str, Any]]:
         """Rows of a table."""
         snapshot = Snapshot.read(self.plan.at(name))
-        rows: list[dict[str, Any]] = [] if snapshot is None else read_rows(snapshot, columns).to_pylist()
+        rows: list[dict[str, Any]] = [] if snapshot is None else snapshot.rows(columns).to_pylist()
         return rows
 
     @property
@@ -124,7 +123,7 @@ class LocalPipeline:
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""
-        found = {name: log.versions(self.plan.at(name)) for name in TABLES}
+        found = {name: Log(self.plan.at(name)).versions() for name in TABLES}
         return {name: versions[-1] for name, versions in found.items() if versions}
 
     def forget_commit(self, batch: int) -> None:

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 import pytest
 
 import ebbtide
-from ebbtide.delta import Snapshot, replacing
+from ebbtide.delta import Log, Snapshot, replacing
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, named_files
 from ebbtide.delta._erasing import unnamed_files
-from ebbtide.delta._table import add_file, commit_after, create, read_rows, redefined
+from ebbtide.delta._table import add_file, commit_after, create, redefined
 from ebbtide.ledger import Head
 from ebbtide.operations import Context, maintain
 from ebbtide.operations import _adopt as adopt
@@ -64,7 +63,7 @@ class VacuumingSession(LocalSession):
     def sql(self, statement: str) -> None:
         snapshot = Snapshot.read(statement.split("`")[1])
         assert snapshot is not None
-        newest = named_files(snapshot.table, log.actions(snapshot.table, snapshot.version))
+        newest = named_files(snapshot.table, Log(snapshot.table).commit(snapshot.version))
         for name in unnamed_files(snapshot):
             path = Path(snapshot.table, name)
             if str(path) not in newest:
@@ -137,7 +136,7 @@ def adopt_without_spark() -> None:
     def unadopted(_: Any, tables: Plan) -> Frame:
         sink = Snapshot.read(tables.sink.path)
         assert sink is not None
-        rows = read_rows(sink, tables.sink.schema)
+        rows = sink.rows(tables.sink.schema)
         left = rows.filter(pc.is_null(rows["_changed_by"]))
         return Frame(left.select(tables.spec.sink_table.columns.names))
 
@@ -206,7 +205,7 @@ def swap_without_spark() -> None:
         for path, at in ((plan.sink.path, None), (plan.backfill.sink.path, version)):
             snapshot = Snapshot.read(path, at)
             assert snapshot is not None
-            rows = read_rows(snapshot, plan.sink.schema).to_pylist()
+            rows = snapshot.rows(plan.sink.schema).to_pylist()
             sinks.append({tuple(row[name] for name in plan.sink.key): row for row in rows})
         own, taken = sinks
         return NetChangesHere(own, taken, plan.sink.schema, plan.sink.key)

@@ -8,7 +8,7 @@ from typing import Any
 from disk import DiskPipeline
 from support import spec
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.operations import Report
 from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.operations._quarantine.redecoding import Corrected, origin_of
@@ -72,4 +72,4 @@ def root_of(pipeline: DiskPipeline) -> str:
 
 def commits(pipeline: DiskPipeline) -> dict[str, list[int]]:
     """The versions of all tables."""
-    return {name: log.versions(pipeline.plan.at(name)) for name in ("state", "sink", "quarantine", "ledger")}
+    return {name: Log(pipeline.plan.at(name)).versions() for name in ("state", "sink", "quarantine", "ledger")}

@@ -9,7 +9,6 @@ from reference import canonical_rows, differences
 from support import SHOP, lines_of
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
@@ -19,5 +18,5 @@ def same_as_truth(spec: Pipeline, root: Path) -> bool:
     truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
     columns = spec.sink_table.columns
     snapshot = Snapshot.read(Plan.under(str(root), spec).at("sink"))
-    rows = read_rows(snapshot, columns).to_pylist()
+    rows = snapshot.rows(columns).to_pylist()
     return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []

@@ -16,9 +16,7 @@ import pyarrow as pa
 from reference import Event, Histories, fold_log
 
 from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, UpsertPipeline, ValueStateDescriptor
-from ebbtide.delta import DataFile, Snapshot, read_file
-from ebbtide.delta import _log as log
-from ebbtide.delta._table import read_rows
+from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.storage import read_parquet
@@ -177,7 +175,7 @@ def tables(spec: Pipeline, root: Path | str, *, with_feed: bool = True) -> dict[
 
 def _rows(table: str, columns: pa.Schema) -> list[Row]:
     snapshot = Snapshot.read(table)
-    rows: list[Row] = [] if snapshot is None else read_rows(snapshot, columns).to_pylist()
+    rows: list[Row] = [] if snapshot is None else snapshot.rows(columns).to_pylist()
     return rows
 
 
@@ -189,7 +187,7 @@ def texts(rows: Iterable[Any]) -> list[str]:
 def entries(plan: Plan) -> list[Row]:
     """Return the newest version of each live entry of the state."""
     newest: dict[str, Row] = {}
-    for row in read_rows(plan.state.snapshot(), plan.state.schema).to_pylist():
+    for row in plan.state.snapshot().rows(plan.state.schema).to_pylist():
         at = repr([row[name] for name in plan.operator.entry_key])
         is_entry = not plan.operator.has_named_states or row["_state"] is not None  # the others are rows for the sink
         if row["_entry"] == "row" and is_entry and row["_step"] >= newest.get(at, row)["_step"]:
@@ -200,11 +198,11 @@ def entries(plan: Plan) -> list[Row]:
 def feed(plan: Plan) -> Iterator[tuple[int, str, Row]]:
     """Yield (version, kind, row) of the sink's change feed as Delta defines it: from its own files, else from the data files."""
     table, columns = plan.sink.path, _fed(plan)
-    for version in log.versions(table):
-        actions = log.actions(table, version)
+    for version in Log(table).versions():
+        actions = Log(table).commit(version)
         own = [action["cdc"] for action in actions if "cdc" in action]
         for file in own:
-            rows = read_parquet(log.file_location(table, file["path"]), [*columns.names, "_change_type"])
+            rows = read_parquet(Log(table).location_of(file["path"]), [*columns.names, "_change_type"])
             yield from ((version, row.pop("_change_type"), row) for row in rows.to_pylist())
         if not own:
             gone, came = (_changed(table, actions, action, columns) for action in ("remove", "add"))
@@ -221,7 +219,7 @@ def _fed(plan: Plan) -> pa.Schema:
 
 def _changed(table: str, actions: list[Row], kind: str, columns: pa.Schema) -> dict[str, Row]:
     files = [DataFile(action[kind]) for action in actions if kind in action and action[kind]["dataChange"]]
-    rows = [row for file in files for row in read_file(table, file, columns).to_pylist()]
+    rows = [row for file in files for row in file.read(table, columns).to_pylist()]
     return {repr(row): row for row in rows}
 
 

@@ -17,7 +17,6 @@ from view_inputs import LATER, Followed, Input, Inputs, Oracle, texts
 
 from ebbtide import MaterializedView, run
 from ebbtide.delta import Snapshot
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._repair import repair
@@ -114,7 +113,7 @@ class PastInput:
         sink = Plan.under(root, spec).sink
         before = Snapshot.read(sink.path)
         assert before is not None
-        rows = read_rows(before, sink.schema)
+        rows = before.rows(sink.schema)
         if not self.copies.put_back(self.draw, "sink"):
             return
         try:
@@ -163,7 +162,7 @@ class Kept:
         wanted = [row for row in given if None not in [row[name] for name in self.view.key]]
         found = Snapshot.read(Plan.under(self.root, self.view).sink.path)
         assert found is not None
-        rows = read_rows(found, self.view.sink_table.columns).select(self.view.table.columns.names)
+        rows = found.rows(self.view.sink_table.columns).select(self.view.table.columns.names)
         assert texts(rows.to_pylist()) == texts(wanted), f"{self.view.query}: {summary}"
 
     def go_back(self, draw: random.Random) -> None:

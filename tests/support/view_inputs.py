@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.delta._table import read_rows
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.cutting import PinnedTable
@@ -157,7 +156,7 @@ class Oracle:
     def _rows_of(self, location: str, version: int) -> DataFrame:
         if not self.is_read_by_spark:
             pinned = PinnedTable(location, version)
-            rows = read_rows(pinned.snapshot, to_arrow_schema(pinned.schema, timezone="UTC"))
+            rows = pinned.snapshot.rows(to_arrow_schema(pinned.schema, timezone="UTC"))
             return self.session.createDataFrame(rows, pinned.schema)
         reader = self.session.read.format("delta").option("versionAsOf", version)
         read = reader.load(location).drop(*RESERVED)

@@ -10,11 +10,10 @@ from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
 from made_facts import made_facts as facts
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._table import add_file, create, read_rows
+from ebbtide.delta._table import add_file, create
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import _puts as ledger_puts
 from ebbtide.model import Restore
@@ -104,7 +103,7 @@ def made(tmp_path):
 
 def commits_after_refused(path):
     """The operations of commits behind the one that switched on what is refused."""
-    operations = [log.commit_info(log.actions(path, version)).get("operation") for version in log.versions(path)]
+    operations = [Log(path).commit(version).info().get("operation") for version in Log(path).versions()]
     return operations[operations.index("ALTER") + 1 :]
 
 
@@ -166,7 +165,7 @@ def test_restore_of_a_version_with_a_rule_for_writers_is_refused(tmp_path, puts)
     with pytest.raises(DeltaFeatureError, match="checkConstraints"):
         restore_stage(path, Restore(1, changes_rows=True), facts(1), "sink")
     restore_stage(path, Restore(0, changes_rows=True), facts(1), "sink")
-    assert log.versions(path)[-1] == 3
+    assert Log(path).versions()[-1] == 3
 
 
 def _all_removed(found):
@@ -196,7 +195,7 @@ def walk(tmp_path, puts, monkeypatch, seed):
     def alter_soon(feature, properties):
         def alter():
             altered(path, feature, properties)
-            versions.append(log.versions(path)[-1])
+            versions.append(Log(path).versions()[-1])
 
         is_race = chance.random() < 0.5
         puts.waiting = [alter] if is_race else []
@@ -213,12 +212,12 @@ def walk(tmp_path, puts, monkeypatch, seed):
     alter_soon(feature, properties)
     with pytest.raises(DeltaFeatureError, match=feature):
         writer.write(n_steps, [n_steps])
-    assert log.versions(path)[-1] == versions[-1], "nothing was committed behind it"
+    assert Log(path).versions()[-1] == versions[-1], "nothing was committed behind it"
 
 
 def ids(path):
     """The ids that both we and delta-rs read."""
-    ours = read_rows(Snapshot.read(path), COLUMNS)["id"].to_pylist()
+    ours = Snapshot.read(path).rows(COLUMNS)["id"].to_pylist()
     query = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t")
     theirs = pa.table(query.read_all())["id"].to_pylist()
     assert sorted(ours) == sorted(theirs)

@@ -10,7 +10,6 @@ from made_facts import stands_above
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta._table import read_rows
 from ebbtide.model import SchemaChange
 from ebbtide.tables._changelog import ChangelogTable
 
@@ -33,7 +32,7 @@ def emitted(changelog, *kinds):
 
 
 def emissions(changelog):
-    rows = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
+    rows = Snapshot.read(changelog.path).rows(changelog.schema).to_pylist()
     return [(row["_kind"], row["id"], tuple(row["_order"].values())) for row in rows]
 
 
@@ -74,7 +73,7 @@ def test_altered_changelog_has_its_emissions_under_the_new_columns(changelog):
     changelog.append(emitted(changelog, "+I"), facts(1))
     wider = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.int32())]))
     wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, "migration"))
-    [row] = read_rows(Snapshot.read(changelog.path), wider.schema).to_pylist()
+    [row] = Snapshot.read(changelog.path).rows(wider.schema).to_pylist()
     assert (row["_kind"], row["id"], row["more"], row["_order"]) == ("+I", 1, 7, order(1, 0, 0))
     assert Snapshot.read(changelog.path).transactions == {"t/changelog": 2}
     [file] = Snapshot.read(changelog.path).files.values()

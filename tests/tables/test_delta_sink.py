@@ -11,11 +11,10 @@ from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
-from ebbtide.delta._table import commit_after, read_rows
+from ebbtide.delta._table import commit_after
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables import SinkTable
@@ -73,13 +72,13 @@ def apply(sink, step, *, only_inserts=False, floor=None, **rows):
 
 
 def shown(sink):
-    rows = read_rows(Snapshot.read(sink.path), sink.columns).to_pylist()
+    rows = Snapshot.read(sink.path).rows(sink.columns).to_pylist()
     assert len({row["id"] for row in rows}) == len(rows)
     return {row["id"]: row["n"] for row in rows}
 
 
 def newest(sink):
-    return log.actions(sink.path, sink.version())
+    return Log(sink.path).commit(sink.version())
 
 
 def test_table_is_made_once_with_the_reserved_columns_and_the_change_feed(tmp_path):
@@ -126,7 +125,7 @@ def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):
     assert shown(sink) == {1: 3}
     assert sink.last_step() == SinkTable(sink.path, COLUMNS, ("id",), ("seq",)).last_step() == 2
     assert Snapshot.read(sink.path).transactions == {"t/sink": 2}
-    assert log.facts_in(newest(sink))["step"] == 2
+    assert Commit(newest(sink)).facts()["step"] == 2
     version = sink.version()
     apply(sink, 2, k1=("D", 9))
     assert (shown(sink), sink.version()) == ({1: 3}, version), "a step is applied once"
@@ -160,13 +159,13 @@ def test_restored_sink_has_the_rows_of_the_version_and_keeps_its_history(sink):
     back = facts(3, "rewind")
     sink.restore(SPARK, Restore(first, changes_rows=True), back)
     assert shown(sink) == {1: 1}
-    assert log.commit_info(newest(sink))["operation"] == "RESTORE"
+    assert Commit(newest(sink)).info()["operation"] == "RESTORE"
     assert all(action["add"]["dataChange"] for action in newest(sink) if "add" in action)
     assert Snapshot.read(sink.path).transactions == {"t/sink": 3}
     version = sink.version()
     sink.restore(SPARK, Restore(first, changes_rows=True), back)
     assert sink.version() == version
-    assert read_rows(Snapshot.read(sink.path, first + 1), sink.columns).num_rows == 2
+    assert Snapshot.read(sink.path, first + 1).rows(sink.columns).num_rows == 2
 
 
 def test_sink_restored_by_an_undone_migration_changes_no_row(sink):
@@ -187,9 +186,9 @@ def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
     assert names == ["id", "n", "seq", "more", "_sequence", "_changed_by"]
     assert made.configuration["delta.enableChangeDataFeed"] == "true"
-    assert log.commit_info(newest(sink))["operation"] == "REPLACE TABLE"
+    assert Commit(newest(sink)).info()["operation"] == "REPLACE TABLE"
     assert (sink.last_step(), made.transactions) == (2, {"t/sink": 2})
-    assert read_rows(Snapshot.read(sink.path, 1), sink.columns).num_rows == 1
+    assert Snapshot.read(sink.path, 1).rows(sink.columns).num_rows == 1
 
 
 def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink, monkeypatch):
@@ -206,7 +205,7 @@ def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink, m
     sink.join_files(SPARK)
     assert len(Snapshot.read(sink.path).files) == 1
     assert shown(sink) == {1: 1, 2: 2, 3: 3}
-    assert log.commit_info(newest(sink))["operation"] == "OPTIMIZE"
+    assert Commit(newest(sink)).info()["operation"] == "OPTIMIZE"
 
 
 def test_sink_that_spark_writes_is_joined_only_on_request(sink):
@@ -260,7 +259,7 @@ def test_altered_sink_has_its_rows_under_the_new_columns(sink):
     change = SchemaChange(added={"more": 7})
     step = facts(2, "migration")
     wider.alter(SPARK, COLUMNS, change, step)
-    rows = read_rows(Snapshot.read(sink.path), wider.schema).to_pylist()
+    rows = Snapshot.read(sink.path).rows(wider.schema).to_pylist()
     assert [(row["id"], row["n"], row["more"], row["_sequence"]) for row in rows] == [
         (1, 1, 7, {"seq": 1, "op": 1}),
         (2, 2, 7, {"seq": 2, "op": 1}),
@@ -270,7 +269,7 @@ def test_altered_sink_has_its_rows_under_the_new_columns(sink):
     assert Snapshot.read(sink.path).transactions == {"t/sink": 2}
     statistics = [json.loads(action["add"]["stats"]) for action in newest(sink) if "add" in action]
     assert statistics[0]["minValues"]["more"] == 7
-    assert log.commit_info(newest(sink))["operation"] == "CHANGE COLUMNS"
+    assert Commit(newest(sink)).info()["operation"] == "CHANGE COLUMNS"
     version = sink.version()
     wider.alter(SPARK, COLUMNS, change, step)
     assert sink.version() == version
@@ -284,7 +283,7 @@ def test_table_of_few_bytes_is_altered_without_a_job(sink, monkeypatch):
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     no_session = object()  # a job would fail on it
     wider.alter(no_session, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
-    rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()
+    rows = Snapshot.read(sink.path).rows(wider.columns).to_pylist()
     assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
 
 

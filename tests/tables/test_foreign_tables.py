@@ -14,11 +14,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from parquet_pages import compressed_by_lzo
 
-from ebbtide.delta import DataFile, Snapshot, read_file
-from ebbtide.delta import _log as log
+from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.delta._commit import StoragePuts, Transaction, commit
 from ebbtide.delta._features import with_feature
-from ebbtide.delta._table import create, read_rows
+from ebbtide.delta._table import create
 from ebbtide.errors import EbbtideError, TableMismatchError, UnsupportedFileError
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
@@ -180,7 +179,7 @@ def in_order(rows):
 
 
 def read(made):
-    return in_order(read_rows(Snapshot.read(made.path), made.columns).to_pylist())
+    return in_order(Snapshot.read(made.path).rows(made.columns).to_pylist())
 
 
 def hold(path, seed):
@@ -202,10 +201,10 @@ def hold(path, seed):
         upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
         return
     if made.refused:
-        version = log.versions(path)[-1]
+        version = Log(path).versions()[-1]
         with pytest.raises(EbbtideError, match="|".join(made.refused)):
             upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
-        assert log.versions(path)[-1] == version
+        assert Log(path).versions()[-1] == version
         return
     upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
     assert read(made) == in_order([*earlier, new])
@@ -260,7 +259,7 @@ def test_lists_that_another_writer_has_as_views_are_read_at_any_depth(tmp_path):
     viewed = pa.struct([("tags", pa.large_list_view(pa.string_view()))])
     theirs = pa.schema([("id", pa.int64()), ("parts", pa.list_view(viewed)), ("marks", pa.map_(pa.string(), viewed))])
     put_file(path, pa.Table.from_pylist(given, theirs), columns)
-    rows = read_rows(Snapshot.read(path), columns)
+    rows = Snapshot.read(path).rows(columns)
     assert rows.schema == columns
     assert rows.to_pylist() == given
 
@@ -271,7 +270,7 @@ def test_file_in_a_compression_that_arrow_lacks_is_a_fault_of_ours_and_no_damage
     put_file(path, pa.table({"id": [1], "v": ["a"]}), columns)
     compressed_by_lzo(Path(path, "0.parquet"), "v")
     with pytest.raises(UnsupportedFileError, match=r"a fault of Ebbtide.*LZO.*'ebbtide repair' replaces"):
-        read_rows(Snapshot.read(path), columns)
+        Snapshot.read(path).rows(columns)
 
 
 def test_key_in_a_file_with_names_in_another_case_is_found(tmp_path):
@@ -303,11 +302,11 @@ def test_partition_value_of_another_type_is_refused(tmp_path, text):
     put_file(path, pa.table({"id": [1]}), columns)
     [file] = Snapshot.read(path).files.values()
     with pytest.raises(TableMismatchError, match="column 'day'"):
-        read_file(path, DataFile({**file.add, "partitionValues": {"day": text}}), columns)
+        DataFile({**file.add, "partitionValues": {"day": text}}).read(path, columns)
 
 
 def test_file_of_which_no_column_is_asked_for_has_as_many_nulls_as_rows(tmp_path):
     path = str(tmp_path / "t")
     columns = pa.schema([("later", pa.string())])
     put_file(path, pa.table({"id": [1, 2]}), columns)
-    assert read_rows(Snapshot.read(path), columns)["later"].to_pylist() == [None, None]
+    assert Snapshot.read(path).rows(columns)["later"].to_pylist() == [None, None]

@@ -9,7 +9,6 @@ from made_facts import made_facts as facts
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta._table import read_rows
 from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
 from ebbtide.tables._quarantine import QuarantineTable, oldest_first
 from ebbtide.tables._quarantine_removal import ORDERS
@@ -30,7 +29,7 @@ def bad(*texts, reason="bad_json"):
 
 
 def stored(quarantine):
-    rows = read_rows(Snapshot.read(quarantine.path), COLUMNS)
+    rows = Snapshot.read(quarantine.path).rows(COLUMNS)
     return sorted((row["step"], row["raw"].decode()) for row in rows.to_pylist())
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from ebbtide.delta import Snapshot
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create, read_rows
+from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.tables._quarantine_removal import ORDERS, rebased, removal
 
 PUTS = StoragePuts()
@@ -32,7 +32,7 @@ def put(path, name, *positions):
 
 
 def left(path):
-    rows = read_rows(Snapshot.read(path), ORDERS)
+    rows = Snapshot.read(path).rows(ORDERS)
     return sorted(row["order"]["position"] for row in rows.to_pylist())
 
 
@@ -73,7 +73,7 @@ def test_records_that_another_client_has_moved_are_deleted_from_their_new_file(t
     commit_actions(table, removal(Snapshot.read(table), orders(0)))
     found = Snapshot.read(table)
     actions = [*removal(found, orders(1, 4, 5)), add_file(table, "new.parquet", orders(8), bounded=())]
-    joined = add_file(table, "joined.parquet", read_rows(found, ORDERS), bounded=(), data_change=False)
+    joined = add_file(table, "joined.parquet", found.rows(ORDERS), bounded=(), data_change=False)
     removes = [file.removed(0, data_change=False) for file in found.files.values()]
     commit_actions(table, [*removes, joined])
     again = rebased(actions, Snapshot.read(table))

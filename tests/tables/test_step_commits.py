@@ -6,11 +6,10 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts as facts
 
-from ebbtide.delta import Snapshot
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create, read_rows
+from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import LeaseLostError
 from ebbtide.model import Restore
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
@@ -38,7 +37,7 @@ def put(path, name, *numbers):
 
 
 def left(path):
-    return sorted(read_rows(Snapshot.read(path), NUMBERS)["n"].to_pylist())
+    return sorted(Snapshot.read(path).rows(NUMBERS)["n"].to_pylist())
 
 
 def test_stage_is_committed_once_under_the_step_s_number(table):
@@ -50,13 +49,13 @@ def test_stage_is_committed_once_under_the_step_s_number(table):
 
     made = commit_stage(table, actions_of, facts(7), "sink", "REPLACE TABLE")
     assert (made.version, made.transactions) == (3, {"t/sink": 7})
-    info = log.commit_info(log.actions(table, 3))
+    info = Log(table).commit(3).info()
     assert info["operation"] == "REPLACE TABLE"
     assert json.loads(info["userMetadata"])["step"] == 7
     assert commit_stage(table, actions_of, facts(7), "sink") is None
     assert asked == [2], "a committed stage is not computed again"
     assert commit_stage(table, actions_of, facts(7), "quarantine").version == 4
-    assert log.commit_info(log.actions(table, 4))["operation"] == "WRITE"
+    assert Log(table).commit(4).info()["operation"] == "WRITE"
     with pytest.raises(LeaseLostError):
         commit_stage(table, actions_of, facts(6), "sink")
     assert commit_stage(table + "-absent", actions_of, facts(7), "sink") is None
@@ -75,7 +74,7 @@ def test_small_files_are_joined_after_the_stage_that_fills_a_size_class(table, m
     assert left(table) == list(range(7))
     newest = Snapshot.read(table)
     assert len(newest.files) == 1
-    assert {action["add"]["dataChange"] for action in log.actions(table, newest.version) if "add" in action} == {False}
+    assert {action["add"]["dataChange"] for action in Log(table).commit(newest.version) if "add" in action} == {False}
     append(1, 9)
     assert left(table) == list(range(7)), "once"
     append(2, 7)

@@ -11,13 +11,11 @@ from deltalake import DeltaTable, QueryBuilder
 from processes import as_another_process
 from thinned import thinned
 
-from ebbtide.delta import IndexCache, Snapshot
+from ebbtide.delta import Copy, IndexCache, Log, Snapshot
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.delta import _table as tables
 from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._copy_files import Copy
-from ebbtide.delta._table import add_file, create, read_rows
+from ebbtide.delta._table import add_file, create
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
 from ebbtide.tables import _upsert as upserts
 from ebbtide.tables._replaced_rows import Upsert
@@ -51,7 +49,7 @@ def rows_of(values):
 
 
 def ours(path):
-    return {(row["a"], row["b"]): row["v"] for row in read_rows(Snapshot.read(path), COLUMNS).to_pylist()}
+    return {(row["a"], row["b"]): row["v"] for row in Snapshot.read(path).rows(COLUMNS).to_pylist()}
 
 
 def theirs(path):
@@ -150,18 +148,18 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
         ("update_postimage", 1, 10),
         ("update_preimage", 1, 1),
     ]
-    [cdc] = [action["cdc"] for action in log.actions(path, 2) if "cdc" in action]
+    [cdc] = [action["cdc"] for action in Log(path).commit(2) if "cdc" in action]
     file = tmp_path / "t" / cdc.pop("path")
     assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as in Delta's protocol"
-    first, second = log.actions(path, 1), log.actions(path, 2)
+    first, second = Log(path).commit(1), Log(path).commit(2)
     [gone] = [action["remove"] for action in second if "remove" in action]
     [came] = [action["add"] for action in second if "add" in action and "deletionVector" not in action["add"]]
     [shortened] = [action["add"] for action in second if "add" in action and "deletionVector" in action["add"]]
     assert gone["dataChange"]
     assert came["dataChange"]
     assert shortened["dataChange"]
-    assert log.commit_info(second)["operation"] == "MERGE"
-    assert log.commit_info(first)["timestamp"] <= gone["deletionTimestamp"] <= log.commit_info(second)["timestamp"]
+    assert second.info()["operation"] == "MERGE"
+    assert first.info()["timestamp"] <= gone["deletionTimestamp"] <= second.info()["timestamp"]
 
 
 def files_with(path, values):
@@ -183,7 +181,7 @@ def test_replaced_keys_have_only_the_rows_of_the_new_files(tmp_path, by_vectors)
     upserter.replace(gone, adds, Transaction("app", 2, {"operation": "MERGE", "userMetadata": "{}"}))
     want = {(0, "x"): 0, (1, "x"): 10, (3, "x"): 3, (4, "x"): 4, (9, "x"): 90}
     assert ours(path) == theirs(path) == want
-    info = log.commit_info(log.actions(path, 2))
+    info = Log(path).commit(2).info()
     assert (info["operation"], info["userMetadata"]) == ("MERGE", "{}")
     assert Snapshot.read(path).transactions == {"app": 2}
     has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
@@ -199,7 +197,7 @@ def test_replace_of_new_keys_only_adds_their_rows(tmp_path):
     path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
     upserter.replace(keys_of((1, "x")), files_with(path, {(1, "x"): 1}), merge(1))
-    assert {kind for action in log.actions(path, 1) for kind in action} == {"commitInfo", "add", "txn"}
+    assert {kind for action in Log(path).commit(1) for kind in action} == {"commitInfo", "add", "txn"}
     assert ours(path) == {(1, "x"): 1}
 
 
@@ -208,7 +206,7 @@ def test_feed_without_images_has_no_change_files(tmp_path):
     upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=False, with_images=False)
     upserter.apply(change({(1, "x"): 1, (2, "x"): 2}), merge(1))
     upserter.apply(change({(1, "x"): 10}), merge(2))
-    assert not [action for action in log.actions(path, 2) if "cdc" in action]
+    assert not [action for action in Log(path).commit(2) if "cdc" in action]
     assert ours(path) == theirs(path) == {(1, "x"): 10, (2, "x"): 2}
 
 
@@ -219,7 +217,7 @@ def test_delete_of_absent_rows_changes_no_file(tmp_path, by_vectors):
     upserter.apply(change({(1, "x"): 1, (2, "x"): 2}), merge(1))
     for number in (2, 3):
         upserter.apply(change({}, deleted=[(1, "x")]), merge(number))
-    assert {kind for action in log.actions(path, 3) for kind in action} == {"commitInfo", "txn"}
+    assert {kind for action in Log(path).commit(3) for kind in action} == {"commitInfo", "txn"}
 
 
 def test_rows_below_a_truncate_are_deleted_for_all_keys(tmp_path):
@@ -250,7 +248,7 @@ def test_upsert_is_computed_again_after_a_foreign_commit(tmp_path, monkeypatch):
     def late(puts, table, version, actions, info):
         monkeypatch.setattr(tables, "commit", commit)
         snapshot = Snapshot.read(table)
-        joined = add_file(table, "joined.parquet", read_rows(snapshot, COLUMNS), bounded=(), data_change=False)
+        joined = add_file(table, "joined.parquet", snapshot.rows(COLUMNS), bounded=(), data_change=False)
         removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
         commit(puts, table, snapshot.version + 1, [joined, *removes], {"operation": "OPTIMIZE"})
         commit(puts, table, version, actions, info)
@@ -280,7 +278,7 @@ def test_single_file_is_rewritten_only_if_it_has_deleted_rows(tmp_path):
     joined = Snapshot.read(path)
     [file] = joined.files.values()
     assert (file.vector, file.rows, joined.version) == (None, 4, 3)
-    changed = [action.get("add") or action.get("remove") for action in log.actions(path, 3)]
+    changed = [action.get("add") or action.get("remove") for action in Log(path).commit(3)]
     assert [file["dataChange"] for file in changed if file] == [False, False]
     assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
 
@@ -341,7 +339,7 @@ def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
 
 def defining(path):
     """Return the kinds of actions in the newest commit that define the table."""
-    actions = log.actions(path, log.versions(path)[-1])
+    actions = Log(path).commit(Log(path).versions()[-1])
     return {kind for action in actions for kind in action} & {"protocol", "metaData"}
 
 
@@ -381,7 +379,7 @@ def test_key_with_a_null_column_is_found_outside_of_the_bounds(tmp_path):
     put(1, (None, "x"), (5, "x"), (7, "x"))
     put(2, (None, "x"), (100, "x"))
     put(3, (None, "x"))
-    rows = read_rows(Snapshot.read(path), columns).to_pylist()
+    rows = Snapshot.read(path).rows(columns).to_pylist()
     assert sorted((str(row["a"]), row["v"]) for row in rows) == [("100", 2), ("5", 1), ("7", 1), ("None", 3)]
 
 

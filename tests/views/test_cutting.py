@@ -9,10 +9,8 @@ import pytest
 from local_pipeline import up
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.delta._feed import commit_hash, gap, has_changes
-from ebbtide.delta._table import read_rows
 from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable
@@ -30,7 +28,7 @@ def table(make):
 
 def pinned(table, version=None):
     location = table.plan.at("sink")
-    return PinnedTable(location, log.versions(location)[-1] if version is None else version)
+    return PinnedTable(location, Log(location).versions()[-1] if version is None else version)
 
 
 def ids(*values):
@@ -77,7 +75,7 @@ def test_values_that_are_many_or_not_exact_are_left_to_spark(table, monkeypatch)
 
 def test_bytes_of_changes_are_those_of_the_change_files(table):
     assert pinned(table).feed([]) == []
-    *_, last = log.versions(table.plan.at("sink"))
+    *_, last = Log(table.plan.at("sink")).versions()
     sizes = {path.stat().st_size for path in (table.home / "sink" / "_change_data").iterdir()}
     assert {file["size"] for file in pinned(table).feed([last])} <= sizes
 
@@ -96,7 +94,7 @@ def test_values_of_changed_rows_are_told_before_and_after(make, fields):
 
 
 def test_values_of_changed_rows_are_those_of_each_reading(table):
-    *_, before, _ = log.versions(table.plan.at("sink"))
+    *_, before, _ = Log(table.plan.at("sink")).versions()
     found = [values_since(table, before, name) for name in ("id", "n")]
     assert set(pa.concat_tables(found)["key"].to_pylist()) == {1, 2, 4, 6}
 
@@ -114,7 +112,7 @@ def test_table_whose_change_files_are_gone_is_computed_whole(table, view):
 
 def test_gap_in_the_change_feed_is_told(table):
     location = table.plan.at("sink")
-    first, *_, last = log.versions(location)
+    first, *_, last = Log(location).versions()
     assert gap(location, first + 1, last) == ""
     assert "changed in version 0" in gap(location, -1, last)
     for path in (table.home / "sink" / "_change_data").iterdir():
@@ -124,11 +122,11 @@ def test_gap_in_the_change_feed_is_told(table):
 
 def test_commit_that_changes_no_row_is_no_change(table):
     location = table.plan.at("sink")
-    *_, before, last = log.versions(location)
+    *_, before, last = Log(location).versions()
     assert has_changes(location, before, last)
     assert not has_changes(location, last, last)
     table.plan.sink.join_files(None)
-    folded = log.versions(location)[-1]
+    folded = Log(location).versions()[-1]
     assert folded > last
     assert not has_changes(location, last, folded)
 
@@ -166,7 +164,7 @@ def test_table_that_was_put_back_and_went_on_is_not_followed_by_its_versions(tab
     table.read(up(5, 7))
     tables = ViewTables(view, table.root)
     read = tables.pinned()
-    rows = read_rows(Snapshot.read(str(sink)), table.plan.sink.schema)
+    rows = Snapshot.read(str(sink)).rows(table.plan.sink.schema)
     shutil.rmtree(sink)
     shutil.copytree(older, sink)
     put_back = tables.pinned()

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.delta._feed import feed_files
 from ebbtide.storage import Location
 from ebbtide.views.cutting import PinnedTable
@@ -39,6 +39,6 @@ def test_changed_values_of_a_partition_column_are_those_of_the_log(table, since,
 
 
 def test_change_files_in_folders_of_partitions_are_there(table):
-    actions = log.actions(table, 2)
+    actions = Log(table).commit(2)
     assert any("cdc" in action for action in actions)
     assert all(Location(file).exists() for file in feed_files(table, actions))

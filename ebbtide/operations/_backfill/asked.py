@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.delta import Snapshot, columns_of
+from ebbtide.delta import Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import StepFacts
 from ebbtide.model import StoredDocument
@@ -167,8 +168,8 @@ def refuse_other_columns(tables: Plan, taken: Plan) -> None:
     other = Snapshot.read(taken.sink.path, any_features=True)
     if own is None or other is None:
         return
-    columns = columns_of(own.metadata)
-    other_columns = columns_of(other.metadata)
+    columns = own.column_types
+    other_columns = other.column_types
     names = sorted({*columns, *other_columns})
     differing = [name for name in names if columns.get(name) != other_columns.get(name)]
     if differing:
@@ -213,4 +214,4 @@ def _has_columns_of_sink(tables: Plan) -> bool:
         return True
     definition = tables.delta_sink.definition(stored)
     [metadata] = [action["metaData"] for action in definition if "metaData" in action]
-    return columns_of(stored.metadata) == columns_of(metadata)
+    return stored.column_types == replace(stored, metadata=metadata).column_types

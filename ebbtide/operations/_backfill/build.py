@@ -11,7 +11,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import Cause, puts_of
@@ -128,7 +128,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
     """Make the step by which a backfill that has read its snapshot goes on to the pipeline's own source."""
     plan = Plan.under(tables.backfills, beside)
     there = plan.source.discover({}, now_ms).span
-    if not log.versions(plan.state.path) or plan.state.last() is None:
+    if not Log(plan.state.path).versions() or plan.state.last() is None:
         raise BackfillError.of(
             f"The snapshot of '{beside.name}' is empty.",
             next_step="Run 'ebbtide backfill drop', and begin without it; or fill the topic first.",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model import Replace
@@ -239,7 +239,7 @@ def _versions(plan: Plan) -> dict[str, int]:
     """Return the newest versions of the tables beside a state."""
     newest = {}
     for name in BESIDE_STATE:
-        versions = log.versions(plan.at(name))
+        versions = Log(plan.at(name)).versions()
         if versions:
             newest[name] = versions[-1]
     return newest

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Found, Snapshot, refuse_unwritable
-from ebbtide.delta import _log as log
+from ebbtide.delta import Found, Log, Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep
 from ebbtide.model import Erase
@@ -46,7 +45,7 @@ def refuse_others(plan: Plan) -> None:
         )
     sink = None if plan.sink_log is None else Snapshot.read(plan.sink_log)
     if sink is not None:  # before the step: one that the sink cannot take would hold up the pipeline
-        refuse_unwritable(sink.table, sink.protocol, sink.metadata, adds_rows=False)
+        sink.refuse_unwritable(adds_rows=False)
     clones = list(_clones(plan))
     if clones:
         raise ConfigError.of(
@@ -61,9 +60,9 @@ def _clones(plan: Plan) -> Iterator[str]:
     """Yield the tables beside the pipeline whose files lie in the pipeline's folder. A clone leaves no trace in its source."""
     home = f"{plan.root}/"
     for table in _other_tables(plan):
-        versions = log.versions(table)
-        newest = log.adds(table, versions[-1])
-        oldest = log.adds(table, versions[0])
+        versions = Log(table).versions()
+        newest = Log(table).commit(versions[-1]).adds()
+        oldest = Log(table).commit(versions[0]).adds()
         paths = [_without_scheme(str(add["path"])) for add in newest + oldest]
         if any(path.startswith(home) for path in paths):
             yield table
@@ -82,7 +81,7 @@ def _other_tables(plan: Plan) -> Iterator[str]:
             continue
         inner = [folder / name for name in folder.subfolders()]
         for table in (folder, *inner):
-            if log.versions(table):
+            if Log(table).versions():
                 yield table
 
 

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import DataFile, Found
-from ebbtide.delta import _log as log
+from ebbtide.delta import DataFile, Found, Log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
@@ -250,7 +249,7 @@ def plan_vacuum(ctx: Context) -> Report:
     total = Found()
     for name in ("state", *BESIDE_STATE):
         table = plan.at(name)
-        if not log.versions(table):
+        if not Log(table).versions():
             continue
         sizes = unneeded(ctx.spark, table)
         n_bytes = sum(sizes.values())

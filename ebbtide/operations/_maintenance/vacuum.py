@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.delta._checkpoints import trim_log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.measuring import Done
@@ -41,7 +41,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     left = 0
     for name in ("state", *BESIDE_STATE):
         table = plan.at(name)
-        if not log.versions(table):
+        if not Log(table).versions():
             continue
         trim_log(table)
         if max_files is None:
@@ -100,6 +100,6 @@ def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     folders = [plan.root, *plan.checkpoint.folders]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
-        folders += [table, Location(table) / log.LOG]
+        folders += [table, Log(table).folder]
     for folder in folders:
         Location(folder).delete_unfinished(older_than_s=older_than_s)

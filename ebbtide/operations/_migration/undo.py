@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Action, Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger import BESIDE_STATE, Cause, NoStep, StepFacts
@@ -70,7 +69,7 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
     versions = {}
     for name in BESIDE_STATE:
         location = tables.at(name)
-        newest = next(log.own_commits(location), None)
+        newest = next(Log(location).own_commits(), None)
         if newest is None:
             continue
         version, facts = newest
@@ -101,11 +100,11 @@ def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
 
 
 def _refuse_changed_since(table: str, version: int) -> None:
-    for later in log.versions(table):
+    for later in Log(table).versions():
         if later <= version:
             continue
-        actions = log.actions(table, later)
-        if log.changed_files(actions):
+        actions = Log(table).commit(later)
+        if actions.changed_files():
             raise MigrationError.of(
                 f"The migration cannot be undone: '{table}' was changed by another client since.",
                 got=f"version {later}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ebbtide.delta._log import LOG
+from ebbtide.delta import Log
 from ebbtide.ledger import TableFacts
 from ebbtide.operations._repair.report import Finding
 from ebbtide.runtime import OwnTables, Stepper
@@ -100,5 +100,5 @@ def _set_log_aside(folder: str) -> None:
         original = Location(folder) / file.name
         original.copy_to(Location(aside) / file.name)
     Path(aside).mkdir(exist_ok=True)
-    last = Path(folder, LOG)
-    last.rename(Path(aside, LOG))
+    last = Path(folder, Log.FOLDER)
+    last.rename(Path(aside, Log.FOLDER))

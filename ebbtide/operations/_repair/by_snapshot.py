@@ -15,7 +15,7 @@ import pyarrow as pa
 from ebbtide.amounts import amount
 from ebbtide.changelog import rank_sequences, without_op
 from ebbtide.columns import columns_named
-from ebbtide.delta import Snapshot, read_file
+from ebbtide.delta import Snapshot
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger import Cause
 from ebbtide.model import BatchSummary, WholeSnapshot
@@ -117,7 +117,7 @@ def _sequences(tables: Plan) -> Iterator[pa.Array]:
         return
     columns = columns_named(tables.delta_sink.schema, ["_sequence"])
     for file in sink.files.values():
-        rows = read_file(tables.sink.path, file, columns)
+        rows = file.read(tables.sink.path, columns)
         yield rows["_sequence"].combine_chunks()
 
 

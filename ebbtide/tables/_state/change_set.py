@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import equals
-from ebbtide.delta import DataFile
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
 from ebbtide.storage import read_parquet
 from ebbtide.tables._state.layout import EMITTED, ROW, columns_by_name
@@ -56,7 +55,7 @@ class StepChanges:
         part = [schema.empty_table()]
         n_bytes = 0
         # A file has what one task has decided at once: all changes of some keys.
-        for add in log.adds(self.table, self.version):
+        for add in Log(self.table).commit(self.version).adds():
             rows = self._rows_of(add, schema)
             if n_bytes and n_bytes + rows.nbytes > PART_BYTES:
                 yield pa.concat_tables(part)
@@ -65,7 +64,7 @@ class StepChanges:
             n_bytes += rows.nbytes
         yield pa.concat_tables(part)
 
-    def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
+    def _rows_of(self, add: Action, schema: pa.Schema) -> pa.Table:
         # With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.
         has_out = "_out" in self.operator.schema.names
         names = schema.names
@@ -85,7 +84,7 @@ class StepChanges:
                 values[name] = pc.struct_field(structs, name)
         return _typed(values, schema)
 
-    def _just_decided(self, add: log.Action, names: list[str]) -> pa.Table | None:
+    def _just_decided(self, add: Action, names: list[str]) -> pa.Table | None:
         """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
 
         A change is on an entry, and the copy has all of these.
@@ -98,9 +97,9 @@ class StepChanges:
         n_rows = len(index.rows)
         return index.rows.slice(0, n_rows, names)
 
-    def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
-        location = log.file_location(self.table, add["path"])
-        footer = log.footer_of(add)
+    def _read(self, add: Action, names: list[str] | None = None) -> pa.Table:
+        location = Log(self.table).location_of(add["path"])
+        footer = DataFile(add).footer
         return read_parquet(location, names, footer=footer)
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
@@ -110,7 +109,7 @@ class StepChanges:
             columns: Columns of the changelog table.
         """
         tables = [columns.empty_table()]
-        for add in log.adds(self.table, self.version):
+        for add in Log(self.table).commit(self.version).adds():
             rows = self._read(add)
             is_emitted = equals(rows, "_entry", EMITTED)
             emitted = rows.filter(pa.array(is_emitted))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, equals
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, read_file, replacing, with_vectors
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot, replacing
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._deleting import deleting
 from ebbtide.entries import Step
@@ -105,7 +105,7 @@ class Deletion:
         actions = replacing([*self.removed, *rewritten], adds)
         if self.hidden:
             actions += deleting(state.table, self.hidden)
-            actions += with_vectors(snapshot.protocol, snapshot.metadata)
+            actions += snapshot.with_vectors()
         return actions
 
 
@@ -130,7 +130,7 @@ def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Dele
             continue
         dead = lost
         if file.vector is not None:
-            dead = lost | vectors.read(state.table, file.vector)
+            dead = lost | file.deleted_rows(state.table)
         is_rewritten = bool(lost) and _loses_much(file, len(lost))
         if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
             rewritten.append((file, lost.serialize()))
@@ -180,7 +180,7 @@ def hidden_rows(
     """
     kind = pa.field("_entry", pa.string())
     columns = pa.schema([kind, *columns_of_entries(operator, names)])
-    rows = read_file(table, file, columns, live=False)
+    rows = file.read(table, columns, live=False)
     positions = vectors.numbers(dead)
     hidden = rows.take(pa.array(positions))
     is_entry = equals(hidden, "_entry", ROW)
@@ -194,7 +194,7 @@ def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -
     """
     if least_ms == UNKNOWN:
         column = pa.schema([pa.field("_stamp_ms", pa.int64())])
-        stamps = read_file(table, file, column, live=False)
+        stamps = file.read(table, column, live=False)
         left = vectors.without(stamps, dead)
         least_ms = pc.min(left["_stamp_ms"]).as_py()
     least = dict(file.stats.get("minValues", {}))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log, Snapshot
 
 
 def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
@@ -20,8 +19,8 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     table = state.table
     own = [version]
     since = range(version + 1, state.version + 1)
-    commits = (log.actions(table, later) for later in since)
-    if not any(map(log.changed_files, commits)):
+    commits = (Log(table).commit(later) for later in since)
+    if not any(commit.changed_files() for commit in commits):
         return "", [*own, *since]
     at = Snapshot.read(table, version)
     if at is None:
@@ -31,14 +30,14 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     same_rows = [at.files.keys()]
     changed_by = ""
     while at.version < state.version:
-        actions = log.actions(table, at.version + 1)
+        actions = Log(table).commit(at.version + 1)
         at = at.after(actions)
         files = at.files.keys()
         if files in same_rows:
             changed_by = ""
             own.append(at.version)
-        elif log.changed_files(actions):
-            info = log.commit_info(actions)
+        elif actions.changed_files():
+            info = actions.info()
             operation = info.get("operation", "unknown")
             changed_by = f"version {at.version}, {operation}"
         elif not changed_by:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ebbtide.delta import _log as log
+from ebbtide.delta import Log
 from ebbtide.operators import KeyNames, Operator
 from ebbtide.tables._spark_columns import column, columns, spark_schema
 from ebbtide.tables._state.layout import ACKNOWLEDGED, ROW, columns_of_state
@@ -83,7 +83,7 @@ class StateFrames:
         return self._for_sink(rows)
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
-        files = log.added(self.path, version)
+        files = Log(self.path).added(version)
         schema = spark_schema(columns_of_state(self.operator))
         return spark.read.schema(schema).parquet(*files)
 

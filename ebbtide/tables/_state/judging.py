@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import LONG_MAX, Mask, equals, ints
-from ebbtide.delta import DataFile, read_file
+from ebbtide.delta import DataFile
 from ebbtide.delta import _vectors as vectors
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
@@ -125,16 +125,16 @@ def judge_rows(
 def entries_in(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
     """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
     if is_of_entries(file):
-        rows = read_file(table, file, columns, live=False)
+        rows = file.read(table, columns, live=False)
         is_entry = np.ones(len(rows), dtype=bool)
     else:
         kind = pa.field("_entry", pa.string())
         with_kind = pa.schema([kind, *columns])
-        rows = read_file(table, file, with_kind, live=False)
+        rows = file.read(table, with_kind, live=False)
         is_entry = equals(rows, "_entry", ROW)
         rows = rows.drop_columns(["_entry"])
     if file.vector is not None:
-        gone = vectors.read(table, file.vector)
+        gone = file.deleted_rows(table)
         is_entry[vectors.numbers(gone)] = False
     return rows, is_entry
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Snapshot, read_file
-from ebbtide.delta import _log as log
+from ebbtide.delta import Commit, DataFile, Log, Snapshot
 from ebbtide.entries import Step
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger import StepFacts
@@ -74,21 +73,21 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
         StoredFormatError: a newer release wrote it, or an older one whose rows this release does not read.
         DamagedFileError: see `StoredDocument.read`.
     """
-    newest = next(log.own_commits(table), None) or _kept_facts(table)
+    newest = next(Log(table).own_commits(), None) or _kept_facts(table)
     if newest is None:
         return None
     version, facts = newest
-    if facts[log.FACTS] < OLDEST_FORMAT and not older:
+    if facts[Commit.FORMAT] < OLDEST_FORMAT and not older:
         raise StoredFormatError.of(
             f"The state at '{table}' was written by an older Ebbtide.",
-            got=f"format {facts[log.FACTS]}",
+            got=f"format {facts[Commit.FORMAT]}",
             allowed=f"format {OLDEST_FORMAT} to {StoredDocument.FORMAT}",
             next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
     return version, StepFacts.of_commit(facts, table)
 
 
-def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
+def _kept_facts(table: str) -> tuple[int, dict[str, Any]] | None:
     """Return the newest step as the table's metadata domain has it; None without one."""
     # Needed after a long time without a step: another client's checkpoint may have cleaned up the commits of the last one.
     snapshot = Snapshot.read(table)
@@ -97,7 +96,7 @@ def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
     text = snapshot.domains[DOMAIN]
     stored = StoredDocument(_KEPT, table)
     kept = stored.read(_Kept, stored.parsed(text))
-    StoredDocument(log.STEP, table).refuse_newer_format(kept.facts)
+    StoredDocument(Commit.FACTS, table).refuse_newer_format(kept.facts)
     return kept.version, kept.facts
 
 
@@ -120,7 +119,7 @@ def rows_of(
     tables = []
     for file in files:
         if may_have(file, entry):
-            rows = read_file(table, file, schema)
+            rows = file.read(table, schema)
             tables.append(_of_kind(rows, entry))
     # An empty table is made of Python lists, for which PyArrow loads pandas.
     return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -14,12 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.columns import Hashes, equals, flags, row_codes
-from ebbtide.delta import DataFile, IndexCache, KeyBounds, default_folder, in_hash_order, read_file
-from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._copy_space import close_deleted_copies
-from ebbtide.delta._key_index import shared_cache
-from ebbtide.delta._key_lookup import KeyIndex
+from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, in_hash_order
 from ebbtide.entries import Step
 from ebbtide.operators import Operator, due_timers
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_hold_expired
@@ -49,7 +44,7 @@ class Stored:
         """Return this process's view of the local copies of the files."""
         if self.generation:
             _drop_older(self.table, self.generation)
-        return shared_cache(self.table, key, self.columns, where=self.where, table_id=self.table_id)
+        return IndexCache.shared(self.table, key, self.columns, where=self.where, table_id=self.table_id)
 
     def find(self, keys: pa.Table, hashes: Hashes, bounds: KeyBounds | None = None) -> list[FoundRows]:
         """Find the rows of some keys.
@@ -74,7 +69,7 @@ class Stored:
                 continue
             # The index has all rows of the file: a deletion vector that came later hides some of them.
             positions = index.positions[rows]
-            counts = vectors.counts(self.table, file.vector, positions)
+            counts = file.is_live(self.table, positions)
             live = rows[counts]
             if len(live):
                 found.append(FoundRows(index, live))
@@ -119,8 +114,7 @@ class Found:
 @cache
 def _drop_older(table: str, generation: str) -> None:
     """Delete the older copies of a table in this process's folder, once in a process."""
-    copy_files.drop_older(default_folder(), table, generation)
-    close_deleted_copies()
+    LocalCopies().drop_older(table, generation)
 
 
 def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
@@ -169,7 +163,7 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
         may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
         if not may_be_due:
             continue
-        rows = read_file(state.table, file, schema)
+        rows = file.read(state.table, schema)
         is_entry = equals(rows, "_entry", ROW)
         entries = rows.filter(is_entry)
         is_due = operator.expiry.expired(entries, step)

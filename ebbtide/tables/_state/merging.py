@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from ebbtide.delta import Action, LostRows, Snapshot, with_vectors
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import Action, LostRows, Snapshot
 from ebbtide.delta._deleting import deleting
 from ebbtide.tables._state.deletion import UNKNOWN, narrowed
 from ebbtide.tables._state.doomed import is_base
@@ -78,7 +77,7 @@ def to_merge(entries: StoredEntries) -> list[Part]:
             continue
         index = copies.index_of(file)
         # A vector hides the rows of ranges that were merged before.
-        counts = vectors.counts(state.table, file.vector, index.positions)
+        counts = file.is_live(state.table, index.positions)
         for number, part in enumerate(parts):
             own = counts[part.rows_of(index)]
             n_added[number] += int(np.count_nonzero(own))
@@ -117,7 +116,7 @@ def merged(
     deletes = deleting(entries.state.table, losses)
     actions = [*adds, *deletes]
     if not all(loss.is_whole for loss in losses):
-        actions += with_vectors(snapshot.protocol, snapshot.metadata)
+        actions += snapshot.with_vectors()
     return Merged(actions, len(parts) - len(now))
 
 
@@ -128,7 +127,7 @@ def _losses(entries: StoredEntries, merged_rows: Sequence[dict[int, bytes]]) -> 
     for number, file in enumerate(entries.state.files):
         known = BitMap64()
         if file.vector is not None:
-            known = vectors.read(table, file.vector)
+            known = file.deleted_rows(table)
         dead = known.copy()
         for positions in merged_rows:
             if number in positions:

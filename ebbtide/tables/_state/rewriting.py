@@ -16,10 +16,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, flags, is_set
-from ebbtide.delta import Action, DataFile, IndexCache, in_hash_order, write_files
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex, in_hash_order, write_files
 from ebbtide.delta._joining import ROWS_PER_FILE, without
-from ebbtide.delta._key_lookup import KeyIndex
 from ebbtide.entries import Step, newest_versions
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import with_kind
@@ -136,7 +134,7 @@ class StoredEntries:
             # The index has all rows of the file: leave out those that a deletion vector hides.
             if file.vector is not None:
                 positions = index.positions[own]
-                counts = vectors.counts(self.state.table, file.vector, positions)
+                counts = file.is_live(self.state.table, positions)
                 rows = rows.filter(pa.array(counts))
             yield rows.cast(operator.schema)
 

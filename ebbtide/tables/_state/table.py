@@ -17,11 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Action, DataFile, Snapshot, columns_of, commit_on, create_if_absent, emptied, with_properties
-from ebbtide.delta import _log as log
+from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot, commit_on, create_if_absent, emptied, with_properties
 from ebbtide.delta._altering import under_columns
 from ebbtide.delta._features import with_feature
-from ebbtide.delta._snapshot import file_id
 from ebbtide.delta._statistics import statistics_property
 from ebbtide.delta._table import redefined
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
@@ -149,7 +147,7 @@ class StateTable(StateNotes):
             # entry, as OPTIMIZE; a step there means that another run has the lease.
             newer = range(snapshot.version + 1, found.version + 1)
             for version in newer:
-                if log.facts(self.path, version):
+                if Log(self.path).commit(version).facts():
                     raise self._lost(facts)
             self.refuse_changed(found, snapshot.version)
             _refuse_moved(found, action.actions)
@@ -168,7 +166,7 @@ class StateTable(StateNotes):
 
     def _with_new_columns(self, found: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Add the columns to the log that the state of an older release lacks; in its files they are null."""
-        stored = columns_of(found.metadata).keys()
+        stored = found.column_types.keys()
         wanted = set(self.schema.names)
         is_defined = any("metaData" in action for action in actions)
         if is_defined or not stored < wanted:
@@ -220,8 +218,8 @@ class StateTable(StateNotes):
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
         """Yield (version, facts) of the steps, the newest first, as far back as this release reads their rows."""
-        for version, stored in log.own_commits(self.path):
-            if stored[log.FACTS] < OLDEST_FORMAT:
+        for version, stored in Log(self.path).own_commits():
+            if stored[Commit.FORMAT] < OLDEST_FORMAT:
                 return
             yield version, StepFacts.of_commit(stored, self.path)
 
@@ -275,7 +273,7 @@ def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
     """Refuse to replace files that another client has removed: their rows would exist twice."""
     removes = [action["remove"] for action in actions if "remove" in action]
     for removed in removes:
-        if file_id(removed) not in found.files:
+        if DataFile(removed).id not in found.files:
             raise FilesMovedError.of(
                 f"A data file of '{found.table}' was removed by another client while it was being replaced.",
                 got=str(removed["path"]),

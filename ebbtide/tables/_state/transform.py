@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ebbtide.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.columns import Mask, entry_table, equals, flags
-from ebbtide.delta import Action, DataFile, read_file, write_files
+from ebbtide.delta import Action, DataFile, write_files
 from ebbtide.operators import KeyNames, Selected, to_select, with_selected
 from ebbtide.tables._state.deciding import Decided, Decider, read_draft
 from ebbtide.tables._state.layout import ROW, with_kind
@@ -212,7 +212,7 @@ class StoredInputs:
     def rows(self, add: Action) -> pa.Table:
         """Return all rows, with all columns."""
         file = DataFile(add["add"])
-        return read_file(self.table, file, self.schema)
+        return file.read(self.table, self.schema)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from disk import DiskPipeline
 from processes import as_another_process
 from support import change, plain
 
-from ebbtide.delta import DataFile, Snapshot, replacing
+from ebbtide.delta import Commit, DataFile, Log, Snapshot, replacing
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _log as log
 from ebbtide.delta._commit import StoragePuts, commit
@@ -142,7 +142,7 @@ def test_foreign_change_is_reported_until_the_rows_are_restored(disk):
 
 
 def test_rows_of_a_file_with_another_footer_are_refused(disk):
-    [add] = log.adds(disk.plan.state.path, disk.snapshot.version)
+    [add] = Log(disk.plan.state.path).commit(disk.snapshot.version).adds()
     other = DataFile({**add, "tags": {log.FOOTER: "00000000"}})
     with pytest.raises(DamagedFileError, match="another footer"):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
@@ -150,7 +150,7 @@ def test_rows_of_a_file_with_another_footer_are_refused(disk):
 
 def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk, monkeypatch):
     state = disk.plan.state
-    [add] = log.adds(state.path, disk.snapshot.version)
+    [add] = Log(state.path).commit(disk.snapshot.version).adds()
     changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
@@ -218,7 +218,7 @@ def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
         state.last()
     assert state.last(older=True)[1].step == 3
     assert list(state.steps()) == []
-    newer = {**facts, log.FACTS: StoredDocument.FORMAT + 1}
+    newer = {**facts, Commit.FORMAT: StoredDocument.FORMAT + 1}
     commit(StoragePuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
         newest_step(state.path)
@@ -236,10 +236,10 @@ def test_facts_in_the_metadata_domain_are_read_or_refused_as_newer(disk):
     version, facts = newest_step(table)
     kept = json.loads(newest(disk).domains[DOMAIN])
     DeltaTable(table).create_checkpoint()
-    for known in log.versions(table):
-        Path(log.commit_file(table, known)).unlink()
+    for known in Log(table).versions():
+        Path(Log(table).commit_file(known)).unlink()
     assert newest_step(table) == (version, facts)
-    kept["facts"][log.FACTS] = StoredDocument.FORMAT + 1
+    kept["facts"][Commit.FORMAT] = StoredDocument.FORMAT + 1
     foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
     with pytest.raises(StoredFormatError):
         newest_step(table)

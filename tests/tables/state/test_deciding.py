@@ -9,8 +9,8 @@ from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
+from ebbtide.delta import Log
 from ebbtide.delta import _joining as joining
-from ebbtide.delta import _log as log
 from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime import _decide as decide
 from ebbtide.tables import Stager
@@ -114,8 +114,8 @@ def test_folds_say_that_they_change_no_data(tmp_path, monkeypatch):
     disk = both(of, tmp_path, *([change("+U", id=n % 3, n=n, at=n)] for n in range(9)))
     folds = []
     for table in (disk.plan.state.path, disk.plan.sink.path):
-        for version in log.versions(table):
-            actions = log.actions(table, version)
+        for version in Log(table).versions():
+            actions = Log(table).commit(version)
             if actions[0]["commitInfo"]["operation"] == "OPTIMIZE":
                 folds += [each for action in actions for each in action.values() if "dataChange" in each]
     assert folds

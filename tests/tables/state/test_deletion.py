@@ -13,12 +13,12 @@ from local_run import SPARK
 from support import change, plain
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Snapshot, read_file, replacing
+from ebbtide.delta import DataFile, Snapshot, replacing
 from ebbtide.delta import _joining as joining
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, copied, create, read_rows
+from ebbtide.delta._table import add_file, commit_after, copied, create
 from ebbtide.tables import find
-from ebbtide.tables._state import deletion, doomed, judging
+from ebbtide.tables._state import deletion, doomed
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.judging import Doom
 from ebbtide.tables._state.rewriting import BASE
@@ -50,7 +50,7 @@ def delete(state, doom, **how):
 
 
 def versions(state):
-    rows = read_rows(state.snapshot(), state.schema).to_pylist()
+    rows = state.snapshot().rows(state.schema).to_pylist()
     return sorted((row["id"], row["_step"]) for row in rows if row["_entry"] == "row")
 
 
@@ -157,11 +157,13 @@ def test_keys_are_read_only_where_an_entry_may_have_versions_in_several_files(st
     as_base(state)
     read = []
 
-    def reading(table, file, columns, **how):
-        read.append(set(columns.names))
-        return read_file(table, file, columns, **how)
+    read_file = DataFile.read
 
-    monkeypatch.setattr(judging, "read_file", reading)
+    def reading(file, table, columns, **how):
+        read.append(set(columns.names))
+        return read_file(file, table, columns, **how)
+
+    monkeypatch.setattr(DataFile, "read", reading)
     doom = Doom(lambda rows, operator: rows["_stamp_ms"].to_numpy() < 4, frozenset(["_stamp_ms"]))
     found = delete_found(state, doom)
     assert (found.n_doomed, found.n_kept, found.oldest_ms) == (6, 0, None)
@@ -245,5 +247,5 @@ def test_copied_table_has_its_vectors(state, tmp_path, monkeypatch):
     to = str(tmp_path / "other")
     create(LOCAL, to, state.schema, {}, name="other", info={})
     commit_after(LOCAL, Snapshot.read(to), copied(state.snapshot(), to), {"operation": "WRITE"})
-    rows = read_rows(Snapshot.read(to), state.schema)
+    rows = Snapshot.read(to).rows(state.schema)
     assert sorted(rows["id"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 4]

@@ -13,12 +13,11 @@ from pyroaring import BitMap64
 from support import plain
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import DataFile, Snapshot, read_file
+from ebbtide.delta import DataFile, KeyIndex, Snapshot
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _joining as joining
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._key_lookup import KeyIndex
 from ebbtide.delta._table import commit_after
 from ebbtide.tables import KeepEntries, Stored, StoredEntries
 from ebbtide.tables._state import rewriting
@@ -44,7 +43,7 @@ def without_row(state, id_, n):
     """Take one version of an entry out by a vector."""
     found = Snapshot.read(state.path)
     for file in found.files.values():
-        rows = read_file(state.path, file, state.schema, live=False).to_pylist()
+        rows = file.read(state.path, state.schema, live=False).to_pylist()
         at = [number for number, row in enumerate(rows) if (row["id"], row["n"]) == (id_, n)]
         if at:
             [vector] = vectors.write(state.path, [BitMap64(at)])
@@ -93,7 +92,7 @@ def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state, mon
         entries, entries.state, state.schema, state.bounded, keep, is_whole=True, data_change=False
     )
     [action] = fold(Part(0, 1))
-    rows = read_file(state.path, DataFile(action["add"]), state.schema)
+    rows = DataFile(action["add"]).read(state.path, state.schema)
     hashes = key_hashes(rows, ["id"])
     assert len(rows) == 6
     assert (hashes[:-1] <= hashes[1:]).all()

@@ -6,7 +6,7 @@ from support import plain
 
 from ebbtide.changelog import CHANGELOG_COLUMNS
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Snapshot, read_file, write_files
+from ebbtide.delta import DataFile, Snapshot, write_files
 from ebbtide.delta._commit import StoragePuts
 from ebbtide.delta._table import commit_after
 from ebbtide.runtime import Plan
@@ -66,7 +66,7 @@ def test_stored_rows_that_a_sink_could_show_are_evaluated_and_all_are_written_ag
     [action] = adds
     file = DataFile(action["add"])
     assert (file.tags["made"], action["add"]["dataChange"]) == ("here", True)
-    rows = read_file(state.path, file, state.schema).to_pylist()
+    rows = file.read(state.path, state.schema).to_pylist()
     assert [row["id"] for row in rows] == [1, 2, 3, 4, 5, None]
     assert rows[5]["_note"] == "in.jsonl"
     assert [row["_shown"] for row in rows] == [True, False, False, False, False, False]
@@ -78,7 +78,7 @@ def test_stored_rows_that_a_sink_could_show_are_evaluated_and_all_are_written_ag
 
 
 def test_failing_rows_are_all_counted_and_some_reported(state):
-    rows = read_file(state.path, DataFile(written(state)["add"]), state.schema).slice(0, 3)
+    rows = DataFile(written(state)["add"]).read(state.path, state.schema).slice(0, 3)
     results = pa.chunked_array([[None] * 3], RESULT)
     few = Results(OUT, ("id",), most=2)
     failed = few.failed(rows, few.selected(results), "_changed_by")

@@ -1,0 +1,253 @@
+"""A data file of a table: what the log says of it, and its rows.
+
+Source: Delta transaction log protocol, "Add File and Remove File".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._log import FOOTER, UNPACKED, Action, Log
+from ebbtide.delta._values import UnfitValuesError, fitted, repeated
+from ebbtide.errors import TableMismatchError
+from ebbtide.storage import read_parquet
+
+FileId = tuple[str, str]
+"""A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file of a table.
+
+    Args:
+        add: The value under `add` in the log.
+    """
+
+    add: Action
+
+    @property
+    def path(self) -> str:
+        """Path as in the log: relative to the table or absolute, percent-encoded."""
+        return str(self.add["path"])
+
+    @property
+    def id(self) -> FileId:
+        """The key by which the log adds and removes the file, with its vector."""
+        return file_id(self.add)
+
+    @property
+    def vector(self) -> vectors.Descriptor | None:
+        """Descriptor of its deletion vector; None if all rows count."""
+        return self.add.get("deletionVector")
+
+    @cached_property
+    def stats(self) -> dict[str, Any]:
+        """Its statistics; empty without any."""
+        text = self.add.get("stats") or "{}"
+        stats: dict[str, Any] = json.loads(text)
+        return stats
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self.add["size"])
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The bytes that its rows take in memory, as far as is noted: equal values are stored in few bytes."""
+        return max(self.size, int(self.tags.get(UNPACKED, 0)))
+
+    @property
+    def partition(self) -> Mapping[str, str | None]:
+        """The values of partition columns, which are not in the file, as text."""
+        return self.add.get("partitionValues") or {}
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Tags of its writer."""
+        return self.add.get("tags") or {}
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows in the file, deleted ones included; None if unknown."""
+        return self.stats.get("numRecords")
+
+    @property
+    def live_rows(self) -> int | None:
+        """Number of rows that count; None if unknown."""
+        if self.rows is None or not self.vector:
+            return self.rows
+        n_gone: int = self.vector["cardinality"]
+        return self.rows - n_gone
+
+    def least(self, column: str) -> Any:
+        """Return a lower bound of a column; None if unknown."""
+        least = self.stats.get("minValues", {})
+        return least.get(column)
+
+    def greatest(self, column: str) -> Any:
+        """Return an upper bound of a column; None if unknown."""
+        greatest = self.stats.get("maxValues", {})
+        return greatest.get(column)
+
+    def is_all_null(self, column: str) -> bool:
+        """Return whether a column is known to be null in each row."""
+        nulls = self.stats.get("nullCount", {})
+        return self.rows is not None and nulls.get(column) == self.rows
+
+    def location(self, table: str) -> str:
+        """Return its location.
+
+        Args:
+            table: Location of the table.
+
+        Raises:
+            DeltaLogError: it is outside of the table.
+        """
+        return Log(table).location_of(self.path)
+
+    @property
+    def footer(self) -> str | None:
+        """Checksum of its footer; None if it was not noted."""
+        return self.tags.get(FOOTER)
+
+    def read(
+        self,
+        table: str,
+        columns: pa.Schema,
+        *,
+        live: bool = True,
+        positions: NDArray[np.int64] | None = None,
+    ) -> pa.Table:
+        """Read its rows, in their order.
+
+        Args:
+            table: Location of the table.
+            columns: Columns to read, in these types; a column that the file lacks is null.
+            live: Leave out deleted rows; not with `positions`.
+            positions: Numbers of the rows to read, in their order. Default: all.
+
+        Raises:
+            DamagedFileError: the file is damaged or gone.
+            TableMismatchError: it does not fit the columns.
+        """
+        location = self.location(table)
+        # Partition values are only in the log, as text. Names of columns are case-insensitive in Delta.
+        partition = {name.lower(): text for name, text in self.partition.items()}
+        rows = read_parquet(
+            location,
+            columns.names,
+            footer=self.footer,
+            positions=positions,
+            without_nulls=True,
+        )
+        arrays = []
+        for column in columns:
+            name = column.name.lower()
+            try:
+                if name in partition:
+                    array = repeated(partition[name], column.type, len(rows))
+                elif column.name in rows.column_names:
+                    array = fitted(rows[column.name], column.type)
+                else:
+                    array = pa.nulls(len(rows), column.type)
+            except pa.ArrowException as error:
+                is_ours = isinstance(error, UnfitValuesError)
+                stored = rows[column.name].type if column.name in rows.column_names else "the log's text"
+                why = error if is_ours else f"values of {stored} that do not fit, {type(error).__name__}"
+                raise TableMismatchError.of(
+                    f"The file '{location}' does not fit the columns of its table.",
+                    got=f"column '{column.name}': {why}",
+                    allowed=str(column.type),
+                    next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite; of a sink, 'ebbtide repair' replaces it.",
+                ) from None
+            arrays.append(array)
+        typed = pa.Table.from_arrays(arrays, schema=columns)
+        if not live or self.vector is None:
+            return typed
+        return vectors.without(typed, self.deleted_rows(table))
+
+    def deleted_rows(self, table: str) -> BitMap64:
+        """Return the positions of its deleted rows, by its deletion vector; none without one.
+
+        Args:
+            table: Location of the table.
+
+        Raises:
+            DeltaLogError: the vector is torn, or does not exist.
+        """
+        return BitMap64() if self.vector is None else vectors.read(table, self.vector)
+
+    def is_live(self, table: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Mark the rows that are not deleted.
+
+        Args:
+            table: Location of the table.
+            positions: (n,) positions of the rows to judge.
+        """
+        return vectors.counts(table, self.vector, positions)
+
+    def vector_location(self, table: str) -> str | None:
+        """Return the location of the file of its deletion vector; None without one, or if the log itself has it.
+
+        Args:
+            table: Location of the table.
+        """
+        return None if self.vector is None else vectors.location_of(table, self.vector)
+
+    def removed(self, at_ms: int, *, data_change: bool) -> Action:
+        """Return the action that removes it.
+
+        Args:
+            at_ms: The time, epoch ms, from which VACUUM counts its retention.
+            data_change: Rows are deleted with it; False if another file has them.
+        """
+        action = {
+            "path": self.path,
+            "deletionTimestamp": at_ms,
+            "dataChange": data_change,
+            # With it, the protocol requires partition values and size beside the path.
+            "extendedFileMetadata": True,
+            "partitionValues": self.partition,
+            "size": self.add.get("size"),
+        }
+        if self.vector is not None:
+            action["deletionVector"] = self.vector
+        return {"remove": action}
+
+    def with_vector(self, vector: vectors.Descriptor, *, data_change: bool) -> Action:
+        """Return the action that adds it with a new deletion vector.
+
+        Args:
+            vector: Descriptor of the vector.
+            data_change: The vector deletes rows.
+        """
+        # Bounds may be too wide now, since they include deleted rows: the protocol has a field for that.
+        stats = {
+            **self.stats,
+            "tightBounds": False,
+        }
+        add = {
+            **self.add,
+            "deletionVector": vector,
+            "stats": json.dumps(stats),
+            "dataChange": data_change,
+        }
+        return {"add": add}
+
+
+def file_id(action: Action) -> FileId:
+    """Return the `DataFile.id` that an `add` or a `remove` names."""
+    vector = action.get("deletionVector")
+    return str(action["path"]), vectors.unique_id(vector)
