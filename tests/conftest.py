@@ -194,6 +194,15 @@ def warm_programs() -> Iterator[Path]:
 
 
 @pytest.fixture
+def shell() -> Iterator["Shell"]:  # noqa: F821 - loaded when needed
+    """What the process was started from: gives it variables and a working directory, until the end of the test."""
+    from shell import Shell
+
+    with Shell() as shell:
+        yield shell
+
+
+@pytest.fixture
 def unsynced(monkeypatch):
     """Have nothing waited for until it is on disk: for tests that write much, and in which no power is cut."""
     monkeypatch.setattr(os, "fsync", lambda _: None)

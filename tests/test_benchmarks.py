@@ -26,8 +26,8 @@ def test_names_that_a_script_imports_are_there(script):
 
 
 @pytest.fixture
-def stages(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def stages(shell):
+    shell.put_on_path(BENCHMARKS)
     import stages
 
     return stages
@@ -59,16 +59,16 @@ def test_each_turn_of_a_generator_counts_and_its_caller_s_time_does_not(stages, 
 
 
 @pytest.mark.parametrize("name", ["plain", "debezium"])
-def test_local_engine_reads_an_input_and_its_stages_are_printed(stages, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+def test_local_engine_reads_an_input_and_its_stages_are_printed(stages, tmp_path, capsys, shell, name):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
     stages.measure(name, tmp_path, 40, stages.Timers())
     printed = capsys.readouterr().out
     assert f"{name}: 40 records" in printed
     assert all(stage in printed for stage in stages.STAGES)
 
 
-def test_pages_say_of_the_benchmark_what_its_results_give(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def test_pages_say_of_the_benchmark_what_its_results_give(shell):
+    shell.put_on_path(BENCHMARKS)
     import figures
 
     for name, (pattern, text) in figures.figures().items():

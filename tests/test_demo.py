@@ -66,17 +66,16 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def place(home, monkeypatch):
+def place(home, monkeypatch, shell):
     """The folder of the home, and of a job in the place of the shop's."""
     folder = home.parent
     (folder / "job.py").write_text(JOB)
     monkeypatch.setattr(demo, "HOME", home)
     monkeypatch.setattr(demo, "ROOT", folder / "root")
     monkeypatch.setattr(demo, "JOB", ["-f", str(folder / "job.py"), "-j", "shop"])
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    shell.export(DAGSTER_HOME=home)
     monkeypatch.setattr(demo, "EVENTS", folder / "events")
-    monkeypatch.setenv("EBBTIDE_ROOT", str(folder / "root"))
-    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+    shell.export(EBBTIDE_ROOT=folder / "root", SPARK_CONF_DIR=folder)
     (folder / "spark-defaults.conf").write_text("spark.executor.cores 3\n")
     with dg.DagsterInstance.get() as instance:
         for run in instance.get_runs():

@@ -165,8 +165,8 @@ def test_tutorial_prints_what_it_says_without_java(page, programs, tmp_path):
 
 @PAGES_FOLLOWED
 @pytest.mark.parametrize("example", [path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")])
-def test_example_prints_what_its_readme_says_without_java(example, programs, tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch, example)
+def test_example_prints_what_its_readme_says_without_java(example, programs, tmp_path, shell):
+    install(tmp_path / "site", shell, example)
     path = os.pathsep.join([str(tmp_path / "site"), str(EXAMPLES / example)])
     page = EXAMPLES / example / "README.md"
     follow(page, tmp_path / "shop", programs, java_home=str(tmp_path / "nowhere"), PYTHONPATH=path)

@@ -29,12 +29,12 @@ def test_each_variable_has_values_that_are_taken():
 
 
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda each: each.name)
-def test_value_is_taken_or_refused_with_name_value_and_what_is_allowed(variable, monkeypatch):
+def test_value_is_taken_or_refused_with_name_value_and_what_is_allowed(variable, shell):
     for text in ("", *GOOD[variable.name]):
-        monkeypatch.setenv(variable.name, text)
+        shell.export(**{variable.name: text})
         assert variable.value == (text or variable.default)
     for text in HOSTILE:
-        monkeypatch.setenv(variable.name, text)
+        shell.export(**{variable.name: text})
         if variable.name in ANY_PATH and text.isprintable():
             assert variable.value == text
             continue
@@ -47,8 +47,8 @@ def test_value_is_taken_or_refused_with_name_value_and_what_is_allowed(variable,
 
 
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda each: each.name)
-def test_command_is_refused_before_it_begins(variable, monkeypatch, tmp_path):
-    monkeypatch.setenv(variable.name, "a\x07b")
+def test_command_is_refused_before_it_begins(variable, shell, tmp_path):
+    shell.export(**{variable.name: "a\x07b"})
     result = CliRunner().invoke(main, ["status", str(tmp_path)])
     assert (result.exit_code, variable.name in result.stderr) == (2, True)
     assert "Traceback" not in result.output

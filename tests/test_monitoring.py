@@ -124,9 +124,9 @@ def test_files_that_no_run_reads_fire(make):
 
 
 @pytest.fixture
-def topic(make, tmp_path, monkeypatch):
+def topic(make, tmp_path, monkeypatch, shell):
     """A pipeline that is read by position, what waits there, and what is held."""
-    install(tmp_path / "logbook", monkeypatch, "logbook")
+    install(tmp_path / "logbook", shell, "logbook")
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "id").write_text("first")

@@ -9,15 +9,15 @@ RARE = Part("a thing", lambda: False)
 
 
 @pytest.mark.parametrize(("part", "in_ci"), [(GONE, ""), (RARE, ""), (RARE, "true")])
-def test_test_without_its_part_is_left_out(part, in_ci, monkeypatch):
-    monkeypatch.setenv("CI", in_ci)
+def test_test_without_its_part_is_left_out(part, in_ci, shell):
+    shell.export(CI=in_ci)
     with pytest.raises(pytest.skip.Exception, match="needs a thing"):
         need(part)
 
 
-def test_test_without_its_part_fails_in_ci(monkeypatch):
+def test_test_without_its_part_fails_in_ci(shell):
     need(HERE)
-    monkeypatch.setenv("CI", "true")
+    shell.export(CI="true")
     need(HERE)
     with pytest.raises(pytest.fail.Exception, match="a thing is missing in CI"):
         need(GONE)

@@ -71,11 +71,11 @@ def test_credential_in_the_root_is_refused_and_not_shown(uri):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(name, monkeypatch):
+def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(name, shell):
     with pytest.raises(ConfigError, match="which can be read") as caught:
         Resources(spark={name: SECRET}).build_defs(None)
     assert SECRET not in str(caught.value)
-    monkeypatch.setenv("PLANTED", SECRET)
+    shell.export(PLANTED=SECRET)
     definitions = Resources(spark={name: "${PLANTED}"}).build_defs(None)
     assert SECRET not in repr(definitions.resources["spark"])
     assert resolved({name: "${PLANTED}"}) == {name: SECRET}
@@ -83,10 +83,10 @@ def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(
 
 
 @pytest.mark.parametrize("uri", URIS)
-def test_credential_in_the_root_of_resources_is_refused_before_dagster_shows_it(uri, monkeypatch):
+def test_credential_in_the_root_of_resources_is_refused_before_dagster_shows_it(uri, shell):
     with pytest.raises(ConfigError, match=r"^root ") as caught:
         Resources(root=uri).build_defs(None)
-    monkeypatch.setenv("EBBTIDE_ROOT", uri)
+    shell.export(EBBTIDE_ROOT=uri)
     with pytest.raises(ConfigError, match=r"^EBBTIDE_ROOT ") as from_environment:
         StorageResource()
     assert "Planted0" not in f"{caught.value} {from_environment.value}"

@@ -17,9 +17,8 @@ NOBODY = 2**31 - 77
 
 
 @pytest.fixture
-def nameless(monkeypatch):
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
+def nameless(monkeypatch, shell):
+    shell.unset("LOGNAME", "USER", "LNAME", "USERNAME")
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
 
 
@@ -27,8 +26,8 @@ def test_user_id_without_a_name_stands_for_itself(nameless):
     assert (user_name(), has_passwd_entry()) == (f"uid-{NOBODY}", False)
 
 
-def test_name_of_a_variable_is_taken_but_not_by_the_jvm(nameless, monkeypatch):
-    monkeypatch.setenv("USER", "app")
+def test_name_of_a_variable_is_taken_but_not_by_the_jvm(nameless, shell):
+    shell.export(USER="app")
     assert (user_name(), has_passwd_entry()) == ("app", False)
 
 

@@ -110,7 +110,7 @@ def session(request):
 
 
 @pytest.fixture
-def play(tmp_path, monkeypatch, session):
+def play(tmp_path, monkeypatch, shell, session):
     """Play a report in a project folder."""
 
     def given(_):
@@ -118,9 +118,8 @@ def play(tmp_path, monkeypatch, session):
         return session
 
     monkeypatch.setattr(QuietSpark, "session", property(given))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EBBTIDE_ENGINE", "local")
-    monkeypatch.setenv("EBBTIDE_FSYNC", "off")
+    shell.cd(tmp_path)
+    shell.export(EBBTIDE_ENGINE="local", EBBTIDE_FSYNC="off")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "0"\n')
     played = Played()
 

@@ -25,11 +25,11 @@ GOOD = {"kind": "+I", "row": {"id": 1}}
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, shell):
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "defs.yaml").write_text(SPEC)
     (tmp_path / "in").mkdir()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     return tmp_path
 
 

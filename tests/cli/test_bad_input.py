@@ -173,19 +173,19 @@ class JvmStartedError(Exception):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, shell):
     """A project with records of several forms; a start of a JVM fails."""
 
     def start(**_):
         raise JvmStartedError
 
     monkeypatch.setattr("ebbtide.runtime.build_session", start)
-    monkeypatch.delenv("EBBTIDE_ROOT", raising=False)
+    shell.unset("EBBTIDE_ROOT")
     (tmp_path / "pyproject.toml").touch()
     for name, record in SAMPLES.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(json.dumps(record) + "\n")
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     return tmp_path
 
 
@@ -220,10 +220,9 @@ def test_there_are_as_many_mistakes_as_newcomers_make():
     assert all(mistake.said for mistake in MISTAKES.values())
 
 
-def test_java_that_is_missing_is_told_with_the_way_to_get_it(project, monkeypatch):
+def test_java_that_is_missing_is_told_with_the_way_to_get_it(project, monkeypatch, shell):
     monkeypatch.undo()
-    monkeypatch.chdir(project)
-    monkeypatch.setenv("JAVA_HOME", str(project / "jdk"))
+    shell.export(JAVA_HOME=project / "jdk")
     write_spec(Mistake(()))
     shown = CliRunner().invoke(main, "run defs/orders --engine spark", prog_name="ebbtide")
     assert shown.exit_code == 5

@@ -48,10 +48,10 @@ def test_step_is_a_record_with_pipeline_number_and_counts(make, tmp_path):
     assert ended.stdout.startswith("t: 1 step, 2 records"), "results are where they were"
 
 
-def test_variable_asks_for_it_too_and_steps_on_standard_output_stay(make, tmp_path, monkeypatch):
+def test_variable_asks_for_it_too_and_steps_on_standard_output_stay(make, tmp_path, shell):
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setenv("EBBTIDE_LOG_FORMAT", "json")
+    shell.export(EBBTIDE_LOG_FORMAT="json")
     ended = command(pipeline, tmp_path, "run", "--engine", "local", "--json")
     assert [record["message"] for record in logged(ended)] == ["step finished"]
     assert [json.loads(line).get("step") for line in ended.stdout.splitlines()] == [1, None]

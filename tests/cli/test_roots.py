@@ -23,12 +23,12 @@ attributes:
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, shell):
     """A folder that is no project, with records."""
     home = tmp_path / "home"
     (home / "in").mkdir(parents=True)
     (home / "in/1.jsonl").write_text(change("+I", id=1) + "\n")
-    monkeypatch.chdir(home)
+    shell.cd(home)
     return home
 
 
@@ -42,13 +42,13 @@ def spec_in(folder, path="in"):
     return folder
 
 
-def test_new_marks_the_project_so_that_tables_are_found_from_elsewhere(home, monkeypatch):
+def test_new_marks_the_project_so_that_tables_are_found_from_elsewhere(home, shell):
     result = call("new", "t", "--path", "in", "--key", "id")
     assert (result.exit_code, (home / "pyproject.toml").is_file()) == (0, True)
     assert "pyproject.toml: marks the project;" in result.stderr
     assert "source: {path: in, records: value}" in (home / "pipelines/defs/t/defs.yaml").read_text()
 
-    monkeypatch.chdir(home.parent)
+    shell.cd(home.parent)
     assert call("run", home / "pipelines/defs/t").exit_code == 0
     assert (home / ".ebbtide/t/sink").is_dir()
     assert not (home.parent / ".ebbtide").exists()
@@ -67,11 +67,11 @@ def test_project_that_is_there_is_left_as_it_is(home):
 
 
 @pytest.mark.parametrize("here", ["..", "elsewhere"])
-def test_status_from_elsewhere_finds_the_tables_of_a_spec_without_a_project(home, monkeypatch, here):
+def test_status_from_elsewhere_finds_the_tables_of_a_spec_without_a_project(home, shell, here):
     spec = spec_in(home / "defs/t", home / "in")
     assert call("run", spec).exit_code == 0
     (home / "elsewhere").mkdir()
-    monkeypatch.chdir(home / here)
+    shell.cd(home / here)
 
     assert "t: step 1 (batch)" in call("status", spec).stdout
 
@@ -97,9 +97,8 @@ def test_root_that_is_not_there_is_refused_where_nothing_makes_it(home, command)
     assert call(command, spec, "--root", "nowhere").exit_code == 0
 
 
-def test_home_and_variables_are_expanded_in_places(home, monkeypatch):
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("SHOP", "in")
+def test_home_and_variables_are_expanded_in_places(home, shell):
+    shell.export(HOME=home, SHOP="in")
     for written in ("~/in", "${HOME}/${SHOP}", "${HOME}/in"):
         spec = UpsertPipeline.load(spec_in(home / "defs/t", written))
         assert (spec.source.path, spec.source_path) == (str(home / "in"), written)
@@ -107,14 +106,14 @@ def test_home_and_variables_are_expanded_in_places(home, monkeypatch):
     assert (home / "in-tables/t/sink").is_dir()
 
 
-def test_variable_that_is_not_set_is_named(home, monkeypatch):
-    monkeypatch.delenv("SHOP", raising=False)
+def test_variable_that_is_not_set_is_named(home, shell):
+    shell.unset("SHOP")
     with pytest.raises(ConfigError, match=r"source.path names a variable that is not set.*Set SHOP"):
         UpsertPipeline.load(spec_in(home / "defs/t", "${SHOP}/in"))
     assert "Set SHOP" in call("run", home / "defs/t").stderr
 
 
-def test_path_of_new_is_written_as_it_was_given(home, monkeypatch):
-    monkeypatch.setenv("SHOP", str(home / "in"))
+def test_path_of_new_is_written_as_it_was_given(home, shell):
+    shell.export(SHOP=home / "in")
     assert call("new", "t", "--path", "${SHOP}", "--key", "id").exit_code == 0
     assert UpsertPipeline.load(Path("pipelines/defs/t")).source_path == "${SHOP}"

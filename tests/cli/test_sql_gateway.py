@@ -72,8 +72,8 @@ def test_it_does_not_open_to_others_without_a_token():
         (["--host", "192.0.2.1", "--token-env", "RIGHT"], "cannot listen there"),
     ],
 )
-def test_what_is_not_usable_is_said(tmp_path, monkeypatch, arguments, says):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_not_usable_is_said(tmp_path, shell, arguments, says):
+    shell.cd(tmp_path)
     (tmp_path / "open").write_text(TOKEN)
     (tmp_path / "open").chmod(0o644)
     code, said = refused("--port", "0", *arguments, RIGHT=TOKEN)
@@ -103,7 +103,7 @@ def test_environment_is_given_to_every_session(tmp_path):
         session.close()
 
 
-def test_variable_of_the_token_is_not_handed_on(monkeypatch):
-    monkeypatch.setenv("GATEWAY_TOKEN", TOKEN)
+def test_variable_of_the_token_is_not_handed_on(shell):
+    shell.export(GATEWAY_TOKEN=TOKEN)
     assert sql_gateway._token("GATEWAY_TOKEN", None) == TOKEN
     assert "GATEWAY_TOKEN" not in os.environ

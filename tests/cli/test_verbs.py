@@ -55,13 +55,13 @@ def test_help_shows_each_line_whole_in_a_terminal_of_80_columns():
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda each: each if isinstance(each, str) else "")
-def test_example_of_each_command_is_in_its_help_and_is_taken(path, command, monkeypatch, tmp_path):
+def test_example_of_each_command_is_in_its_help_and_is_taken(path, command, shell, tmp_path):
     shown = call(*path.split(), "--help").output
     assert example(path) in shown
     words = shlex.split(COMMANDS[path].example)
     if "--cases" in words:
         (tmp_path / "cases.jsonl").touch()
-        monkeypatch.chdir(tmp_path)
+        shell.cd(tmp_path)
     with command.make_context(path, words):  # it refuses an option, or a value, that there is not
         pass
 
@@ -119,7 +119,7 @@ def test_completion_of_the_shell_knows_commands_and_options():
 
 
 @pytest.fixture
-def project(make, tmp_path, monkeypatch):
+def project(make, tmp_path, shell):
     """A project with a pipeline of one step that waits, whose tables are where the project says."""
     made = make()
     made.put(up(1, 1))
@@ -130,12 +130,12 @@ def project(make, tmp_path, monkeypatch):
     (folder / "pipelines/defs/t/defs.yaml").write_text(
         json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given})
     )
-    monkeypatch.delenv("EBBTIDE_ROOT", raising=False)
-    monkeypatch.chdir(tmp_path)
+    shell.unset("EBBTIDE_ROOT")
+    shell.cd(tmp_path)
     return folder
 
 
-def test_tables_are_those_of_the_spec_s_project_wherever_one_stands(project, monkeypatch):
+def test_tables_are_those_of_the_spec_s_project_wherever_one_stands(project, shell):
     shown = call("run", "shop/pipelines/defs/t", "--engine", "local")
     assert shown.exit_code == 0, shown.output
     assert (project / ".ebbtide/t/sink").is_dir()
@@ -145,7 +145,7 @@ def test_tables_are_those_of_the_spec_s_project_wherever_one_stands(project, mon
         (project / "pipelines/defs", "t"),
         (project / "pipelines/defs/t", "."),
     ):
-        monkeypatch.chdir(here)
+        shell.cd(here)
         assert "step 1" in call("status", spec).output
 
 

@@ -90,9 +90,9 @@ def test_several_pipelines_of_one_file_are_assets_each_and_share_no_name_with_ot
     assert [error for error in causes(caught.value) if isinstance(error, ConfigError)]
 
 
-def test_component_takes_parts_of_other_packages_with_their_options(sandbox, tmp_path, monkeypatch):
-    install(tmp_path / "logbook", monkeypatch, "logbook")
-    install(tmp_path / "documents", monkeypatch, "documents")
+def test_component_takes_parts_of_other_packages_with_their_options(sandbox, tmp_path, shell):
+    install(tmp_path / "logbook", shell, "logbook")
+    install(tmp_path / "documents", shell, "documents")
     parts = {
         "source": {"type": "logbook", "folder": "logs"},
         "format": {"type": "puts"},

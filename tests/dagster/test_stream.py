@@ -144,8 +144,8 @@ def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(tmp_path
     assert started(result) == ["plain_reconcile", "plain_checks"], "the report waits for `ordering`"
 
 
-def test_sink_of_another_package_is_materialized_and_checked_without_a_version_of_its_own(tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch, "documents")
+def test_sink_of_another_package_is_materialized_and_checked_without_a_version_of_its_own(tmp_path, shell):
+    install(tmp_path / "site", shell, "documents")
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)])
     spec = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d", sink={"type": "documents"})
     definitions = pipeline_definitions(spec)

@@ -10,8 +10,8 @@ def played(tmp_path_factory):
 
 
 @pytest.fixture
-def plants(played, monkeypatch):
+def plants(played, shell):
     """Its plants, as they were when they had played."""
-    monkeypatch.setenv("EBBTIDE_CACHE", str(played.copies))
+    shell.export(EBBTIDE_CACHE=played.copies)
     yield played.plants
     played.files.put_back()

@@ -17,8 +17,8 @@ from ebbtide.runtime._following import Following
 
 
 @pytest.fixture(autouse=True)
-def _without_spark(monkeypatch):
-    monkeypatch.setenv("EBBTIDE_ENGINE", "local")
+def _without_spark(shell):
+    shell.export(EBBTIDE_ENGINE="local")
 
 
 def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):

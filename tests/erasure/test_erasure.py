@@ -35,8 +35,8 @@ PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
 
 
 @pytest.fixture
-def copies(tmp_path, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
+def copies(tmp_path, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path / "copies")
     return tmp_path / "copies"
 
 
@@ -114,14 +114,14 @@ def test_copy_in_another_format_of_an_older_process_is_dropped(plants, played):
 
 
 @pytest.mark.parametrize("does", ["run", "check", "worker"])
-def test_copies_in_another_folder_are_dropped_by_the_next_process_there(plants, played, tmp_path, monkeypatch, does):
+def test_copies_in_another_folder_are_dropped_by_the_next_process_there(plants, played, tmp_path, shell, does):
     other = shutil.copytree(played.copies, tmp_path / "other host")
     plants.act("apply")
     assert scan([played.copies], plants.canaries) == []
     found_before(plants, other, parts={"value", "nested", "list", "binary"})
     left = other / "1234567890abcdef-2.arrow"  # of an earlier release, which names no table
     shutil.copy(min(other.glob("*.arrow")), left)
-    monkeypatch.setenv("EBBTIDE_CACHE", str(other))
+    shell.export(EBBTIDE_CACHE=other)
     plan = plants.pipeline.plan
     if does == "run":
         plants.pipeline.run()
@@ -228,10 +228,9 @@ def test_erasure_that_is_killed_at_any_call_is_finished_by_the_same_command(
 
 @pytest.mark.xdist_group("object_store")
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.grid)])
-def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, monkeypatch, is_whole):
+def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, shell, is_whole):
     with S3Server() as server:
-        for name, value in environment(server.port).items():
-            monkeypatch.setenv(name, value)
+        shell.export(**environment(server.port))
         plants = Plants(tmp_path, "sequence", 2, 2, make=InStore)
         if is_whole:
             plants.play()

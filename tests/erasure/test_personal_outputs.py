@@ -82,7 +82,7 @@ def planted():
 
 
 @pytest.fixture
-def home(tmp_path, planted, monkeypatch):
+def home(tmp_path, planted, shell):
     """A project whose source has planted values in good records of each kind and in bad ones of each kind."""
     values = iter(planted)
     row = {}
@@ -113,7 +113,7 @@ def home(tmp_path, planted, monkeypatch):
         (source / f"{number}.jsonl.later").write_text("\n".join(lines) + "\n")
     document = {"type": "ebbtide.UpsertPipeline", "attributes": ATTRIBUTES}
     (tmp_path / "defs.yaml").write_text(yaml.safe_dump(document))
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     return tmp_path
 
 

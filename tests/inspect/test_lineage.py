@@ -270,11 +270,10 @@ def test_run_that_is_stopped_halfway_is_aborted(make, client):
     assert client.states == ["START", "ABORT"]
 
 
-def test_variables_alone_send_events_by_http(make, monkeypatch, judge):
+def test_variables_alone_send_events_by_http(make, shell, judge):
     pipeline = make()
     with posts_kept() as posted:
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{posted.port}")
-        monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "shop")
+        shell.export(OPENLINEAGE_URL=f"http://127.0.0.1:{posted.port}", OPENLINEAGE_NAMESPACE="shop")
         pipeline.run()
     assert [path for path, _ in posted.bodies] == ["/api/v1/lineage"] * 2
     events = [json.loads(body) for _, body in posted.bodies]
@@ -284,12 +283,12 @@ def test_variables_alone_send_events_by_http(make, monkeypatch, judge):
         assert event["job"]["namespace"] == "shop"
 
 
-def test_catalog_that_refuses_is_said_once_and_the_run_goes_on(make, monkeypatch, caplog):
+def test_catalog_that_refuses_is_said_once_and_the_run_goes_on(make, shell, caplog):
     pipeline = make()
     pipeline.put(up(1, 1))
     with posts_kept() as posted:
         posted.status = 400
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{posted.port}")
+        shell.export(OPENLINEAGE_URL=f"http://127.0.0.1:{posted.port}")
         assert len(pipeline.run().steps) == 1
     said = [message for message in caplog.messages if message.startswith("Lineage events are lost: HTTPError: 400")]
     assert len(said) == 1

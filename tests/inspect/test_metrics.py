@@ -130,9 +130,8 @@ def test_lag_of_a_topic_has_records_held_ones_and_the_age_of_the_oldest(backlog,
     assert tuple(found.get((name,)) for name in names) == expected
 
 
-def test_copies_are_counted_for_their_pipeline(tmp_path, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path))
-    monkeypatch.setenv("EBBTIDE_CACHE_BYTES", "1000")
+def test_copies_are_counted_for_their_pipeline(tmp_path, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path, EBBTIDE_CACHE_BYTES="1000")
     for table, n_bytes in (("a/state", 3), ("a/sink", 4), ("b/state", 5)):
         (tmp_path / f"{LocalCopies().prefix_of(f'/root/{table}')}x.arrow").write_bytes(b"." * n_bytes)
     copies = local_copies()

@@ -28,7 +28,7 @@ CONTEXT = {
 
 
 @pytest.fixture
-def started(monkeypatch, tmp_path):
+def started(monkeypatch, shell, tmp_path):
     """Starts the process from assets; returns what reads its messages."""
     messages = tmp_path / "messages"
 
@@ -41,8 +41,10 @@ def started(monkeypatch, tmp_path):
             "provenance_by_asset_key": of_each,
             "code_version_by_asset_key": of_each,
         }
-        monkeypatch.setenv("DAGSTER_PIPES_CONTEXT", dagster_pipes.encode_param({"data": context}))
-        monkeypatch.setenv("DAGSTER_PIPES_MESSAGES", dagster_pipes.encode_param({"path": str(messages)}))
+        shell.export(
+            DAGSTER_PIPES_CONTEXT=dagster_pipes.encode_param({"data": context}),
+            DAGSTER_PIPES_MESSAGES=dagster_pipes.encode_param({"path": str(messages)}),
+        )
 
         def read():
             pipes._context_of_process().close()

@@ -163,14 +163,16 @@ def fresh_process(monkeypatch):
 
 
 @pytest.mark.usefixtures("fresh_process")
-def test_variables_alone_send_spans_by_otlp_below_the_span_that_started_the_run(make, monkeypatch):
+def test_variables_alone_send_spans_by_otlp_below_the_span_that_started_the_run(make, shell):
     pipeline = make()
     pipeline.put(up(1, 1))
     with posts_kept() as posted:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{posted.port}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=shop")
-        monkeypatch.setenv("TRACEPARENT", f"00-{'-'.join(PARENT)}-01")
+        shell.export(
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{posted.port}",
+            OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+            OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=shop",
+            TRACEPARENT=f"00-{'-'.join(PARENT)}-01",
+        )
         pipeline.run()
         sent_by_its_end = list(posted.bodies)
         spans._provider_of_process().shutdown()
@@ -191,7 +193,9 @@ def test_variables_alone_send_spans_by_otlp_below_the_span_that_started_the_run(
 
 @pytest.mark.usefixtures("fresh_process")
 @pytest.mark.parametrize("is_there", [True, False], ids=["never answers", "away"])
-def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(make, monkeypatch, caplog, is_there):
+def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(
+    make, monkeypatch, shell, caplog, is_there
+):
     monkeypatch.setattr(spans, "_warned", set())
     monkeypatch.setattr(spans, "_flushing", [])
     monkeypatch.setattr(spans, "SENT_WITHIN_S", 0.05)
@@ -201,7 +205,7 @@ def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(mak
         port = silent.getsockname()[1]
         if not is_there:
             silent.close()
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        shell.export(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}")
         assert len(pipeline.run().steps) == 1
         pipeline.put(up(2, 1))
         assert len(pipeline.run().steps) == 1
@@ -211,11 +215,11 @@ def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(mak
 
 
 @pytest.mark.usefixtures("fresh_process")
-def test_provider_that_the_program_has_set_up_is_taken(kept, monkeypatch, make):
+def test_provider_that_the_program_has_set_up_is_taken(kept, monkeypatch, shell, make):
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    shell.export(OTEL_TRACES_EXPORTER="otlp")
     make().run()
     assert "run" in {span.name for span in kept.get_finished_spans()}
 
@@ -228,9 +232,8 @@ def test_provider_that_the_program_has_set_up_is_taken(kept, monkeypatch, make):
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_TRACES_EXPORTER=otlp (otlp_proto_grpc)"),
     ],
 )
-def test_exporter_that_is_not_installed_is_named_with_those_that_are(monkeypatch, variables, got):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_exporter_that_is_not_installed_is_named_with_those_that_are(shell, variables, got):
+    shell.export(**variables)
     with pytest.raises(ConfigError) as refused:
         spans._provider_of_process()
     assert f"Got: {got}. Allowed: none, otlp, console, otlp_proto_http." in str(refused.value)

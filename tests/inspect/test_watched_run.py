@@ -173,8 +173,8 @@ def test_files_that_wait_are_those_of_the_last_look_without_what_was_read_since(
     assert waiting == [2, 1, 0, 0]
 
 
-def test_records_of_a_topic_that_wait_are_asked_for_again_behind_the_last_step(make, tmp_path, monkeypatch):
-    install(tmp_path / "logbook", monkeypatch, "logbook")
+def test_records_of_a_topic_that_wait_are_asked_for_again_behind_the_last_step(make, tmp_path, monkeypatch, shell):
+    install(tmp_path / "logbook", shell, "logbook")
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "id").write_text("first")

@@ -184,9 +184,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spec(home: Path, dagster_dev: Dagster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pipeline]:
+def spec(home: Path, dagster_dev: Dagster, shell: pytest.MonkeyPatch) -> Callable[[str], Pipeline]:
     """Give a pipeline of the test location by name."""
-    monkeypatch.setenv("EBBTIDE_TEST_DIR", str(home))
+    shell.export(EBBTIDE_TEST_DIR=home)
     found = importlib.util.spec_from_file_location("launched_project", HERE / "project.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)

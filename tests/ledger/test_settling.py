@@ -26,8 +26,8 @@ def synced(monkeypatch):
 
 
 @pytest.fixture
-def off(monkeypatch):
-    monkeypatch.setenv("EBBTIDE_FSYNC", "off")
+def off(shell):
+    shell.export(EBBTIDE_FSYNC="off")
     settling._warn.cache_clear()
 
 
@@ -49,12 +49,12 @@ def test_nothing_but_the_mark_is_synced(make, synced, off, caplog):
     )
 
 
-def test_root_that_was_not_synced_is_refused_after_another_start(make, off, monkeypatch):
+def test_root_that_was_not_synced_is_refused_after_another_start(make, off, monkeypatch, shell):
     pipeline = make()
     pipeline.read(up(1, 1))
     restarted(monkeypatch)
     for value in ("off", "on"):
-        monkeypatch.setenv("EBBTIDE_FSYNC", value)
+        shell.export(EBBTIDE_FSYNC=value)
         with pytest.raises(DamagedFileError) as raised:
             pipeline.read(up(1, 2))
     home = pipeline.home
@@ -76,10 +76,10 @@ def test_refresh_of_a_root_that_is_not_synced_notes_the_new_boot(make, off, monk
     assert (pipeline.home / "unsynced").read_text() == "another"
 
 
-def test_run_that_syncs_writes_all_to_disk_before_it_forgets(make, off, monkeypatch):
+def test_run_that_syncs_writes_all_to_disk_before_it_forgets(make, off, monkeypatch, shell):
     pipeline = make()
     pipeline.read(up(1, 1))
-    monkeypatch.delenv("EBBTIDE_FSYNC")
+    shell.unset("EBBTIDE_FSYNC")
     mark = pipeline.home / "unsynced"
     at_sync = []
     monkeypatch.setattr(os, "sync", lambda: at_sync.append(mark.exists()))
@@ -90,12 +90,12 @@ def test_run_that_syncs_writes_all_to_disk_before_it_forgets(make, off, monkeypa
     assert pipeline.rows() == {1: 3}
 
 
-def test_system_without_boots_and_other_values_are_refused(make, off, monkeypatch):
+def test_system_without_boots_and_other_values_are_refused(make, off, monkeypatch, shell):
     pipeline = make()
     monkeypatch.setattr(settling, "boot", lambda: "")
     with pytest.raises(ConfigError, match=r"needs a system that names its boots\. Got: no /proc/"):
         pipeline.read(up(1, 1))
-    monkeypatch.setenv("EBBTIDE_FSYNC", "no")
+    shell.export(EBBTIDE_FSYNC="no")
     with pytest.raises(ConfigError, match=r"EBBTIDE_FSYNC is not usable\. Got: 'no'\. Allowed: on, off\."):
         pipeline.run()
 

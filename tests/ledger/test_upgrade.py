@@ -159,8 +159,8 @@ def kept_root(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_step_that_an_earlier_release_decided_is_finished_as_that_release_did(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_step_that_an_earlier_release_decided_is_finished_as_that_release_did(name, tmp_path, shell):
+    shell.cd(tmp_path)
     pipeline, expected = kept_root(name)
     if name == "repair":  # Spark compares the sink with the state; see tests/spark/test_repair.py
         assert pipeline.last.decision.tables == all_of(Rewrite())

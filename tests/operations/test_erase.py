@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, START, as_found
+from shell import Shell
 from thinned import graded
 from victims import KINDS, spec_of, write_source
 
@@ -62,8 +63,8 @@ def act(pipeline, action, keys=CANARY, **params):
 
 
 @pytest.fixture
-def copies(tmp_path, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
+def copies(tmp_path, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path / "copies")
     return tmp_path / "copies"
 
 
@@ -84,8 +85,8 @@ def kept(tmp_path_factory):
     def find(name, fields):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
-            with as_found(), pytest.MonkeyPatch.context() as patch:
-                patch.setenv("EBBTIDE_CACHE", str(folder / "copies"))
+            with as_found(), Shell() as shell:
+                shell.export(EBBTIDE_CACHE=folder / "copies")
                 pipeline = LocalPipeline(folder, schema=SCHEMA, **fields)
                 pipeline.read(up(CANARY, 1, "+I", v="first"), up(OTHER, 1, "+I", v="a"))
                 pipeline.read(
@@ -99,9 +100,9 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture(params=[{}, BY_ARRIVAL], ids=["sequence", "arrival"])
-def pipeline(request, kept, monkeypatch):
+def pipeline(request, kept, shell):
     pipeline = kept("arrival" if request.param else "sequence", request.param)
-    monkeypatch.setenv("EBBTIDE_CACHE", str(copies_of(pipeline)))
+    shell.export(EBBTIDE_CACHE=copies_of(pipeline))
     return pipeline
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +34,7 @@ from ebbtide.runtime._progress import StepClock
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 
 
-def install(site, patch, named, code=None):
+def install(site, shell, named, code=None):
     """Put a package on the path as an installer does: its module, and the entry points beside it."""
     folder = site / "sample-1.0.dist-info"
     folder.mkdir(parents=True)
@@ -42,15 +43,15 @@ def install(site, patch, named, code=None):
     (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}\n")
     if code is not None:
         (site / "strange.py").write_text(code)
-    patch.syspath_prepend(site)
+    shell.put_on_path(site)
 
 
 @pytest.fixture
-def handover(tmp_path, monkeypatch):
+def handover(tmp_path, shell):
     """The sample, installed by what its pyproject.toml says."""
     project = tomllib.loads((SAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    install(tmp_path / "site", monkeypatch, project["entry-points"][GROUP])
-    monkeypatch.syspath_prepend(SAMPLE)
+    install(tmp_path / "site", shell, project["entry-points"][GROUP])
+    shell.put_on_path(SAMPLE)
 
 
 @pytest.fixture
@@ -157,9 +158,9 @@ OPERATION = "from ebbtide.operations._operation import Operation\n\n\nclass Stra
         ),
     ],
 )
-def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypatch, entry, code, said):
-    install(tmp_path / "site", monkeypatch, entry, code)
-    monkeypatch.delitem(__import__("sys").modules, "strange", raising=False)
+def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, shell, entry, code, said):
+    install(tmp_path / "site", shell, entry, code)
+    sys.modules.pop("strange", None)
     with pytest.raises(ConfigError, match=said):
         operations()
     shown = call(*(word for name in entry for word in name.split(".")), "--help")

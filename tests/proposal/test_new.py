@@ -22,9 +22,9 @@ JOIN = str(ROOT / "data/shop/join")
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, shell):
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     return tmp_path
 
 
@@ -337,10 +337,10 @@ def test_spec_has_a_comment_above_each_field_and_guesses_where_they_belong(proje
     assert above["  ttl: 30d"].startswith("  # LOOK AT ttl: 30d is a guess")
 
 
-def test_spec_of_a_subfolder_is_written_to_the_project(project, monkeypatch):
+def test_spec_of_a_subfolder_is_written_to_the_project(project, shell):
     path = Path(records(project, flattened(id=1))).resolve()
     (project / "deep").mkdir()
-    monkeypatch.chdir(project / "deep")
+    shell.cd(project / "deep")
     assert new("t", "--path", str(path), "--key", "id").exit_code == 0
     assert (project / "pipelines/defs/t/defs.yaml").is_file()
     assert (project / "tests/pipelines/t/test_t.py").is_file()

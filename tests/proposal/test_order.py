@@ -12,10 +12,10 @@ from ebbtide.cli import main
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, shell):
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "in").mkdir()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     return tmp_path
 
 

@@ -11,6 +11,7 @@ from kafka_support import TopicPipeline, over_topic
 from local_run import SPARK
 from reference import canonical_rows, differences
 from schema_registry import PASSWORD, USER
+from shell import Shell
 from support import SHOP, lines_of, shop
 
 import ebbtide
@@ -110,13 +111,13 @@ def test_avro_without_a_registry_is_named(broker, topic, tmp_path):
     )
 
 
-def test_refresh_without_the_password_of_its_registry_is_refused_and_leaves_the_tables(over, registry, monkeypatch):
+def test_refresh_without_the_password_of_its_registry_is_refused_and_leaves_the_tables(over, registry):
     guarded = {"url": registry.guarded_url, "username": USER, "password": "${EBBTIDE_TEST_PASSWORD}"}
     pipeline = over(registry=guarded)
     value = avro(registry.put("rows-value", ROW), ROW, up(1, 1))
     pipeline.broker.put(pipeline.topic, [{"partition": 0, "value": value}])
-    with monkeypatch.context() as patch:
-        patch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    with Shell() as shell:
+        shell.export(EBBTIDE_TEST_PASSWORD=PASSWORD)
         pipeline.run()
     with pytest.raises(ConfigError, match=r"registry.password.*not set"):
         pipeline.do("refresh")
@@ -135,7 +136,7 @@ def test_refresh_whose_registry_is_away_leaves_the_tables(over, registry):
     assert pipeline.versions() == versions
 
 
-def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, registry, broker, monkeypatch, tmp_path):
+def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, registry, broker, shell, tmp_path):
     value = avro(registry.put("rows-value", ROW), ROW, up(1, 1))
     away = over(registry={"url": f"http://127.0.0.1:{free_port()}"})
     broker.put(away.topic, [{"partition": 0, "value": value}])
@@ -143,14 +144,14 @@ def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, regi
         away.run()
     with pytest.raises(SourceReadError, match=r"no schema registry at .*HTTP 404.*ccompat"):
         over(registry={"url": registry.url.removesuffix("/apis/ccompat/v7")}).run()
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    shell.export(EBBTIDE_TEST_PASSWORD="wrong-password")
     guarded = {"url": registry.guarded_url, "username": USER, "password": "${EBBTIDE_TEST_PASSWORD}"}
     with pytest.raises(
         SourceReadError, match=r"refuses the client's credentials.*HTTP 401.*registry.password"
     ) as refused:
         over(registry=guarded).run()
     assert "wrong-password" not in str(refused.value)
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    shell.export(EBBTIDE_TEST_PASSWORD=PASSWORD)
     pipeline = over(registry=guarded)
     pipeline.run()
     assert pipeline.rows() == {1: 1}
@@ -183,11 +184,11 @@ def test_wrong_registry_is_named_before_a_record_is_read(over, registry):
     assert there.last.read.records == 1
 
 
-def test_new_proposes_schema_and_key_by_the_registry(broker, registry, topic, tmp_path, monkeypatch):
+def test_new_proposes_schema_and_key_by_the_registry(broker, registry, topic, tmp_path, shell):
     lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line][:300]
     broker.put(topic, Orders(registry).records(lines))
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     asked = ["new", "orders", "--bootstrap-servers", broker.servers, "--topic", topic, "--registry", registry.url]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output

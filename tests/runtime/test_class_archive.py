@@ -10,10 +10,9 @@ from ebbtide.runtime._class_archive import VARIABLE, ClassArchive, archive_path
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", VARIABLE):
-        monkeypatch.delenv(name, raising=False)
+def cache(tmp_path, shell):
+    shell.export(XDG_CACHE_HOME=tmp_path / "cache")
+    shell.unset("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", VARIABLE)
     return tmp_path / "cache" / "ebbtide"
 
 
@@ -59,13 +58,13 @@ def test_three_archives_and_no_leftovers_stay(cache):
     assert left == {archive_path().name, "classes-1.jsa", "classes-2.jsa", being_written.name}
 
 
-def test_another_java_has_another_archive(tmp_path, monkeypatch):
+def test_another_java_has_another_archive(tmp_path, shell):
     before = archive_path()
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("")
     java.chmod(0o700)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    shell.export(JAVA_HOME=tmp_path / "java")
     assert archive_path() != before
 
 
@@ -73,24 +72,24 @@ def test_first_start_writes_none():
     assert ClassArchive.of_this_machine(may_write=False) == ClassArchive()
 
 
-def test_none_is_written_where_a_folder_is_among_the_classes(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+def test_none_is_written_where_a_folder_is_among_the_classes(tmp_path, shell):
+    shell.export(SPARK_CONF_DIR=tmp_path / "conf")
     (tmp_path / "conf").mkdir()
     assert ClassArchive.of_this_machine(may_write=True).unnamed
     (tmp_path / "conf" / "spark-defaults.conf").write_text("")
     assert ClassArchive.of_this_machine(may_write=True) == ClassArchive()
 
 
-def test_none_is_written_where_the_cache_cannot_be_made(tmp_path, monkeypatch):
+def test_none_is_written_where_the_cache_cannot_be_made(tmp_path, shell):
     Path(tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    shell.export(XDG_CACHE_HOME=tmp_path / "file")
     assert ClassArchive.of_this_machine(may_write=True) == ClassArchive()
 
 
 @pytest.mark.parametrize("given", [None, "-Dx=1"])
-def test_options_are_in_the_environment_of_the_launch_alone(monkeypatch, given):
+def test_options_are_in_the_environment_of_the_launch_alone(shell, given):
     if given:
-        monkeypatch.setenv(VARIABLE, given)
+        shell.export(**{VARIABLE: given})
     with ClassArchive(("-Xa", "-Xb")).in_environment():
         assert os.environ[VARIABLE] == " ".join(["-Xa", "-Xb", *([given] if given else [])])
     assert os.environ.get(VARIABLE) == given

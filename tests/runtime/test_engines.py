@@ -123,12 +123,10 @@ def test_steps_of_an_engine_that_is_settled_stay_as_they_are(fields):
         ({}, "spark://host:7077", True),
     ],
 )
-def test_cluster_is_known_by_the_settings(settings, variable, has_cluster, monkeypatch):
-    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.delenv("EBBTIDE_MASTER", raising=False)
+def test_cluster_is_known_by_the_settings(settings, variable, has_cluster, shell):
+    shell.unset("SPARK_CONF_DIR", "SPARK_HOME", "EBBTIDE_MASTER")
     if variable:
-        monkeypatch.setenv("EBBTIDE_MASTER", variable)
+        shell.export(EBBTIDE_MASTER=variable)
     assert auto_session(no_spark, settings).has_cluster is has_cluster
 
 

@@ -83,14 +83,14 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def again(made, tmp_path, monkeypatch):
+def again(made, tmp_path, monkeypatch, shell):
     """The victim as it was before the last file came, which is there now, without local copies."""
 
     def find(kind):
         victim, want = made(kind)
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
-        monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+        shell.export(EBBTIDE_CACHE=tmp_path / "cache")
         as_another_process(monkeypatch)
         return victim, want
 

@@ -10,9 +10,9 @@ ASKED = {PACKAGES: "io.delta:delta:4.4.0", "spark.app.name": "x"}
 
 
 @pytest.fixture
-def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def jars(tmp_path: Path, shell: pytest.MonkeyPatch) -> list[Path]:
     """Two jars that Spark does not bring, noted for the packages asked for."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shell.export(XDG_CACHE_HOME=tmp_path / "cache")
     paths = [tmp_path / "io.delta_delta-4.4.0.jar", tmp_path / "with space-1.jar"]
     for path in paths:
         path.touch()

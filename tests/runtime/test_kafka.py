@@ -754,12 +754,12 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
     assert json.loads(json.loads(raw)["value"])["row"]["id"] == 2
 
 
-def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, monkeypatch):
+def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, monkeypatch, shell):
     to_sasl = {"bootstrap_servers": broker.sasl_servers, "properties": SASL}
-    monkeypatch.delenv("EBBTIDE_TEST_PASSWORD", raising=False)
+    shell.unset("EBBTIDE_TEST_PASSWORD")
     with pytest.raises(ConfigError, match=r"a variable that is not set.*EBBTIDE_TEST_PASSWORD"):
         over(source=to_sasl).run()
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    shell.export(EBBTIDE_TEST_PASSWORD="wrong-password")
     with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
         over(source=to_sasl).run()
     assert "wrong-password" not in str(refused.value)
@@ -786,7 +786,7 @@ def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of
     assert trusted.rows() == {1: 1}
 
 
-def test_scram_over_tls_lets_in_who_has_the_password(over, broker, monkeypatch):
+def test_scram_over_tls_lets_in_who_has_the_password(over, broker, shell):
     properties = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -796,17 +796,17 @@ def test_scram_over_tls_lets_in_who_has_the_password(over, broker, monkeypatch):
     }
     pipeline = over(source={"bootstrap_servers": broker.scram_servers, "properties": properties})
     pipeline.send(up(1, 1))
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    shell.export(EBBTIDE_TEST_PASSWORD="wrong-password")
     with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
         pipeline.run()
     assert "wrong-password" not in str(refused.value)
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    shell.export(EBBTIDE_TEST_PASSWORD=PASSWORD)
     pipeline.run()
     assert pipeline.rows() == {1: 1}
 
 
-def test_client_that_may_describe_a_topic_and_not_read_it_is_told_at_once(over, broker, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+def test_client_that_may_describe_a_topic_and_not_read_it_is_told_at_once(over, broker, shell):
+    shell.export(EBBTIDE_TEST_PASSWORD=PASSWORD)
     pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": SASL})
     pipeline.send(up(1, 1))
     broker.permit(ResourceType.TOPIC, pipeline.topic, AclOperation.DESCRIBE)
@@ -840,8 +840,8 @@ def test_silence_of_the_brokers_names_the_last_error(over, monkeypatch):
         list(reading(found))
 
 
-def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
-    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+def test_password_is_used_and_stands_in_no_file(over, broker, shell, tmp_path):
+    shell.export(EBBTIDE_TEST_PASSWORD=PASSWORD)
     pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": SASL})
     pipeline.send(up(1, 1))
     pipeline.run()
@@ -1194,11 +1194,11 @@ def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker
     assert set(first_times(settings, whole)) == {0}
 
 
-def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):
+def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, shell):
     lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
     broker.put(topic, records_of(lines))
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     asked = ["new", "orders", "--bootstrap-servers", broker.servers, "--topic", topic, "--sample", "500", "--json"]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
@@ -1221,9 +1221,7 @@ def test_sample_goes_on_behind_aborted_records_and_tombstones_until_it_has_as_ma
     assert values[:5] == [up(number, 1) for number in range(5)]
 
 
-def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_are_told(
-    broker, topic, tmp_path, monkeypatch
-):
+def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_are_told(broker, topic, tmp_path, shell):
     for table in ("customers", "orders"):
         lines = [line for line in lines_of(SHOP / "capture") if f'"topic": "shop.public.{table}"'.encode() in line]
         broker.create(f"{topic}.{table}", 3)
@@ -1231,7 +1229,7 @@ def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_ar
     broker.create(f"{topic}.empty", 1)
     wait_until_listed(broker, f"{topic}.empty")
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+    shell.cd(tmp_path)
     asked = ["new", "shop", "--bootstrap-servers", broker.servers, "--topic-pattern", f"{topic}.*", "--json"]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output

@@ -112,26 +112,23 @@ def test_error_of_a_callback_still_ends_the_run(make):
     assert isinstance(noting.end.error, InterruptedError)
 
 
-def test_variables_switch_observers_on(monkeypatch):
+def test_variables_switch_observers_on(shell):
     for variables in observers.BUILT_IN.values():
-        for name in variables:
-            monkeypatch.delenv(name, raising=False)
+        shell.unset(*variables)
     assert observers_of_environment() == []
-    monkeypatch.setenv("OPENLINEAGE_URL", "")
+    shell.export(OPENLINEAGE_URL="")
     assert observers_of_environment() == []
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("DAGSTER_PIPES_CONTEXT", "x")
+    shell.export(OTEL_TRACES_EXPORTER="none", OPENLINEAGE_URL="http://127.0.0.1:9", DAGSTER_PIPES_CONTEXT="x")
     assert [type(found).__name__ for found in observers_of_environment()] == ["Spans", "Lineage", "Pipes"]
 
 
-def test_library_that_is_missing_is_said_once_and_the_run_goes_on(monkeypatch, caplog):
+def test_library_that_is_missing_is_said_once_and_the_run_goes_on(monkeypatch, shell, caplog):
     def missing(name):
         raise MissingExtraError.of_extra("otel", "OpenTelemetry")
 
     monkeypatch.setattr(observers, "resolve_name", missing)
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
-    monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
+    shell.export(OTEL_TRACES_EXPORTER="otlp")
+    shell.unset("OPENLINEAGE_URL")
     observers._kind.cache_clear()
     try:
         assert [observers_of_environment(), observers_of_environment()] == [[], []]

@@ -15,9 +15,8 @@ VARIABLES = ("EBBTIDE_MASTER", "EBBTIDE_DRIVER_MEMORY", "SPARK_CONF_DIR", "SPARK
 
 
 @pytest.fixture(autouse=True)
-def no_variables(monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+def no_variables(shell):
+    shell.unset(*VARIABLES)
 
 
 def effective(given):
@@ -25,13 +24,13 @@ def effective(given):
 
 
 @pytest.fixture
-def conf(tmp_path, monkeypatch):
+def conf(tmp_path, shell):
     """Writes `spark-defaults.conf`."""
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    shell.export(SPARK_CONF_DIR=tmp_path)
     return (tmp_path / "spark-defaults.conf").write_text
 
 
-def test_later_setting_wins(conf, monkeypatch):
+def test_later_setting_wins(conf, shell):
     """Of ours, the file, the environment and the caller; what only the file sets is left to Spark, which reads it."""
     name = "spark.driver.memory"
     assert effective({})[name] == "4g"
@@ -39,7 +38,7 @@ def test_later_setting_wins(conf, monkeypatch):
     from_file = effective({})
     assert name not in from_file
     assert "spark.sql.shuffle.partitions" not in from_file
-    monkeypatch.setenv("EBBTIDE_DRIVER_MEMORY", "6g")
+    shell.export(EBBTIDE_DRIVER_MEMORY="6g")
     assert effective({})[name] == "6g"
     assert effective({name: "7g"})[name] == "7g"
 
@@ -75,22 +74,22 @@ def test_what_a_file_leaves_out_of_packages_is_a_part_of_what_the_session_is_bui
     assert effective({name: "a:b"})[name] == "a:b"
 
 
-def test_driver_listens_on_loopback_only_where_no_executor_is_elsewhere(conf, monkeypatch):
+def test_driver_listens_on_loopback_only_where_no_executor_is_elsewhere(conf, shell):
     host = "spark.driver.host"
     assert effective({})[host] == "127.0.0.1"
     assert host not in effective({"spark.master": CLUSTER})
     assert effective({"spark.master": CLUSTER, host: "me"})[host] == "me"
-    monkeypatch.setenv("EBBTIDE_MASTER", CLUSTER)
+    shell.export(EBBTIDE_MASTER=CLUSTER)
     assert host not in effective({})
-    monkeypatch.delenv("EBBTIDE_MASTER")
+    shell.unset("EBBTIDE_MASTER")
     conf(f"spark.master {CLUSTER}")
     assert host not in effective({})
     assert "spark.master" not in effective({})
     assert effective({"spark.master": "local[1]"})[host] == "127.0.0.1"
 
 
-def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, monkeypatch):
-    monkeypatch.setenv("PYSPARK_PYTHON", "python3.elsewhere")
+def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, shell):
+    shell.export(PYSPARK_PYTHON="python3.elsewhere")
     on_cluster = {"spark.master": CLUSTER}
     assert python_of_workers({"spark.master": "local[*]"}) == sys.executable
     assert python_of_workers(on_cluster) == "python3.elsewhere"

@@ -25,9 +25,9 @@ LATER = START + 10 * 3_600_000
 
 
 @pytest.fixture
-def documents(make, tmp_path, monkeypatch):
+def documents(make, tmp_path, shell):
     """A pipeline into the sample sink, which is installed."""
-    install(tmp_path / "site", monkeypatch, "documents")
+    install(tmp_path / "site", shell, "documents")
 
     def made(**fields):
         return make(sink=DOCUMENTS, **fields)

@@ -518,8 +518,8 @@ def test_small_files_are_joined_once_a_step_is_published(make):
 EVOLVE = {"schema_evolution_mode": "evolve"}
 
 
-def test_copies_of_files_are_as_few_as_those_that_count_however_many_steps_there_were(make, monkeypatch, tmp_path):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
+def test_copies_of_files_are_as_few_as_those_that_count_however_many_steps_there_were(make, shell, tmp_path):
+    shell.export(EBBTIDE_CACHE=tmp_path / "copies")
     pipeline = make()
     for number in range(15):
         pipeline.put(up(number % 5, number))

@@ -31,11 +31,11 @@ CAN = {
 
 
 @pytest.fixture(params=CAN)
-def kept(request, make, tmp_path, monkeypatch):
+def kept(request, make, tmp_path, shell):
     """Return the name of a table, its pipeline, and the table itself."""
     name = request.param
     if name == "documents":
-        install(tmp_path / "site", monkeypatch, "documents")
+        install(tmp_path / "site", shell, "documents")
         pipeline = make(sink={"type": "documents"})
         return name, pipeline, pipeline.plan.sink
     pipeline = make(**EVERY)

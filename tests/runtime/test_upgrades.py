@@ -34,8 +34,8 @@ def kept_root(name):
 
 
 @pytest.mark.parametrize("name", [*ROOTS, *(pytest.param(name, marks=pytest.mark.grid) for name in MORE)])
-def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, shell):
+    shell.cd(tmp_path)
     pipeline, expected = kept_root(name)
     assert status(pipeline.spec, pipeline.root).last.step == expected["step"]
     pipeline.run()
@@ -55,8 +55,8 @@ def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_root_of_the_first_format_is_refused_until_a_refresh(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_root_of_the_first_format_is_refused_until_a_refresh(name, tmp_path, shell):
+    shell.cd(tmp_path)
     pipeline, expected = kept_root(name)
     before = pipeline.versions()
     assert sorted(map(list, pipeline.rows().items())) == expected["rows"]

@@ -58,9 +58,9 @@ class Logged:
 
 
 @pytest.fixture
-def logged(make, tmp_path, monkeypatch):
-    install(tmp_path / "logbook", monkeypatch, "logbook")
-    install(tmp_path / "documents", monkeypatch, "documents")
+def logged(make, tmp_path, shell):
+    install(tmp_path / "logbook", shell, "logbook")
+    install(tmp_path / "documents", shell, "documents")
     return Logged(tmp_path / "logs", make())
 
 

@@ -35,15 +35,14 @@ def test_executors_share_the_root_alone_and_those_that_die_take_nothing_along(tm
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch):
+def command(tmp_path, shell):
     """Returns the command line's way to run the shop's orders, by an installed wheel; and the archive for executors."""
     write(tmp_path / "in", *cut(shop_lines("orders"), 3))
     document = yaml.safe_load((SHOP / "orders" / "defs.yaml").read_text())
     document["attributes"]["source"] |= {"path": "in", "max_files_per_step": 2}
     (tmp_path / "defs.yaml").write_text(yaml.safe_dump(document))
     environment = Environment(tmp_path / "env", build_wheel(tmp_path / "dist"))
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "driver"))
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
+    shell.export(EBBTIDE_CACHE=tmp_path / "driver", SPARK_LOCAL_DIRS=tmp_path / "local")
 
     def run(address, *options):
         asked = ["run", "defs.yaml", "--root", "root", "--engine", "spark", "--master", address, *options]

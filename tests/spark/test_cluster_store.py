@@ -15,14 +15,13 @@ PACKAGES = ["org.apache.hadoop:hadoop-aws:3.5.0", *(f"software.amazon.awssdk:{pa
 
 
 @pytest.mark.grid  # fetches packages
-def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_database(tmp_path, monkeypatch):
+def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_database(tmp_path, shell):
     source = write(tmp_path / "in", *cut(shop_lines("orders"), 4))
     spec = shop_spec("orders", source, files=2)
     root = f"s3a://{BUCKET}/root"
     with S3Server() as server, cluster(tmp_path, 2) as running:
         variables = environment(server.port)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
+        shell.export(**variables)
         conf = {
             "spark.jars.packages": ",".join(PACKAGES),
             "spark.jars.excludes": "software.amazon.awssdk:bundle",

@@ -29,8 +29,8 @@ def spec_of(source, folder, code):
 
 
 @pytest.mark.grid
-def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, shell):
+    shell.put_on_path(tmp_path)
     root = str(tmp_path)
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "bb", 2)])
     spec = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return len(v)\n")

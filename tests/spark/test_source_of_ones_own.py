@@ -17,10 +17,10 @@ FIRST = range(RECORDS_IN_DRIVER + 1)
 
 
 @pytest.fixture
-def logbook(spark, tmp_path, monkeypatch):
+def logbook(spark, tmp_path, shell):
     """A logbook's folder; the packages of its source, its format and its sink are installed, on the workers too."""
-    install(tmp_path / "logbook", monkeypatch, "logbook")
-    install(tmp_path / "documents", monkeypatch, "documents")
+    install(tmp_path / "logbook", shell, "logbook")
+    install(tmp_path / "documents", shell, "documents")
     for module in ("logbook", "puts"):
         spark.sparkContext.addPyFile(str(EXAMPLES / "logbook" / f"{module}.py"))
     folder = tmp_path / "logs"

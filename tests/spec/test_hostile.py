@@ -157,8 +157,8 @@ def test_values_of_any_text_are_keys_and_come_back_as_they_were():
 
 
 @pytest.mark.parametrize("command", ["run", "status", "cleanup"])
-def test_root_is_refused_in_our_words_or_taken(tmp_path, command, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_root_is_refused_in_our_words_or_taken(tmp_path, command, shell):
+    shell.cd(tmp_path)
     spec = write_spec(tmp_path / "spec", {"source": {"path": "nowhere", "records": "value"}})
     for root in (
         "http://host/x",

@@ -196,10 +196,10 @@ def test_load_of_an_unusable_file_names_file_and_field(tmp_path, content, messag
         (None, "in", "{root}/a/b/in"),
     ],
 )
-def test_load_resolves_a_path_against_the_project(tmp_path, monkeypatch, project, path, want):
+def test_load_resolves_a_path_against_the_project(tmp_path, shell, project, path, want):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
-    monkeypatch.chdir(ROOT)
+    shell.cd(ROOT)
     if project is not None:
         (tmp_path / project / "pyproject.toml").touch()
     fields = f"{{name: t, source: {{path: '{path}'}}, format: {{type: debezium}}, schema: id INT, key: [id], order: arrival}}"

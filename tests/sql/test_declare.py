@@ -213,10 +213,8 @@ print(*sys.modules)"""
 
 
 @pytest.mark.parametrize("is_project", [True, False])
-def test_relative_path_belongs_to_the_project_else_to_the_current_folder(
-    do, catalog, tmp_path, monkeypatch, is_project
-):
-    monkeypatch.chdir(tmp_path)
+def test_relative_path_belongs_to_the_project_else_to_the_current_folder(do, catalog, tmp_path, shell, is_project):
+    shell.cd(tmp_path)
     if is_project:
         (tmp_path / "pyproject.toml").touch()
     do("CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH (path = 'in/clicks', format = plain)")
@@ -235,10 +233,10 @@ def test_relative_path_belongs_to_the_project_else_to_the_current_folder(
         "CREATE FUNCTION `a b` AS 'leaves_a_mark:f'",
     ],
 )
-def test_module_of_a_function_that_is_refused_is_not_imported(do, tmp_path, monkeypatch, statement):
+def test_module_of_a_function_that_is_refused_is_not_imported(do, tmp_path, shell, statement):
     mark = tmp_path / "mark"
     (tmp_path / "leaves_a_mark.py").write_text(f"open({str(mark)!r}, 'w').close()\ndef f(v: str) -> str: return v\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    shell.put_on_path(tmp_path)
     do("CREATE TABLE taken (id BIGINT, PRIMARY KEY (id))")
     with pytest.raises(SqlError):
         do(statement)
@@ -254,9 +252,9 @@ def test_module_of_the_standard_library_is_not_imported(do):
     assert "antigravity" not in sys.modules
 
 
-def test_source_format_and_sink_of_other_packages_take_their_own_options(do, catalog, tmp_path, monkeypatch):
-    install(tmp_path / "site-1", monkeypatch, "logbook")
-    install(tmp_path / "site-2", monkeypatch, "documents")
+def test_source_format_and_sink_of_other_packages_take_their_own_options(do, catalog, tmp_path, shell):
+    install(tmp_path / "site-1", shell, "logbook")
+    install(tmp_path / "site-2", shell, "documents")
     folder = tmp_path / "logs"
     options = f"type = 'logbook', folder = '{folder}', max_records_per_step = 7, format = puts, format.put = 'set', sequence = n"
     do(f"CREATE SOURCE logged (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id)) WITH ({options})")
@@ -292,7 +290,7 @@ def test_source_format_and_sink_of_other_packages_take_their_own_options(do, cat
         ("path = '/x', folder = '/y', format = plain", "There is no option 'folder' of a source"),
     ],
 )
-def test_option_that_no_package_models_is_refused(do, tmp_path, monkeypatch, options, why):
-    install(tmp_path / "site", monkeypatch, "logbook")
+def test_option_that_no_package_models_is_refused(do, tmp_path, shell, options, why):
+    install(tmp_path / "site", shell, "logbook")
     with pytest.raises(SqlError, match=why):
         do(f"CREATE SOURCE logged (id BIGINT NOT NULL, PRIMARY KEY (id)) WITH ({options})")

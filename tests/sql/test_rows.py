@@ -75,8 +75,8 @@ def test_times_that_spark_wrote_as_int96_are_shown_whatever_the_year(tmp_path):
 
 
 @pytest.mark.parametrize("part", [None, Part.CHANGES])
-def test_rows_of_a_sink_that_is_no_delta_table_are_refused_by_what_it_is(make, tmp_path, monkeypatch, part):
-    install(tmp_path / "site", monkeypatch, "documents")
+def test_rows_of_a_sink_that_is_no_delta_table_are_refused_by_what_it_is(make, tmp_path, shell, part):
+    install(tmp_path / "site", shell, "documents")
     pipeline = make(sink={"type": "documents"})
     pipeline.read(up(1, 1))
     names = Names(pipeline.root, {"t": Filled(tmp_path, pipeline.spec)})

@@ -70,10 +70,9 @@ def server(store):
 
 
 @pytest.fixture
-def proxy(store, tmp_path, monkeypatch):
+def proxy(store, tmp_path, shell):
     with Proxy(store) as proxy:
-        for name, value in store.environment(proxy.port, tmp_path).items():
-            monkeypatch.setenv(name, value)
+        shell.export(**store.environment(proxy.port, tmp_path))
         yield proxy
 
 

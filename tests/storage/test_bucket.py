@@ -152,10 +152,10 @@ def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, 
 
 
 @pytest.mark.parametrize("call", thinned(CALLS, 2))
-def test_store_that_is_not_there_is_a_transient_error(root, impatient, monkeypatch, call):
+def test_store_that_is_not_there_is_a_transient_error(root, impatient, shell, call):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    shell.export(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
     with pytest.raises(StoreUnavailableError, match="Connection refused"):
         CALLS[call](root)
 
@@ -179,17 +179,17 @@ def test_forbidden_call_is_a_terminal_error_without_signed_text(proxy, root, mon
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-def test_plain_http_is_for_an_endpoint_that_says_so(monkeypatch):
+def test_plain_http_is_for_an_endpoint_that_says_so(shell):
     assert client_options(f"s3://{BUCKET}") == {}
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
+    shell.export(AWS_ENDPOINT_URL="https://store.example")
     assert client_options(f"s3://{BUCKET}") == {}
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    shell.export(AWS_ENDPOINT_URL="http://127.0.0.1:1")
     assert client_options(f"s3a://{BUCKET}") == {"allow_http": "true"}
     assert client_options("gs://other") == {}
 
 
-def test_settings_that_are_not_usable_are_named(monkeypatch):
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "no base64 at all")
+def test_settings_that_are_not_usable_are_named(shell):
+    shell.export(AZURE_STORAGE_ACCOUNT_KEY="no base64 at all")
     with pytest.raises(ConfigError, match="'abfss://tables@account") as raised:
         bucket_of("abfss://tables@account.dfs.core.windows.net/root")
     assert "no base64" not in str(raised.value)

@@ -25,8 +25,8 @@ def test_resolve_makes_a_local_path_absolute(location, base, want):
     assert Location(location).resolved(base) == want
 
 
-def test_resolve_without_a_base_starts_at_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_resolve_without_a_base_starts_at_the_working_folder(tmp_path, shell):
+    shell.cd(tmp_path)
     assert Location("shop").resolved() == str(tmp_path / "shop")
 
 

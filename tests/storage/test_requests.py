@@ -35,9 +35,9 @@ KEYS, CHANGED = 8, 4
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(tmp_path, monkeypatch):
+def undisturbed(tmp_path, monkeypatch, shell):
     """Local copies of its own, no fold, and no look for requests that comes by time."""
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
     monkeypatch.setattr(joining, "WIDTH", 1000)
     monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
 

@@ -22,8 +22,8 @@ LATER = START + HOUR
 
 
 @pytest.fixture(autouse=True)
-def no_copies(tmp_path, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+def no_copies(tmp_path, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")

@@ -47,23 +47,26 @@ def _files() -> dict[str, Path]:
 
 
 class Taken(NamedTuple):
-    """What a file of ours takes: names of the product, its own room's among them, and uses of `monkeypatch`."""
+    """What a file of ours takes: names of the product, its own room's among them; and how often it changes the inside of what it tests."""
 
     names: frozenset[Name]
-    n_monkeypatches: int
+    n_patches: int
+
+
+PATCHES = {"setattr", "delattr", "setitem", "delitem", "setenv", "delenv", "syspath_prepend", "chdir", "undo"}
+"""Methods of `pytest.MonkeyPatch`, by whatever name a test has it."""
+FOLDERS = {"contextlib", "shell"}
+"""What changes the working directory otherwise than a patch does."""
 
 
 @cache
 def _read(path: Path) -> Taken:
     """Read a file, once."""
-    imports, attributes, used = [], [], []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PRODUCT}."):
-            imports.append(node)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            attributes.append(node)
-        elif isinstance(node, ast.Name):
-            used.append(node.id)
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    modules = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in modules if f"{node.module}.".startswith(f"{PRODUCT}.")]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
     names = set()
     whole = {}  # what a file calls a module -> the module
     for node in imports:
@@ -73,9 +76,51 @@ def _read(path: Path) -> Taken:
                 whole[alias.asname or alias.name] = module
             else:
                 names.add(Name(node.module, alias.name))
-    names |= {Name(whole[node.value.id], node.attr) for node in attributes if node.value.id in whole}
-    names |= {Name(whole[alias], "") for alias in whole.keys() - set(used)}
-    return Taken(frozenset(names), used.count("monkeypatch"))
+    for attribute in attributes:
+        if isinstance(attribute.value, ast.Name) and attribute.value.id in whole:
+            names.add(Name(whole[attribute.value.id], attribute.attr))
+    names |= {Name(whole[alias], "") for alias in whole.keys() - used}
+    ours = {alias.asname or alias.name for node in imports for alias in node.names}
+    return Taken(frozenset(names), sum(_n_patches(node, ours) for node in nodes))
+
+
+def _n_patches(node: ast.AST, ours: set[str]) -> int:
+    """Count the changes that one node makes to what is tested: by a patch, by `mock`, or by hand.
+
+    A variable of the environment and the working directory, which a user gives a process too, are given through the fixture
+    `shell`; they are no patches then.
+
+    Args:
+        node: Of a test's file.
+        ours: Names that the file imports from the product.
+    """
+    if isinstance(node, ast.Call):
+        passed = [*node.args, *(keyword.value for keyword in node.keywords)]
+        n_passed = sum(isinstance(value, ast.Name) and value.id in {"monkeypatch", "patch"} for value in passed)
+        return n_passed + _is_patch(node.func)
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node.value, ast.Name) and node.value.id in ours:
+            ours |= {target.id for target in targets if isinstance(target, ast.Name)}
+        return sum(_is_inside(part, ours) for target in targets for part in ast.walk(target))
+    return 0
+
+
+def _is_patch(called: ast.expr) -> bool:
+    """Return whether a call changes an attribute, an item or a variable of something else."""
+    if isinstance(called, ast.Name):
+        return called.id in {"setattr", "delattr"}
+    if not isinstance(called, ast.Attribute):
+        return False
+    holder = ast.unparse(called.value)
+    return (called.attr in PATCHES and holder not in FOLDERS) or "mock.patch" in f"{holder}.{called.attr}"
+
+
+def _is_inside(target: ast.AST, ours: set[str]) -> bool:
+    """Return whether what is assigned to is an attribute of a module or class of the product, or a variable of the environment."""
+    if isinstance(target, ast.Attribute):
+        return isinstance(target.value, ast.Name) and target.value.id in ours
+    return isinstance(target, ast.Subscript) and ast.unparse(target.value) == "os.environ"
 
 
 def taken_by(path: Path) -> frozenset[Name]:
@@ -118,9 +163,9 @@ def inner_names_of_tests() -> set[Name]:
     return {name for path in test_files() for name in taken_by(path) if name.is_inner}
 
 
-def monkeypatches() -> int:
-    """Return how often tests change the inside of the product or of the process: uses of `monkeypatch`, its declarations left out."""
-    return sum(_read(path).n_monkeypatches for path in test_files())
+def patches_of_tests() -> int:
+    """Return how often tests change the inside of the product or of the process, by `monkeypatch` or by hand."""
+    return sum(_read(path).n_patches for path in test_files())
 
 
 @cache
@@ -162,7 +207,7 @@ COUNTS = {
     "names across rooms": lambda: len(across_rooms()),
     "names from behind doors": lambda: len(behind_doors()),
     "inner names in tests": lambda: len(inner_names_of_tests()),
-    "uses of monkeypatch": monkeypatches,
+    "patches in tests": patches_of_tests,
     "files that an operation needs": needed_by_operation,
     "longest chain of files": longest_chain,
 }

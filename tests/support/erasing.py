@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 import yaml
 from click.testing import CliRunner
 from local_pipeline import LATER, KeptFolder, LocalPipeline
 from local_run import HOUR, SPARK
+from shell import Shell
 
 from ebbtide.cli import main
-from ebbtide.environment import CACHE
 from ebbtide.operations import Context, Report
 from ebbtide.operations._erase.operations import Erase
 
@@ -212,7 +211,7 @@ class Played:
     def __init__(self, home: Path) -> None:
         self.copies = home / "copies"
         self.plants = Plants(home / "plants", "sequence", 3, 3)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(CACHE.name, str(self.copies))
+        with Shell() as shell:
+            shell.export(EBBTIDE_CACHE=self.copies)
             self.plants.play()
         self.files = KeptFolder(home)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import pytest
+from shell import Shell
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def install(site: Path, patch: pytest.MonkeyPatch, name: str) -> None:
+def install(site: Path, shell: Shell, name: str) -> None:
     """Install an example by what its pyproject.toml says.
 
     Args:
-        site: A folder of its own, that is put on the path.
-        patch: Takes it off again.
+        site: A new folder for it.
+        shell: Has the package found until it is left.
         name: The example's.
     """
     code = EXAMPLES / name
@@ -28,5 +28,4 @@ def install(site: Path, patch: pytest.MonkeyPatch, name: str) -> None:
         lines.append(f"[{group}]")
         lines += [f"{point} = {value}" for point, value in points.items()]
     (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    patch.syspath_prepend(site)
-    patch.syspath_prepend(code)
+    shell.put_on_path(site, code)

@@ -51,8 +51,8 @@ def order(step, part, position):
 
 
 @pytest.fixture(autouse=True)
-def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+def own_copies(monkeypatch, shell, tmp_path):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
     monkeypatch.setattr(joining, "WIDTH", 2)
 
 

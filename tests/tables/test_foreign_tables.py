@@ -51,8 +51,8 @@ NESTED = {"part", "tags", "marks"}
 
 
 @pytest.fixture(autouse=True)
-def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+def own_copies(shell, tmp_path):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
 
 
 def laid_out(type_, chance):

@@ -38,8 +38,8 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 
 @pytest.fixture
-def disk(tmp_path, monkeypatch):
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+def disk(tmp_path, monkeypatch, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
     monkeypatch.setattr(joining, "WIDTH", 100)
     made = DiskPipeline(OF, tmp_path)
     for number in (1, 2):

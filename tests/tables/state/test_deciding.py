@@ -20,13 +20,13 @@ from ebbtide.testing import MemoryPipeline
 
 
 @pytest.fixture(autouse=True, params=["folded at once", pytest.param("folded late", marks=pytest.mark.grid)])
-def small(request, monkeypatch, tmp_path):
+def small(request, monkeypatch, shell, tmp_path):
     """Deal out small steps too; fold after every one; local copies of this test alone."""
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
     monkeypatch.setattr(rewriting, "ROWS_IN_PART", 500)
     if request.param == "folded at once":
         monkeypatch.setattr(joining, "WIDTH", 2)
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
 
 
 def both(of, tmp_path, *steps, tasks=2):

@@ -27,9 +27,9 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 
 @pytest.fixture
-def state(tmp_path, monkeypatch):
+def state(tmp_path, monkeypatch, shell):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
-    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
     monkeypatch.setattr(joining, "WIDTH", 100)
     return with_second_versions(OF, tmp_path)
 

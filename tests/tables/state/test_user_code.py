@@ -34,11 +34,11 @@ UNPACK = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).unpack
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, shell):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    shell.put_on_path(tmp_path)
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("shipped")]:
         del sys.modules[name]
