@@ -1,4 +1,4 @@
-"""Formats: bytes to changes."""
+"""Formats decode bytes to changes."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,12 @@
-"""Avro by a schema registry, in Confluent's wire format, read as the JSON with a schema that Kafka Connect would have written.
+"""Avro with a schema registry, in Confluent's wire format.
+
+Values are converted to the JSON with schema that Kafka Connect writes.
 
 | bytes | meaning |
 |---|---|
 | 0 | 0 |
 | 1 to 4 | the schema's id at the registry, big-endian |
-| from 5 on | the value, by that schema |
+| from 5 on | the value, encoded by that schema |
 
 The source asks the registry and puts the answers into the metadata of each batch (`with_schemas`), so that decoding needs no network.
 A batch without that metadata is not read as Avro.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ebbtide.formats._avro_schema import ParsedSchema
 
 SchemaTexts = Mapping[int, str]
-"""Id of a schema to the registry's answer: `{"schemas": [...]}`, the schema after those that it refers to, or `{"error": ...}`."""
+"""Schema id to the registry's answer: `{"schemas": [...]}`, referenced schemas first, or `{"error": ...}`."""
 MAGIC = b"\x00"
 _HEADER_BYTES = 5
 _METADATA = b"avro_schemas"
@@ -43,7 +45,7 @@ _NOT_READ = (
     MemoryError,
     struct.error,
 )
-"""Errors raised by reading bytes that do not fit their schema."""
+"""Errors raised for bytes that do not fit their schema."""
 
 
 def schema_id(raw: bytes | None) -> int | None:
@@ -81,11 +83,11 @@ def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WriterSchema:
-    """The schema that values were written with.
+    """The schema of written values.
 
     Args:
         parsed: The schema, parsed.
-        connect_text: Connect's form of it, as JSON.
+        connect_text: The same schema in Connect's form, as JSON.
     """
 
     parsed: ParsedSchema
@@ -107,14 +109,14 @@ class WriterSchema:
             raise _bad(f"{type(error).__name__}: {error}") from error
         left = stream.read()
         if left:
-            raise _bad(f"{len(left)} bytes behind it")
+            raise _bad(f"{len(left)} bytes after it")
         as_json = self.parsed.as_json
         if as_json is None:
             return value
         return as_json(value)
 
     def text(self, raw: bytes) -> str:
-        """Read a value as the text of JSON with its schema."""
+        """Convert a value to JSON text with its schema."""
         payload = self.payload(raw)
         payload_text = json.dumps(payload, ensure_ascii=False)
         return f'{{"schema": {self.connect_text}, "payload": {payload_text}}}'
@@ -144,7 +146,7 @@ class AvroRecords:
         """Return the schema of a value.
 
         Raises:
-            BadRecordError: it names none, or the registry has no such schema.
+            BadRecordError: it names no schema, or the registry does not have it.
         """
         id_ = schema_id(raw)
         if id_ is None:
@@ -154,7 +156,7 @@ class AvroRecords:
         return _writer_schema(id_, self.texts[id_])
 
     def value_text(self, raw: bytes) -> str:
-        """Read a value as the text of JSON with its schema.
+        """Convert a value to JSON text with its schema.
 
         Raises:
             BadRecordError: it cannot be read.
@@ -163,12 +165,12 @@ class AvroRecords:
         return schema.text(raw)
 
     def key_text(self, key: bytes | None) -> str | None:
-        """Read a key in the same way. A key that is not Avro is read as text; None if there is none, or it is neither."""
+        """Read a key in the same way. A key that is not Avro is read as text; None if it is missing or neither."""
         as_text = self.as_text(key)
         return text_of(as_text)
 
     def as_text(self, raw: bytes | None) -> bytes | None:
-        """Return a value or a key with its schema as JSON; bytes that cannot be read are returned unchanged."""
+        """Convert a value or key to JSON with its schema; unreadable bytes are returned unchanged."""
         if raw is None or schema_id(raw) is None:
             return raw
         try:
@@ -223,6 +225,6 @@ def _writer_schema(id_: int, text: str) -> WriterSchema:
 def _bad(problem: str) -> BadRecordError:
     return BadRecordError(
         "bad_avro",
-        f"{problem}; allowed: a value by its schema",
-        masked="a value that is not by its schema",
+        f"{problem}; allowed: a value that fits its schema",
+        masked="a value that does not fit its schema",
     )

@@ -34,7 +34,7 @@ EncodedColumns = list[tuple[str, Undo]]
 
 
 class AvroRows:
-    """Reads the values of a pipeline's batches.
+    """Reads the Avro values of a pipeline's batches.
 
     Args:
         form: The common form of a record.
@@ -53,7 +53,7 @@ class AvroRows:
         """Read a value as the form's struct.
 
         Raises:
-            BadRecordError, ValueError, TypeError, msgspec.MsgspecError: it is left to the exact path.
+            BadRecordError, ValueError, TypeError, msgspec.MsgspecError: the exact path must read it.
         """
         schema = records.schema_of(raw)
         payload = schema.payload(raw)
@@ -66,7 +66,7 @@ class AvroRows:
         return msgspec.convert(payload, self._form.value)
 
     def _undoing_of(self, schema: WriterSchema) -> list[tuple[str | None, EncodedColumns]]:
-        """Return the fields that hold rows, each with those of its columns that must be decoded."""
+        """Return the fields that hold rows, each with its columns that must be decoded."""
         connect = schema.parsed.connect
         undoing = []
         for side in self._form.rows:
@@ -86,10 +86,10 @@ class AvroRows:
             is_coded = of_bytes(self._encodings.get(column)) is not None
             is_nested_text = is_coded and pa.types.is_nested(type_) and not has_bytes(field)
             if is_nested_text or reads_wrongly(field, type_, is_coded=is_coded):
-                raise ValueError(f"{column}: not what its column takes at once; left to the exact path")
+                raise ValueError(f"{column}: needs decoding; left to the exact path")
 
     def _encoded_columns(self, fields: Fields) -> EncodedColumns:
-        """Return the columns whose values are encoded, or are times in another unit than the spec's."""
+        """Return columns with encoded values, or with times in another unit than the spec's."""
         columns: EncodedColumns = []
         for column, field in encoded_fields(fields).items():
             undo = self._plain(field)
@@ -114,7 +114,7 @@ class AvroRows:
         return lambda value: value if is_mark(value) else plain_value(value, field)
 
     def _as_base64(self, encoding: BinaryEncoding) -> Undo:
-        """Return what writes a text as Avro's bytes are written."""
+        """Return a function that encodes a text like Avro's bytes."""
         is_mark = self._unavailable.is_mark
 
         def undo(value: Any) -> Any:

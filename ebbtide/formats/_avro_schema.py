@@ -9,7 +9,7 @@
 | float, double | float, double | a number; "NaN", "Infinity", "-Infinity" |
 | enum | string | text |
 | a union of null and one type | that type, optional | null or the value |
-| other unions, recursive types | a type that is not certain | the value |
+| other unions, recursive types | an uncertain type | the value |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Walked = tuple[Json, AsJson | None]
 """Connect's schema of a type, and the conversion of its values to JSON; None if they are JSON already."""
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 UNCERTAIN: Json = {"type": "", "optional": True}
-"""Connect's schema of a type that is not certain."""
+"""Connect's schema of an uncertain type."""
 _LOGICAL = "logical_type"
 """Name that replaces `logicalType`: with that name, fastavro would convert the values to objects."""
 _CONNECT_TYPES = {
@@ -49,7 +49,7 @@ class ParsedSchema:
     """A writer's schema.
 
     Args:
-        schemas: The schema after those that it refers to, as JSON.
+        schemas: The schema as JSON, referenced schemas first.
 
     Raises:
         fastavro.schema.SchemaParseException, UnknownType: it is not an Avro schema.
@@ -115,7 +115,7 @@ class ParsedSchema:
         if name in self._walked:
             return self._walked[name]
         if name in self._under_way:
-            # The record contains itself: its schema would never end.
+            # The record contains itself: its schema would be infinite.
             return UNCERTAIN, json_form
         self._under_way.add(name)
         fields = []

@@ -1,15 +1,15 @@
-"""JSON values to typed Arrow columns; a value that does not fit is named, never guessed at.
+"""JSON values to typed Arrow columns; values that do not fit are reported, never guessed.
 
 | Arrow type | JSON that fits |
 |---|---|
-| integers | an integer in range; its text; a float without a fraction below 2^53, up to which floats have all digits |
+| integers | an integer in range; its text; a float without a fraction below 2^53, where floats are exact |
 | float, double | a number in range, -0.0 as 0.0, which it equals; "NaN", "Infinity", "-Infinity" |
 | decimal(p,s) | a number, or a string, that fits without rounding |
 | string | a string |
 | boolean | true, false |
 | binary | base64, base64url or hex |
 | date | epoch days, or ISO 8601 text; years 1 to 9999, as in Spark |
-| timestamp | epoch units (ms, us, ns), or ISO 8601 text; with a zone exactly where the column has one; years 1 to 9999 |
+| timestamp | epoch units (ms, us, ns), or ISO 8601 text, with a zone if and only if the column has one; years 1 to 9999 |
 | list, struct, map | an array, an object, an object with string keys, of the above |
 """
 
@@ -31,7 +31,7 @@ from ebbtide.formats._encodings import BinaryEncoding, read_bytes
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
 Converted = tuple[pa.Array, list[int]]
-"""A column, and the indices of the values that do not fit, which are null in it."""
+"""A column, and the indices of values that do not fit; these are null in it."""
 
 
 class Coding(NamedTuple):
@@ -39,7 +39,7 @@ class Coding(NamedTuple):
 
     Args:
         unit: Unit of integers in a timestamp column.
-        binary: Encoding of bytes; None: none is stated.
+        binary: Encoding of bytes; None: not stated.
     """
 
     unit: TimeUnit = "us"
@@ -64,14 +64,14 @@ REFUSALS = (
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,38})")
 _INEXACT_FROM = 2**53
-"""From here on floats skip integers."""
+"""From here on, floats skip integers."""
 _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
 """The first and the last microsecond of the years 1 to 9999, from 1970."""
 
 
 class InexactNumberError(Exception):
-    """Raised when a float stands where digits matter."""
+    """Raised when a float is given where every digit matters."""
 
 
 def convert(values: Values, type_: pa.DataType, coding: Coding = PLAIN) -> Converted:
@@ -83,7 +83,7 @@ def convert(values: Values, type_: pa.DataType, coding: Coding = PLAIN) -> Conve
         coding: How the values are coded. Default: times in microseconds, bytes as base64.
 
     Returns:
-        The (n,) column, and the indices of the values that do not fit, which are null in it.
+        The (n,) column, and the indices of values that do not fit; these are null in it.
 
     Raises:
         InexactNumberError: A decimal column was given floats; parse the JSON again with `Decimal` for them.
@@ -93,7 +93,7 @@ def convert(values: Values, type_: pa.DataType, coding: Coding = PLAIN) -> Conve
         >>> array.to_pylist(), bad
         ([Decimal('1.50'), None, None], [1])
     """
-    # The whole column at once. Only if that fails are its values tried one by one.
+    # The whole column at once. Its values are tried one by one only if that fails.
     try:
         column = _column(values, type_, coding)
     except REFUSALS:
@@ -110,7 +110,7 @@ def holds_binary(type_: pa.DataType) -> bool:
 
 
 def _fitting_column(values: Values, type_: pa.DataType, coding: Coding) -> Converted:
-    """Convert a column with misfits, trying each value by itself: slow, but only such columns come here."""
+    """Convert a column with values that do not fit, one by one. Slow, but only such columns need it."""
     fitting = list(values)
     misfits = []
     for i, value in enumerate(values):
@@ -132,7 +132,7 @@ def _column(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 
 
 def _require(values: Values, *allowed: type) -> None:
-    """Refuse values of other classes, subclasses too: to JSON a boolean is not an integer."""
+    """Refuse values of other classes, including subclasses: in JSON a boolean is not an integer."""
     classes = set(map(type, values))
     null_class = type(None)
     unexpected = classes.difference(allowed, [null_class])
@@ -143,7 +143,7 @@ def _require(values: Values, *allowed: type) -> None:
 
 
 def _direct(class_: type) -> Builder:
-    """Return a builder for values that Arrow takes as they are."""
+    """Return a builder for values that Arrow converts directly."""
 
     def build(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
         _require(values, class_)
@@ -172,7 +172,7 @@ def _integer_of(value: Any) -> int:
 
 
 def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
-    """Convert numbers and the names of special ones; a number beyond the type's range must not become infinity."""
+    """Convert numbers and the names of special ones. A number out of range must not become infinity."""
     _require(values, int, float, Decimal, str)
     numbers: list[float | None] = []
     n_written_infinite = 0
@@ -188,7 +188,7 @@ def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
         numbers.append(number)
     doubles = pa.array(numbers, pa.float64())
     floats = doubles.cast(type_)
-    # More infinities than were written: a finite number is beyond the range of the narrower type.
+    # More infinities than were written: a finite number is out of range of the narrower type.
     is_infinite = pc.is_inf(floats)
     n_infinite = pc.sum(is_infinite).as_py() or 0
     if n_infinite != n_written_infinite:
@@ -197,10 +197,10 @@ def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 
 
 def _decimals(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
-    """Convert by way of text, so that no digit is lost.
+    """Convert through text, so that no digit is lost.
 
-    Arrow's cast from text rounds nothing, but wraps around, or crashes, on numbers beyond the type. Texts of plain form
-    and few enough digits are safe; where any is not, all are first rewritten.
+    Arrow's cast from text does not round, but wraps around or crashes on numbers out of range. Plain texts with few enough digits
+    are safe. If any text is not, all are rewritten first.
     """
     classes = set(map(type, values))
     if float in classes:
@@ -220,7 +220,7 @@ def _decimals(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 
 
 def are_plain_decimals(texts: pa.StringArray, type_: pa.Decimal128Type) -> pa.BooleanArray:
-    """Return whether texts are numbers of plain form, with few enough digits for Arrow's cast to the type."""
+    """Return whether all texts are plain numbers with few enough digits for Arrow's cast to the type."""
     whole_digits = type_.precision - type_.scale
     fraction_digits = 38 - whole_digits
     whole = rf"0*[0-9]{{0,{whole_digits}}}"
@@ -236,7 +236,7 @@ def _number_text(value: Any) -> str | None:
 
 
 def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
-    """Write a number without exponent and needless zeros, and refuse one that does not fit.
+    """Write a number without exponent and redundant zeros; refuse one that does not fit.
 
     The number is `digits` * 10^-`scale`, with neither leading nor trailing zeros in `digits`.
     """
@@ -269,7 +269,7 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
 
 
 def _binary(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
-    _require(values, str, bytes)  # of bytes are defaults, and what a format has read
+    _require(values, str, bytes)  # bytes: defaults, and values decoded by a format
     raw: list[bytes | None] = []
     for value in values:
         if value is None:
@@ -313,7 +313,7 @@ def dates_of(
     texts: pa.StringArray,
     type_: pa.DataType,
 ) -> pa.Array:
-    """Return dates: of epoch days, and where these are null of texts; one of `REFUSALS` is raised where any does not fit."""
+    """Return dates from epoch days, or from texts where these are null; raise one of `REFUSALS` if any does not fit."""
     from_days = epoch_days.cast(type_)
     dates = _or_of_text(from_days, texts)
     return _within(dates, date.min, date.max)
@@ -325,7 +325,7 @@ def timestamps_of(
     type_: pa.DataType,
     unit: TimeUnit,
 ) -> pa.Array:
-    """Return times, as `dates_of`: of integers in a unit, and of texts."""
+    """Return times from integers in a unit, or from texts, like `dates_of`."""
     type_in_unit = pa.timestamp(unit, type_.tz)
     in_unit = ticks.cast(type_in_unit)
     from_ticks = in_unit.cast(type_)
@@ -334,7 +334,7 @@ def timestamps_of(
 
 
 def _or_of_text(array: pa.Array, texts: pa.StringArray) -> pa.Array:
-    """Fill in the values that are texts, by Arrow's reading of ISO 8601."""
+    """Fill in the values given as text, parsed by Arrow as ISO 8601."""
     if texts.null_count == len(texts):
         return array
     from_text = texts.cast(array.type)
@@ -357,7 +357,7 @@ def _lists(values: Values, type_: pa.ListType, coding: Coding) -> pa.Array:
     _require(values, list)
     elements = _flat(values)
     items = _column(elements, type_.value_type, coding)
-    # Arrow keeps the elements of all lists in one array, and where in it each list begins.
+    # Arrow keeps the elements of all lists in one array, with the offset of each list.
     offsets = _offsets(values)
     return pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()),
@@ -396,7 +396,7 @@ def _maps(values: Values, type_: pa.MapType, coding: Coding) -> pa.Array:
     all_items = _flat(contents)
     keys = _column(all_keys, type_.key_type, coding)
     items = _column(all_items, type_.item_type, coding)
-    # A map is null where its offset is; the last offset only ends the last map.
+    # A map is null if its offset is null; the last offset only ends the last map.
     is_null = [value is None for value in values]
     is_null.append(False)
     offsets = pa.array(
@@ -409,7 +409,7 @@ def _maps(values: Values, type_: pa.MapType, coding: Coding) -> pa.Array:
 
 
 def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:
-    """Return the elements of all collections in one list; of an object its keys."""
+    """Return the elements of all collections in one list; for an object, its keys."""
     items: list[Any] = []
     for value in values:
         items.extend(value or ())
@@ -417,7 +417,7 @@ def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:
 
 
 def _offsets(values: Values) -> np.ndarray:
-    """Return the place of each collection's first element among all elements, and the end of the last: (n + 1,)."""
+    """Return (n + 1,) the offset of each collection's first element among all elements, and the end of the last."""
     lengths = [len(value or ()) for value in values]
     return np.cumsum([0, *lengths])
 
@@ -440,4 +440,4 @@ _BUILDERS: dict[Callable[[pa.DataType], bool], Builder] = {
     pa.types.is_struct: _structs,
     pa.types.is_map: _maps,
 }
-"""Test of a type to the builder of its columns; the first test that holds counts."""
+"""Test of a type to the builder of its columns; the first matching test counts."""

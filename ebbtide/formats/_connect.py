@@ -5,10 +5,10 @@
 | `org.apache.kafka.connect.data.Decimal` | base64 of the unscaled number, the scale in the schema | a decimal's text |
 | `io.debezium.data.VariableScaleDecimal` | `{"scale", "value": base64}` | a decimal's text |
 | `io.debezium.data.Bits` | base64, the lowest byte first | an integer |
-| `io.debezium.time.*Timestamp` | an integer | the same; the type's name gives its unit |
+| `io.debezium.time.*Timestamp` | an integer | the integer; the type's name gives its unit |
 | the same within arrays, maps and structs | an integer | microseconds |
 
-Logical types that only Avro has keep their Avro names.
+Logical types that exist only in Avro keep their Avro names.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ _LOGICAL_TYPES = {
     **dict.fromkeys(("timestamp-millis", "timestamp-micros", "timestamp-nanos"), "TIMESTAMP"),  # instants
     **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid", "uuid"), "STRING"),
 }
-"""Logical types to column types; types with a coding of their own, such as bits, are not certain."""
+"""Logical types to column types. Types with a special coding, such as bits, are uncertain."""
 MOST_PRECISE = 38
-"""Digits of a decimal that a column takes."""
+"""Maximum digits of a decimal column."""
 
 
 def has_schema(value: Json) -> bool:
@@ -104,7 +104,7 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
             fields = _by_name(fields[within])
         for field in fields.values():
             logical_type = field.get("name")
-            hash(logical_type)  # it is looked up later: an unhashable one is refused here
+            hash(logical_type)  # looked up later: an unhashable one is refused here
     except (KeyError, TypeError, AttributeError) as error:
         raise BadRecordError.of(
             "bad_schema",
@@ -121,7 +121,7 @@ def _by_name(schema: Any) -> Fields:
 
 
 def time_units(fields: Fields) -> TimeUnits | None:
-    """Return the units of integers in the columns whose logical type gives one; None if no column's does."""
+    """Return the units of integer times by column, from logical types; None if no logical type gives one."""
     units: TimeUnits = {}
     for column, field in fields.items():
         logical_type = field.get("name")
@@ -179,7 +179,7 @@ class ConnectSchema:
 
 
 def _type_of(field: Json) -> str:
-    """Return the column type of a field, as DDL; empty if it is not certain."""
+    """Return the column type of a field, as DDL; empty if uncertain."""
     logical_type = field.get("name")
     if logical_type == DECIMAL:
         return _decimal_type(field.get("parameters") or {})
@@ -192,7 +192,7 @@ def _type_of(field: Json) -> str:
 
 
 def has_bytes(field: Json) -> bool:
-    """Return whether a field is of bytes, or holds bytes."""
+    """Return whether a field is or contains bytes."""
     if field.get("type") == "bytes":
         return True
     inner_fields = [inner for inner in _within(field) if isinstance(inner, dict)]
@@ -202,19 +202,19 @@ def has_bytes(field: Json) -> bool:
 def reads_wrongly(field: Json, type_: pa.DataType, *, is_coded: bool = False) -> bool:
     """Return whether a column would silently misread a field's values.
 
-    DATE reads any integer as a day, TIMESTAMP as a time, and BINARY reads a text by an encoding that the schema does not give. Values that
-    a column refuses anyway, such as an integer in a STRING, are not checked here.
+    DATE reads any integer as a day and TIMESTAMP as a time. BINARY reads a text by an encoding that the schema does not give.
+    Values that a column refuses anyway, such as an integer in a STRING, are not checked here.
 
     Args:
-        field: The field in the record's own schema.
+        field: The field in the record's schema.
         type_: Type of the column.
-        is_coded: The spec says how the column's bytes are written as text.
+        is_coded: The spec gives the encoding of the column's bytes.
     """
     logical_type = field.get("name")
     connect_type = field.get("type")
     has_logical_type = logical_type is not None
     is_text = connect_type == "string"
-    # Compared one by one, not looked up: a logical type may be of any JSON type.
+    # Compared one by one, not looked up: a logical type may be any JSON value.
     is_encoded = logical_type in tuple(_ENCODED)
     if pa.types.is_date(type_):
         is_other_type = has_logical_type and logical_type not in _DAYS
@@ -249,7 +249,7 @@ def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataTy
 
 
 def _decimal_type(parameters: Json) -> str:
-    """Return the type of a decimal by its schema's parameters; the precision is Debezium's own one."""
+    """Return the type of a decimal by its schema's parameters; the precision is a parameter of Debezium."""
     try:
         precision = int(parameters["connect.decimal.precision"])
         scale = int(parameters["scale"])
@@ -271,12 +271,12 @@ def plain_row(
 
     Args:
         value: The row in the record; None for null.
-        side: Name of the field that holds it, for messages.
-        fields: The record's own schema.
-        unavailable: Recognizes values that were not sent, which have no logical type.
+        side: Name of the field that holds it, for errors.
+        fields: The record's schema.
+        unavailable: Recognizes unsent values, which have no logical type.
 
     Raises:
-        BadRecordError: It is not an object, or its values are not in the form that the schema gives.
+        BadRecordError: It is not an object, or its values do not have the form that the schema gives.
     """
     if value is None:
         return None
@@ -310,7 +310,7 @@ def key_row(key: str | None) -> Json | None:
 
 
 def read_key(key: str | None) -> tuple[Json | None, Fields]:
-    """Read a record's key as a row, None if it is not one, with its fields by its own schema."""
+    """Read a record's key as a row, with the fields of its schema; None if it is not a row."""
     fields: Fields = {}
     try:
         row = json.loads(key or "null")
@@ -326,14 +326,14 @@ def read_key(key: str | None) -> tuple[Json | None, Fields]:
 
 
 def encoded_fields(fields: Fields) -> Fields:
-    """Return the fields whose values are encoded, or hold encoded values."""
+    """Return the fields whose values are or contain encoded values."""
     return {column: field for column, field in fields.items() if _is_encoded(field)}
 
 
 def _is_encoded(field: Json) -> bool:
     if field.get("name") in _ENCODED:
         return True
-    # Times within a collection are converted here; those of whole columns by the column's unit.
+    # Times within a collection are converted here, whole columns by the column's unit.
     for inner in _within(field):
         is_time = inner.get("name") in _UNITS
         if is_time or _is_encoded(inner):
@@ -348,7 +348,7 @@ def _within(field: Json) -> list[Json]:
 
 
 def plain_value(value: Any, field: Json) -> Any:
-    """Decode decimals and bits; any other value is returned unchanged, for the column's type to read.
+    """Decode decimals and bits; other values are returned unchanged and read by the column's type.
 
     Args:
         value: The value in the record.
@@ -422,5 +422,5 @@ def in_unit(time: int, given: TimeUnit, wanted: TimeUnit) -> int:
     scaled = time * _PER_SECOND[wanted]
     number, rest = divmod(scaled, _PER_SECOND[given])
     if rest:
-        raise ValueError(f"a time in {given} that is no whole number of {wanted}")
+        raise ValueError(f"a time in {given} that is not a whole number of {wanted}")
     return number

@@ -1,4 +1,4 @@
-"""Reads of a Connect schema how the scan is to read the rows of its records."""
+"""Derives from a Connect schema how to scan the rows of its records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def schema_reading(
     row_in: str | None,
     columns: pa.Schema,
 ) -> SchemaReading | None:
-    """Return how the scan reads rows with a schema; None: such records are left to the exact path.
+    """Return how to scan rows with a schema; None: the exact path must read them.
 
     Args:
         head: Bytes of a record before its payload.
@@ -26,7 +26,7 @@ def schema_reading(
     """
     try:
         value = parse(head + b"null}")
-        if not has_schema(value):  # what was taken for the payload stands within the schema
+        if not has_schema(value):  # the supposed payload is part of the schema
             return None
         fields = row_fields(value["schema"], row_in)
         read = [column for column in columns if column.name in fields]
@@ -44,7 +44,7 @@ def schema_reading(
 
 
 def _scales(fields: Fields, columns: Iterable[pa.Field]) -> dict[str, int] | None:
-    """Return the scales of decimals by their column; None if values of another kind are encoded, too."""
+    """Return the scales of decimals by column; None if other values are encoded too."""
     decimals = {column.name for column in columns if pa.types.is_decimal(column.type)}
     scales: dict[str, int] = {}
     for name, field in encoded_fields(fields).items():

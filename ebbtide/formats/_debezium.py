@@ -7,12 +7,12 @@
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
 Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Events that change no row are counted
-(`ebbtide.formats._debezium_events`). The position of a change in the database's log are fields of the envelope, see
+(`ebbtide.formats._debezium_events`). Fields of the envelope give the position of a change in the database's log, see
 `ebbtide.formats._debezium_envelope` and `ebbtide.formats._positions`.
 
 A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
-FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have null, 0,
-'' or 1970 in the other columns, which a real row may have too.
+FULL. With DEFAULT an update has no `before`. A delete's `before` has the key's columns, and null, 0, '' or 1970 in the other
+columns, which cannot be distinguished from real values.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Event:
         row: Json | None,
         other_row: Json | None = None,
     ) -> DecodedChange:
-        # By position, here and for events: keywords are slower, and this runs for every change.
+        # Positional arguments, here and for events: keywords are slower, and this runs for every change.
         return DecodedChange(
             kind,
             row,
@@ -120,11 +120,11 @@ class DebeziumDecoder(DebeziumRules, Format):
         return self._changes_of(event, other_key)
 
     def typed(self, row: RowForm) -> TypedForm:
-        """See `Format.typed`: envelopes without a schema, whose change keeps the key."""
+        """See `Format.typed`: envelopes without a schema whose change keeps the key."""
         return TypedEnvelopes(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`: envelopes and flattened rows, but for retractions and deletes by content, which need whole rows."""
+        """See `Format.scanned`: envelopes and flattened rows, except retractions and deletes by content (whole rows)."""
         if self.retract or self.own_sequence:
             return ()
         return ScannedEnvelopes(self, row), ScannedFlattened(self, row)
@@ -135,7 +135,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         key: str | None,
         fields: Fields,
     ) -> _Event | None:
-        """Read an envelope; None if it is of another table."""
+        """Read an envelope; None if it belongs to another table."""
         source = value.get("source")
         if not isinstance(source, dict):
             raise BadRecordError.of(
@@ -170,7 +170,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
-        """Read a flattened row; None if it is of another table."""
+        """Read a flattened row; None if it belongs to another table."""
         schema = value.get("__schema") or value.get("__db")
         table = value.get("__table", self.table)
         if not self.takes(schema, table):
@@ -182,7 +182,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         row = plain_row(cells, "row", fields, self.unavailable)
         default_op = {"true": "d", "false": "c"}.get(str(value.get("__deleted")))
         if default_op == "c" and self.retract:
-            default_op = None  # it may be an update, which retracts a row that is unknown
+            default_op = None  # it may be an update, which retracts an unknown row
         op = value.get("__op", default_op)
         source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
         event_ms = integer(source_ms, "__source_ts_ms", "bad_event_time")
@@ -230,8 +230,8 @@ class DebeziumDecoder(DebeziumRules, Format):
         """Return the other key of a row whose key an update changed: the old one for a create, the new one for a delete.
 
         The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old key.
-        Values that the create leaves out are stored under the old key. Without a sequence of the log the two records are not known to
-        belong together: such values stay unknown.
+        Values that the create leaves out are stored under the old key. Without a log sequence the two records cannot be
+        connected, so such values stay unknown.
         """
         if other_key is None or not self.sequence:
             return None
@@ -245,12 +245,12 @@ class DebeziumDecoder(DebeziumRules, Format):
             return self._whole(event.before, event.op)
         row = _present(event.before, "before", event.op)
         if self.own_sequence and self._is_key_only(row):
-            # Postgres filled the other columns: the filler of a sequence column is not the row's sequence.
+            # Postgres filled the other columns: filler in a sequence column is not the row's sequence.
             return {name: row[name] for name in row if name in self.key}
         return row
 
     def _update(self, event: _Event) -> list[DecodedChange]:
-        """Return the new row, preceded by a retraction: of the old row in arrival mode, of an old key in sequence mode."""
+        """Return the new row after a retraction: of the old row in arrival mode, of an old key in sequence mode."""
         new = _present(event.after, "after", event.op)
         old = event.before
         if self.retract:
@@ -270,7 +270,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         ]
 
     def _with_unchanged(self, new: Json, old: Json) -> Json:
-        """Return a new row with the values that were not sent, as they had not changed, from the whole row before."""
+        """Return a new row, filling unsent (unchanged) values from the whole row before."""
         whole = {}
         for name, value in new.items():
             is_unsent = self.unavailable.is_mark(value)
@@ -288,9 +288,9 @@ class DebeziumDecoder(DebeziumRules, Format):
         return [row.get(name) for name in self.key]
 
     def _leaving_row(self, old: Json, new: Json) -> Json:
-        """Return the row under its old key, with the sequence at which it leaves that key.
+        """Return the row under its old key, with the sequence of the key change.
 
-        That is its own sequence. If the old row is its key alone, it is the new row's sequence.
+        This is the old row's sequence, or the new row's if the old row has only its key.
         """
         if not self._is_key_only(old):
             return old
@@ -298,7 +298,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         return old | sequence
 
     def _is_key_only(self, row: Json) -> bool:
-        """Return whether a row before a change holds the key alone.
+        """Return whether a row before a change has only the key.
 
         Without REPLICA IDENTITY FULL Postgres fills the other columns.
         """
@@ -311,14 +311,14 @@ class DebeziumDecoder(DebeziumRules, Format):
         return True
 
     def _whole(self, before: Json | None, op: str) -> Json:
-        """Return the row before a change; refuse one that was not sent, or is certainly its key alone."""
+        """Return the row before a change; refuse one that was not sent or certainly has only its key."""
         non_key = set(self.columns).difference(self.key)
         if before is not None:
             is_key_only = bool(non_key) and non_key.isdisjoint(before)
             if not is_key_only:
                 return before
         allowed = f"the whole row, which op {op!r} needs with order: arrival"
-        next_step = f"order: {{sequence: ...}} or upsert, which need keys alone; or {WHOLE_ROWS}"
+        next_step = f"order: {{sequence: ...}} or upsert, which need only keys; or {WHOLE_ROWS}"
         raise BadRecordError.of(
             "missing_before",
             "before",
@@ -328,7 +328,7 @@ class DebeziumDecoder(DebeziumRules, Format):
 
 
 def _event_of(value: Json) -> tuple[Json, Fields]:
-    """Return an event or flattened row, and its fields by the record's own schema, empty without one."""
+    """Return an event or flattened row, and its fields by the record's schema, empty without one."""
     if not has_schema(value):
         return value, {}
     fields = row_fields(value["schema"])

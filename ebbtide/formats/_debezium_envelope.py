@@ -1,6 +1,6 @@
 """Names in Debezium's envelope: fields that order changes, their order by connector, and the metadata of flattened rows.
 
-A flattened row (ExtractNewRecordState) has fields of the envelope beside its columns, as `add.fields` names them:
+A flattened row (ExtractNewRecordState) also has fields of the envelope, as named by `add.fields`:
 
 | field | in a flattened row |
 |---|---|
@@ -59,9 +59,9 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "ticdc": ("source.commit_ts",),
     "yugabytedb": ("source.commit_time", "source.record_time"),
 }
-"""Connector, as `source.connector` names it in small letters, to the fields that order its changes, the first one first."""
+"""Connector (`source.connector` in lower case) to the fields that order its changes, most significant first."""
 LEFT_OUT = ("source.rs_id", "source.ssn", "source.event_serial_no", "source.record_time")
-"""Fields of these orders that older connectors, or flattened rows, may do without."""
+"""Fields of these orders that older connectors or flattened rows may lack."""
 SHORT_NAMES: Mapping[str, str] = {
     "_lsn": "source.lsn",
     "_file": "source.file",
@@ -69,11 +69,11 @@ SHORT_NAMES: Mapping[str, str] = {
     "_row": "source.row",
     "_ts_ms": "source.ts_ms",
 }
-"""Short names of fields that specs may use, and stored sequences do."""
+"""Short names of fields, for specs and stored sequences."""
 NAMED_BY = ("source.name", "source.file", "source.server_id")
-"""Fields of the envelope that name a log, and the server that executed the change."""
+"""Envelope fields that name the log and the server that executed the change."""
 SNAPSHOT = "source.snapshot"
-"""Field with the mark of a row that a snapshot read: first, true, last, and `incremental` of a part of the table."""
+"""Field that marks a snapshot row: first, true, last; `incremental` for a part of the table."""
 INCREMENTAL = "incremental"
 _PARTS = ("source", "transaction")
 _OF_SOURCE = (
@@ -130,14 +130,14 @@ _OF_SOURCE = (
 )
 _OF_TRANSACTION = ("id", "total_order", "data_collection_order", "transaction_epoch", "transaction_rank")
 METADATA = ("__op", "__deleted", *(f"__{name}" for name in dict.fromkeys((*_OF_SOURCE, *_OF_TRANSACTION))))
-"""Names of a flattened row's fields that are the event's."""
+"""Names of event fields in a flattened row."""
 METADATA_PREFIXES = ("__source_", "__transaction_", "__source.", "__transaction.")
-"""Beginnings of further such names."""
+"""Prefixes of further such names."""
 _METADATA = frozenset(METADATA)
 
 
 def is_metadata(name: str) -> bool:
-    """Return whether a field of a flattened row is the event's, unless the table has a column of this name.
+    """Return whether a field of a flattened row belongs to the event, unless the table has a column of this name.
 
     Example:
         >>> is_metadata("__source_scn"), is_metadata("__v")
@@ -147,10 +147,10 @@ def is_metadata(name: str) -> bool:
 
 
 def position_field(name: str, type_: PositionType | None = None) -> PositionField | None:
-    """Return the field that a spec names; None if an envelope has no such field, or its type is neither known nor stated.
+    """Return the field that a spec names; None if envelopes do not have it, or its type is neither known nor stated.
 
     Args:
-        name: By its path (`source.scn`), its short name (`_lsn`), or as a flattened row has it (`__source_scn`).
+        name: Path (`source.scn`), short name (`_lsn`), or name in a flattened row (`__source_scn`).
         type_: The type that the spec states.
 
     Example:
@@ -177,7 +177,7 @@ def _path_of(flattened: str) -> str:
 
 
 def names_in_row(path: str) -> tuple[str, ...]:
-    """Return the names under which a flattened row may have a field, the first that is there counts.
+    """Return the possible names of a field in a flattened row; the first one present counts.
 
     Example:
         >>> names_in_row("source.lsn"), names_in_row("source.ts_ms")
@@ -215,7 +215,7 @@ def whole_snapshot(op: Any, mark: Any) -> str | None:
 
 
 def log_named(connector: Any, file: Any, server: Any) -> str:
-    """Return the name of the log that a change was read from, as a staged row has it: with tabs between its parts.
+    """Return the name of a change's log as in staged rows: its parts separated by tabs.
 
     Args:
         connector: Value of `source.name`.

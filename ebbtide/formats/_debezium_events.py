@@ -1,11 +1,11 @@
-"""Events that Debezium writes beside the changes of rows, into topics of their own or, with one sink for all topics, between them.
+"""Debezium events that are not row changes, in separate topics or, with one sink for all topics, among the changes.
 
 | event | recognized by |
 |---|---|
-| heartbeat | `ts_ms`, and nothing but times |
-| transaction metadata | `status` BEGIN or END, `id`, `event_count`, and no field that such an event does not have |
+| heartbeat | `ts_ms`, and only times |
+| transaction metadata | `status` BEGIN or END, `id`, `event_count`, and only fields of such events |
 | schema change | `source`, `databaseName`, and `ddl` or `tableChanges` |
-| notification of a snapshot | `aggregate_type`, `type`, `id`, and no field that such an event does not have |
+| notification of a snapshot | `aggregate_type`, `type`, `id`, and only fields of such events |
 | logical decoding message | `op` or `__op` is `m` |
 
 Source: Debezium 3.7, "Heartbeats", "Transaction metadata", "Schema change topic", "Notifications".

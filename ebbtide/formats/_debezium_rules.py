@@ -33,10 +33,10 @@ class DebeziumRules:
         key: Names of the key's columns.
         sequence: Columns that order a key's changes; empty in arrival mode.
         retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
-        table: Take only events of this source table, `orders` or `public.orders`; None takes all.
+        table: Read only events of this source table, `orders` or `public.orders`; None: of all.
         columns: Names of the pipeline's columns.
         unavailable: Recognizes values that were not sent.
-        positions: Fields of the envelope that order changes. Default: those that `sequence` names by their short names.
+        positions: Envelope fields that order changes. Default: those that `sequence` names by short name.
     """
 
     key: tuple[str, ...]
@@ -48,7 +48,7 @@ class DebeziumRules:
     positions: tuple[PositionField, ...] | None = None
 
     def takes(self, schema: Any, table: Any) -> bool:
-        """Return whether events of a source table are taken; without a schema the bare names are compared."""
+        """Return whether events of a source table are read; without a schema only the names are compared."""
         if not self.table or table == self.table:
             return True
         if not schema:
@@ -70,7 +70,7 @@ class DebeziumRules:
             op: The operation.
             event_ms: Time of the event, epoch ms.
             event: The envelope, or the flattened row.
-            is_row: It is a flattened row.
+            is_row: The event is a flattened row.
         """
         fields = self.log_fields
         if is_row:
@@ -83,12 +83,12 @@ class DebeziumRules:
 
     @staticmethod
     def snapshot_ms(op: Any, event_ms: int | None) -> int | None:
-        """Return when a row of a snapshot was read, epoch ms, 0 if that is unknown; None for a change."""
+        """Return when a snapshot row was read, epoch ms, 0 if unknown; None for a change."""
         return (event_ms or 0) if op == "r" else None
 
     @cached_property
     def log_fields(self) -> tuple[PositionField, ...]:
-        """Fields of the envelope that order changes, the first one first."""
+        """Envelope fields that order changes, most significant first."""
         if self.positions is not None:
             return self.positions
         named = [position_field(name) for name in self.sequence if name in SHORT_NAMES]
@@ -96,7 +96,7 @@ class DebeziumRules:
 
     @property
     def names_logs(self) -> bool:
-        """Return whether positions are in the files of a binary log: these have a name that is the log's."""
+        """Return whether positions are in files of a binary log, whose names identify the log."""
         return [field.path for field in self.log_fields][:1] == ["source.file"]
 
     @property
@@ -106,13 +106,13 @@ class DebeziumRules:
         return [name for name in self.sequence if name not in excluded]
 
     def is_of_event(self, name: str) -> bool:
-        """Return whether a flattened row's field is the event's alone, and no column's."""
+        """Return whether a flattened row's field belongs to the event and is not a column."""
         return name.startswith("__") and is_metadata(name) and name not in self.columns
 
 
 _SHORT_NAME_OF = {path: name for name, path in SHORT_NAMES.items()}
 FLATTENED_MARKS = ("__op", "__deleted")
-"""Fields of the record by which it is a flattened row, whatever else stands in it."""
+"""A record with one of these fields is a flattened row."""
 
 
 def is_flattened(fields: Json) -> bool:
@@ -121,7 +121,7 @@ def is_flattened(fields: Json) -> bool:
 
 
 def integer(value: Any, name: str, reason: str) -> int | None:
-    """Read an integer of 64 bits, or null.
+    """Read a 64-bit integer or null.
 
     Args:
         value: The value in the record.
@@ -129,7 +129,7 @@ def integer(value: Any, name: str, reason: str) -> int | None:
         reason: Reason of the error.
 
     Raises:
-        BadRecordError: It is neither.
+        BadRecordError: The value is neither.
     """
     if value is None:
         return None
@@ -149,7 +149,7 @@ class EventOrigin:
 
     Args:
         table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
-        sequence: Fields that order changes of this database's log, as a spec names them; empty if the event has none.
+        sequence: Fields that order this database's changes, by their names in specs; empty if the event has none.
         is_flattened: The event is a flattened row.
     """
 
@@ -182,9 +182,9 @@ def _origin(fields: Json, value_of: Callable[[str], Any], prefix: str) -> EventO
 
 
 def _order_of(value_of: Callable[[str], Any]) -> tuple[str, ...]:
-    """Return the fields that order the changes of an event's connector, as far as the event has them.
+    """Return the fields that order changes of the event's connector, without those that the event lacks.
 
-    Of an event that names no connector, or one that is not known, the first known order that it has is taken.
+    Without a known connector, the first known order that the event has is used.
     """
     connector = value_of("source.connector")
     named = ORDERS.get(connector.lower()) if isinstance(connector, str) else None

@@ -1,4 +1,4 @@
-"""The common forms of Debezium events for the scan, envelopes and flattened rows: a change that keeps the key, and none that retracts a row."""
+"""Common forms of Debezium events for the scan: envelopes and flattened rows that keep the key and retract no row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ScannedEnvelopes:
         self._names = row.names
         self._key = [name for name in rules.key if name in row.names]
         columns = dict.fromkeys(row.names)
-        # Paths of positions begin with a part of the envelope, `source` or another one.
+        # Paths of positions begin with a part of the envelope, such as `source`.
         parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms", "snapshot"))}
         for field in rules.log_fields:
             part, _, name = field.path.partition(".")
@@ -106,13 +106,13 @@ class ScannedEnvelopes:
         )
 
     def _logs(self, scanned: Scanned) -> pa.StringArray | None:
-        """Return the logs that the records were read from; None where these do not say."""
+        """Return the logs that the records were read from; None if unknown."""
         if not self._rules.names_logs:
             return None
         return _scanned_logs(scanned, *(scanned.cells[path_of(path)] for path in NAMED_BY))
 
     def _keeps_key(self, scanned: Scanned) -> Mask:
-        """Mark the records without a row before, or with the same key in it: written in the same way."""
+        """Mark the records without a row before, or with the same key in it, in the same notation."""
         cells = scanned.cells
         has_before = cells["before",].has(OBJECT)
         is_same = np.ones(len(has_before), bool)
@@ -179,13 +179,13 @@ class ScannedFlattened:
         )
 
     def _logs(self, scanned: Scanned) -> pa.StringArray | None:
-        """Return the logs that the records were read from; None where these do not say."""
+        """Return the logs that the records were read from; None if unknown."""
         if not self._rules.names_logs:
             return None
         return _scanned_logs(scanned, *(self._first_of(scanned, names_in_row(path)) for path in NAMED_BY))
 
     def _operations(self, scanned: Scanned) -> pa.StringArray:
-        """Return the operations: of a row that names none, but is marked as deleted, a delete."""
+        """Return the operations. A row without one that is marked as deleted is a delete."""
         named = scanned.cells["__op",]
         is_text = named.has(TEXT, ESCAPED)
         texts_alone = named.filled(~is_text, NULL)
@@ -199,7 +199,7 @@ class ScannedFlattened:
         return pc.if_else(is_delete, "d", op)
 
     def _first_of(self, scanned: Scanned, names: Sequence[str]) -> Cells:
-        """Return the cells of a field of the event, under the first of its names that is there."""
+        """Return the cells of an event's field, by the first of its names that is present."""
         first, *further = (scanned.cells[name,] for name in names)
         for other in further:
             is_absent = np.asarray(first.kind == ABSENT)
@@ -208,8 +208,8 @@ class ScannedFlattened:
 
 
 def _kinds_of(op: pa.StringArray) -> pa.StringArray:
-    """Return the kinds of changes by their operations; null for those that are left to the exact path."""
-    ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
+    """Return the kinds of changes by operation; null for those that the exact path must read."""
+    ops = pa.array(_KINDS.keys(), pa.string())  # not at import: pyarrow loads pandas for it
     kinds = pa.array(_KINDS.values(), pa.string())
     number = pc.index_in(op, ops)
     return kinds.take(number)
@@ -222,7 +222,7 @@ def _are_of_table(
     *,
     default: str | None = None,
 ) -> Mask:
-    """Mark the records of the table that is asked for; those that name it by anything but texts are not marked.
+    """Mark the records of the requested table; records whose table name is not text are not marked.
 
     Args:
         rules: Settings of the format.
@@ -248,8 +248,8 @@ def _are_of_table(
 
 
 def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
-    """Mark the names of source tables whose events are taken."""
-    # Few tables in many records: each is asked for once.
+    """Mark the names of source tables whose events are read."""
+    # Few tables in many records: each is judged once.
     codes = row_codes(names, _TABLE)
     _, first_of_code = np.unique(codes, return_index=True)
     distinct = names.take(pa.array(first_of_code))
@@ -262,7 +262,7 @@ def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
 
 
 def _snapshot_marks(scanned: Scanned, cells: Cells, op: pa.StringArray) -> pa.StringArray:
-    """Return the marks of rows that a snapshot of the whole table read, as `whole_snapshot` does."""
+    """Return the marks of rows from snapshots of the whole table, as `whole_snapshot` does."""
     is_row = marked(pc.equal(op, "r"))
     if not is_row.any():
         return pa.nulls(len(is_row), pa.string())
@@ -279,14 +279,16 @@ def _log_positions(
     event_ms: pa.Int64Array,
     is_taken: Mask,
 ) -> list[pa.Int64Array]:
-    """Return the numbers of the position in the database's log, in their order; records without one of them are taken no more.
+    """Return the numbers of the position in the database's log, in order.
+
+    Records without one of them are dropped from `is_taken`.
 
     Args:
         scanned: The records.
         of_fields: The fields of the position, with their cells.
         op: The operations.
         event_ms: Times of the events, epoch ms.
-        is_taken: The records that are taken so far; written to.
+        is_taken: (n,) the records taken so far; updated in place.
     """
     is_snapshot = marked(pc.equal(op, "r"))
     instead = snapshot_numbers(is_snapshot, event_ms)
@@ -299,7 +301,7 @@ def _log_positions(
 
 
 def _scanned_logs(scanned: Scanned, connector: Cells, file: Cells, server: Cells) -> pa.StringArray:
-    """Return (n,) the names of the logs of scanned records, as `log_named` does.
+    """Return (n,) the names of scanned records' logs, as `log_named` does.
 
     Args:
         scanned: The records.

@@ -1,4 +1,4 @@
-"""The common form of Debezium envelopes, for the quick path: no schema, and a change that keeps the key."""
+"""The common form of Debezium envelopes for the quick path: without a schema, with a change that keeps the key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCE: dict[str, Any] = {
     "ts_ms": int,
     "snapshot": Any,
 }
-"""The needed fields of `source` beside those of the position, with their expected types."""
+"""Fields of `source` that are read in addition to the position's, with their types."""
 
 
 class TypedEnvelopes:
@@ -54,7 +54,7 @@ class TypedEnvelopes:
         marks: list[Field] = []
         for name in FLATTENED_MARKS:
             attribute = name.strip("_") + "_mark"
-            # A value of this type cannot be parsed: a flattened row is left to the exact path.
+            # No value parses as this type, so flattened rows are left to the exact path.
             marks.append((name, attribute, UnsetType, UNSET))
         self.value = struct("Envelope", [*_nullable(envelope), *marks])
         self._rules = rules
@@ -110,7 +110,7 @@ class TypedEnvelopes:
         return ()
 
     def _can_update(self, before: Any, after: Any) -> bool:
-        """Return whether an update is of the common form: its old row is whole, or its key stays."""
+        """Return whether an update has the common form: a whole old row, or an unchanged key."""
         if after is None:
             return False
         if self._rules.retract:
@@ -125,7 +125,7 @@ class TypedEnvelopes:
         return True
 
     def _can_delete(self, before: Any) -> bool:
-        """Return whether a delete is of the common form: its key is enough, or its old row is whole."""
+        """Return whether a delete has the common form: only its key is needed, or its old row is whole."""
         if before is None or self._deletes_by_content:
             return False
         return not self._rules.retract or self._is_whole(before)
@@ -163,7 +163,7 @@ def _place(path: str) -> tuple[str, str]:
 
 
 def _nullable(types: dict[str, Any]) -> list[Field]:
-    """Return the fields of a struct, by their types; each may be absent or null."""
+    """Return the fields of a struct from their types; each may be absent or null."""
     fields: list[Field] = []
     for name, type_ in types.items():
         fields.append((name, name, type_ | None, None))

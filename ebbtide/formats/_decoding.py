@@ -1,9 +1,9 @@
 """Decodes raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
 
-Most records look alike and take the quick path (`quick`). The rest takes the exact path, in four stages, each a module: records are
-read into changes (`reading`), their values are typed column by column (`typed`), the rules are checked (`judging`), and the result is
-put into one table of staged rows, whose columns `ebbtide.formats._settings` describes. Both paths stage equal rows for a record that
-both can decode. A record is bad as a whole: if one of its changes is, none is taken.
+Most records have a common form and take a quick path (`_scan_decoder`, `_quick`). The rest takes the exact path, in four
+stages: records are read into changes (`_reading`), values are typed column by column (`_typed`), rules are checked
+(`_judging`), and the result becomes one table of staged rows (columns: `ebbtide.formats._settings`). All paths stage equal
+rows for a record that they can decode. A record is bad as a whole: if one of its changes is bad, none is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ebbtide.formats._tombstones import in_doubt, without_deleting
 from ebbtide.formats._typed import ColumnTyper
 
 StagedColumns = dict[str, object]
-"""Columns of staged rows by name: arrays, or lists of values that the schema gives a type."""
+"""Columns of staged rows by name: arrays, or lists of values to be typed by the schema."""
 
 
 class Decoding(DecodingSettings):
@@ -51,7 +51,7 @@ class Decoding(DecodingSettings):
         Args:
             records: Raw records.
             step: Number of the step, for `_order`.
-            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: unknown, no event time is ahead.
+            wall_ms: Wall time of the step, epoch ms, for `max_ahead_ms`; None: unknown, no event time is ahead.
         """
         for staged in self._decoded(records, step, wall_ms):
             yield from in_epochs(staged, self.log_begins).to_batches()
@@ -68,7 +68,7 @@ class Decoding(DecodingSettings):
         scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
         for batch in records:
             with _without_cycle_collection():
-                # The quickest path first. The exact path decodes what is left then, and alone decides what is bad.
+                # The quickest path first. The exact path decodes the rest, and only it decides that a record is bad.
                 left = batch
                 tables = []
                 for path in (*scans, quick):
@@ -88,7 +88,7 @@ class Decoding(DecodingSettings):
                             scans = ScanDecoder.of(self, quick.ignored)
 
     def _placed(self, staged: pa.Table) -> pa.Table:
-        """Return staged rows; where the records' own places order changes, with these as their sequences."""
+        """Return staged rows; if the records' places order changes, these become the sequences."""
         return placed(staged, staged["_order"]) if self.by_place else staged
 
     def _decode_exactly(
@@ -109,7 +109,7 @@ class Decoding(DecodingSettings):
 
 @contextmanager
 def _without_cycle_collection() -> Iterator[None]:
-    """Switch the collector of cycles off: a third of the time would go into millions of small objects without cycles."""
+    """Switch off garbage collection of cycles, which would take a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -133,7 +133,7 @@ class _Stager:
         self._step = step
 
     def stage(self, parse: Parse, wall_ms: int | None) -> pa.Table:
-        """Return good rows, bad ones and those that change nothing, in this order."""
+        """Return good rows, bad rows, and rows of records that change nothing, in this order."""
         reader = RecordReader(self._settings, parse)
         contents = reader.read(self._batch)
         columns = self._columns(contents, wall_ms)
@@ -147,7 +147,7 @@ class _Stager:
         return pa.concat_tables(parts)
 
     def _columns(self, contents: Contents, wall_ms: int | None) -> StagedColumns:
-        """Type and judge the changes; return their columns but `_order` and `_origin`."""
+        """Type and judge the changes; return all columns except `_order` and `_origin`."""
         settings = self._settings
         typer = ColumnTyper(settings, contents)
         columns = typer.user_columns()
@@ -157,7 +157,7 @@ class _Stager:
         judge = Judge(settings, contents)
         judge.judge(columns, event_ms, wall_ms)
         if settings.sequence:
-            # After judging, as bad records change no key.
+            # After judging, since bad records change no key.
             columns["_moved_from"] = typer.key_changes(columns.get("_sequence"))
         changes = contents.changes
         known = settings.known_columns
@@ -180,7 +180,7 @@ class _Stager:
         return rows.filter(mask)
 
     def _bad_rows(self, contents: Contents) -> pa.Table:
-        """Return a row for each bad record, also of one with several changes."""
+        """Return one row for each bad record, even if it has several changes."""
         by_row: dict[int, Record] = {}
         errors: dict[int, BadRecordError] = {}
         for record in (*contents.refused, *contents.records):
@@ -204,7 +204,7 @@ class _Stager:
         """Return the detail of a bad record, without values of personal columns."""
         settings = self._settings
         may_show = set(settings.columns.names) - settings.personal
-        # A detail about one field shows that field's value alone; any other detail may show the whole record.
+        # A detail about one field shows only that field's value; any other detail may show the whole record.
         if not settings.personal or error.field in may_show:
             return error.detail
         return error.masked
@@ -214,7 +214,7 @@ class _Stager:
         return self._table({"_kind": kinds}, records)
 
     def _table(self, columns: StagedColumns, records: list[Record]) -> pa.Table:
-        """Put columns into a table of staged rows, with the order and the origin of their records; all remaining columns are null."""
+        """Build a table of staged rows with the order and origin of their records; missing columns are null."""
         staged = dict(columns)
         staged["_order"] = self._order(records)
         staged["_origin"] = _origin(records)
@@ -249,7 +249,7 @@ def _ignored(change: DecodedChange, known: frozenset[str]) -> str | None:
 
 
 def _storable(name: str) -> str:
-    """Return a name as UTF-8 can hold it: lone surrogates are escaped."""
+    """Return a name that UTF-8 can encode: lone surrogates are escaped."""
     if is_text(name):
         return name
     return ascii(name)

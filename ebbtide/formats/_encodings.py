@@ -2,14 +2,14 @@
 
 | encoding | JSON | becomes |
 |---|---|---|
-| `unsigned` | a number above 2^63 - 1 as a negative one | the number |
+| `unsigned` | a negative number for one above 2^63 - 1 | the number |
 | `bits` | base64, the lowest byte first; BIT(1) as a boolean | the number |
 | `precise` | base64 of the unscaled number, the highest byte first; or `{"scale", "value": base64}` | a decimal |
 | `base64`, `base64url`, `hex` | a text | bytes |
 
-A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that only
-the encoding distinguishes them. So is "deadbeef" hex and base64: bytes without a stated encoding are read as base64, in either alphabet,
-where they cannot be hex. Nothing writes "1aFF" as hex, whose letters are small or capital throughout.
+A precise decimal takes its scale from the column, not from the record. "1234" is both a number and base64, so only the
+encoding distinguishes them. Likewise "deadbeef" is both hex and base64: bytes without a stated encoding are read as base64
+(either alphabet) only if they cannot be hex. "1aFF" cannot be hex, since hex is written in letters of one case.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ BinaryEncoding = Literal["base64", "base64url", "hex"]
 Encoding = Literal["unsigned", "bits", "precise"] | BinaryEncoding
 _OF_BYTES: dict[Encoding | None, BinaryEncoding] = {"base64": "base64", "base64url": "base64url", "hex": "hex"}
 _HEX = re.compile("([0-9a-f]{2})+|([0-9A-F]{2})+")
-"""Hex as it is written: in letters of one case. Debezium's are small."""
+"""Hex in letters of one case. Debezium writes lower case."""
 _TO_BASE64 = str.maketrans("-_", "+/")
 _UNSIGNED_MODULUS = 2**64
 _UNSCALED_BYTES = 1024
-"""Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
+"""Longest unscaled decimal: the time to convert one grows with the square of its length, and a column has at most 38 digits."""
 _VARIABLE = {"scale", "value"}
-"""Fields of a decimal that has its scale beside it."""
+"""Fields of a decimal with its scale."""
 UNFIT = object()
-"""Stands for a value that is not in its encoding: it fits no column."""
+"""Marks a value that cannot be decoded: it fits no column."""
 
 
 def decoded(
@@ -50,7 +50,7 @@ def decoded(
         values: JSON values.
         encoding: Encoding of the column, if it has one.
         type_: Type of the column.
-        schemas: (n,) truthy for records with a schema of their own: their decimals are decoded already.
+        schemas: (n,) truthy for records with a schema: their decimals are already decoded.
     """
     if encoding is None or encoding in _OF_BYTES:  # a column of bytes reads them itself
         return list(values)
@@ -64,7 +64,7 @@ def decoded(
 
 
 def decode_integer(value: Any, encoding: Encoding) -> Any:
-    """Return the integer that a value encodes; any other value unchanged, for the column's type to judge.
+    """Return the integer that a value encodes; any other value is returned unchanged and judged by the column's type.
 
     Args:
         value: A JSON value.
@@ -75,7 +75,7 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
         (18446744073709551615, 513, 1)
     """
     if encoding == "unsigned":
-        # The connector writes an unsigned number as a signed one of the same 64 bits.
+        # The connector writes an unsigned number as a signed one with the same 64 bits.
         is_wrapped = type(value) is int and value < 0
         if is_wrapped:
             return value + _UNSIGNED_MODULUS
@@ -91,7 +91,7 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
 
 
 def _decode_precise(value: Any, scale: int) -> Any:
-    """Return the decimal that a text or an object encodes; a number is one already."""
+    """Return the decimal that a text or an object encodes; a number is returned unchanged."""
     try:
         if isinstance(value, str):
             return read_decimal(value, scale)
@@ -103,7 +103,7 @@ def _decode_precise(value: Any, scale: int) -> Any:
 
 
 def of_bytes(encoding: Encoding | None) -> BinaryEncoding | None:
-    """Return an encoding if it is one of bytes."""
+    """Return an encoding if it encodes bytes."""
     return _OF_BYTES.get(encoding)
 
 
@@ -112,7 +112,7 @@ def read_bytes(text: str, encoding: BinaryEncoding | None) -> bytes:
 
     Args:
         text: The text.
-        encoding: Its encoding; None: none is stated.
+        encoding: Its encoding; None: not stated.
 
     Raises:
         ValueError: The text is not in its encoding; or without one, it may be hex.
@@ -172,26 +172,26 @@ def read_decimal(text: str, scale: int) -> Decimal:
         raise ValueError(f"a decimal of {n_bytes} bytes")
     number = int.from_bytes(raw, "big", signed=True)
     sign, digits, _ = Decimal(number).as_tuple()
-    # Put together from its parts: Decimal's arithmetic would round to 28 digits.
+    # Built from its parts: Decimal's arithmetic would round to 28 digits.
     return Decimal((sign, digits, -scale))
 
 
 def read_variable_decimal(value: dict[str, Any]) -> Decimal:
-    """Read a decimal that has its scale beside it: `{"scale", "value"}`.
+    """Read a decimal with its scale: `{"scale", "value"}`.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: It is not such an object.
     """
     scale = value.get("scale")
     text = value.get("value")
     has_other_fields = value.keys() != _VARIABLE
     if has_other_fields or type(scale) is not int or not isinstance(text, str):
-        raise ValueError("no decimal with its scale")
+        raise ValueError("not a decimal with its scale")
     return read_decimal(text, scale)
 
 
 def is_precise(value: Any) -> bool:
-    """Return whether a value can be a precise decimal and cannot be a number: base64 that is none, or `{"scale", "value"}`.
+    """Return whether a value can be a precise decimal but not a number: base64, or `{"scale", "value"}`.
 
     Example:
         >>> is_precise("AU74"), is_precise("1234"), is_precise("12.50"), is_precise({"scale": 0, "value": "AU74"})

@@ -1,12 +1,12 @@
-"""Epochs of a source's log: a log that begins again from lower positions goes on above the old one.
+"""Epochs of a source's log: a log that restarts at lower positions is ordered above the old one.
 
-A position is a number of one log. After a failover to another server, a switch to a copy or a restore, the database writes another log,
-whose positions may be lower though its changes are newer. A pipeline knows at which event times its source's log began again
-(`Frontier.log_begins`): changes from such a time on belong to the next epoch. The first number of a position holds the epoch above its
-lowest 56 bits, so that sequences compare by epoch first. Epoch 0 changes nothing: stored sequences stay what they are.
+A position is a number within one log. After a failover, a switch to a copy or a restore, the database writes another log, whose
+positions may be lower although its changes are newer. `Frontier.log_begins` has the event times at which the log restarted:
+later changes belong to the next epoch. The first number of a position holds the epoch above its
+lowest 56 bits, so that sequences compare by epoch first. Epoch 0 leaves stored sequences unchanged.
 
-The epoch follows from the record alone, its position and its event time. So the table does not depend on arrival, cuts or redelivery. A
-row of a snapshot without a position stays below all changes of every epoch.
+The epoch depends only on the record's position and event time, so the table does not depend on arrival, batches or redelivery.
+A snapshot row without a position stays below all changes of every epoch.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ebbtide.formats._places import with_sequences
 from ebbtide.formats._settings import EPOCH_BITS
 
 MOST_EPOCHS = 100
-"""Greatest number of times that a log may begin again: the sign bit is left alone."""
+"""Maximum number of restarts of a log: the sign bit is not used."""
 
 
 def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:
     """Return staged rows with the epochs of their changes in their sequences.
 
     Args:
-        staged: Staged rows; their event times are those of the source.
-        log_begins: Event times from which on the source's log began again, epoch ms, ascending.
+        staged: Staged rows, with the source's event times.
+        log_begins: Event times at which the source's log restarted, epoch ms, ascending.
 
     Raises:
         ConfigError: A position is so large that no epoch fits above it.
@@ -46,7 +46,7 @@ def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:
     greatest = int(numbers[is_in_log].max(initial=0))
     if greatest >> EPOCH_BITS:
         raise ConfigError.of(
-            "A log that began again has positions too large to be ordered after the old one's.",
+            "A restarted log has positions too large to be ordered after the old ones.",
             got=f"{sequences.type.field(0).name} {greatest}",
             allowed=f"a first number below 2^{EPOCH_BITS}",
             next_step="Run 'ebbtide rewind' to the step before 'ebbtide acknowledge', have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",

@@ -1,7 +1,7 @@
-"""The contract of formats: one parsed record in, its changes out, or the reason why the record is bad.
+"""The contract of formats: a parsed record becomes changes, or is bad for a reason.
 
-A new format is one module, with a class that derives from `Format`, and an entry point that names it (docs/how-to/extending.md). The generic
-decoder (`ebbtide.formats._decoding`) knows no format.
+A new format is one module with a class that derives from `Format` and an entry point that names it
+(docs/how-to/extending.md). The generic decoder (`ebbtide.formats._decoding`) knows no format.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ TimeUnits = dict[str, TimeUnit]
 """Timestamp column to the unit of its integers."""
 
 OLD_KEY = "__debezium.oldkey"
-"""Header of a record that names the key that its row had before."""
+"""Header with the key that the record's row had before."""
 NEW_KEY = "__debezium.newkey"
-"""Header of a record that deletes a row: it names the key that the row has afterwards."""
+"""Header of a deleting record with the key that the row has afterwards."""
 
 WHOLE_ROWS = (
     "have the database log whole rows (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL; "
     "Oracle: supplemental logging of ALL columns)"
 )
-"""The way out where a record lacks the row before a change, whatever database it is of."""
+"""The next step for a record without the row before a change, for any database."""
 REASONS = frozenset(
     {
         "bad_avro",
@@ -74,26 +74,26 @@ REASONS = frozenset(
         "wrong_type",
     }
 )
-"""Reasons of bad records that Ebbtide's own formats and transforms give; a format of a project's own may have more."""
+"""Reasons for bad records in Ebbtide's formats and transforms; a project's format may add more."""
 
 
 class RecordSchema(Protocol):
-    """The schema that a record carries itself."""
+    """The schema that a record carries."""
 
     def type_of(self, column: str) -> str | None:
-        """Return a column's type as DDL, empty if it is not certain, None if the schema has no such column."""
+        """Return a column's type as DDL, empty if uncertain, None if the schema has no such column."""
 
     def reads_wrongly(self, column: str, type_: pa.DataType, *, is_coded: bool) -> bool:
         """Return whether a column of this type would silently misread the values.
 
         Args:
             column: Name of the column.
-            type_: Its type.
-            is_coded: The spec says how its bytes are written as text.
+            type_: Type of the column.
+            is_coded: The spec gives the encoding of its bytes.
         """
 
     def has_bytes(self, column: str) -> bool:
-        """Return whether the column has bytes, which JSON has as base64, whatever the spec says of texts."""
+        """Return whether the column has bytes. JSON has these as base64, regardless of encodings in the spec."""
 
     def described(self, column: str) -> str:
         """Return a description of a column for messages; empty if the schema has no such column."""
@@ -103,7 +103,7 @@ class RecordSchema(Protocol):
 
 
 NOT_A_ROW = "not_a_row"
-"""The kind of a record that a format knows, and that changes no row of any table."""
+"""The kind of a known record that changes no row of any table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class DecodedChange:
         op: The source's own operation.
         position: Position in the source's log; empty if there is none.
         event_ms: Event time, epoch ms; None if unknown.
-        other_row: For an update that changed the key: the old row, or its key alone; for its delete the new key.
-        units: Units of timestamp columns, if the record itself gives them.
-        origin_offset: Partition and offset, if the record itself names them.
-        schema: The record's own schema, if it has one.
-        snapshot: The mark of a row that a snapshot of the whole table read, as Debezium's `source.snapshot` has it.
-        log: The log that it was read from, see `log_named` of Debezium's envelope; None: the record does not say.
+        other_row: For an update that changed the key: the old row, or only its key; for its delete the new key.
+        units: Units of timestamp columns, if the record gives them.
+        origin_offset: Partition and offset, if the record names them.
+        schema: The record's schema, if it has one.
+        snapshot: Mark of a row from a snapshot of the whole table, as in Debezium's `source.snapshot`.
+        log: The log that it was read from, see `log_named` in `_debezium_envelope`; None: unknown.
     """
 
     kind: str
@@ -141,11 +141,11 @@ class BadRecordError(Exception):
     """Raised for a record that goes to the quarantine.
 
     Args:
-        reason: Short code, the same for all records that are bad in this way.
-        detail: The value got, and the allowed ones.
+        reason: Short code, the same for all records with this defect.
+        detail: The value got, and the allowed values.
         origin_offset: As in `DecodedChange`, if it can be read.
         masked: The detail without values. Default: no detail.
-        field: The one field that the detail is about.
+        field: The only field that the detail is about.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class BadRecordError(Exception):
         allowed: str,
         origin_offset: OriginOffset | None = None,
     ) -> Self:
-        """Compose the detail about a single field, always in the same order.
+        """Return an error about a single field; its detail has a fixed form.
 
         Example:
             >>> BadRecordError.of("bad_sequence", "lsn", got="-1", allowed="0 to 2^63 - 1").detail
@@ -189,12 +189,13 @@ class BadRecordError(Exception):
 class Format(ABC):
     """Turns the parsed value of a record into changes.
 
-    A format of a project's own derives from this class. It is created as `Class(options, columns, key)`: its options, the user's columns,
-    the names of the key's columns. Its package names it by an entry point of the group `ebbtide.formats`; the entry point's name is the
-    `type` in a spec's `format`. Instances are sent to the workers: they must be picklable, and keep nothing between records.
+    A project's format derives from this class. It is created as `Class(options, columns, key)`: its options, the user's
+    columns, the names of the key's columns. Its package registers it as an entry point in the group `ebbtide.formats`;
+    the entry point's name is the `type` in a spec's `format`. Instances are sent to workers: they must be picklable and
+    keep no state between records.
 
     Attributes:
-        Options: Model of the fields beside `type` and `time_units` in a spec's `format`.
+        Options: Model of the fields other than `type` and `time_units` in a spec's `format`.
     """
 
     Options: ClassVar[type[BaseModel]] = NoOptions
@@ -210,8 +211,8 @@ class Format(ABC):
 
         Args:
             value: The record's value.
-            key: The record's key as text, not yet parsed; None if it has none.
-            other_key: The key that its row had before, or has afterwards, if a header of the record names it; in the form of `key`.
+            key: The record's key as text, not parsed; None if it has none.
+            other_key: The key that the row had before, or has afterwards, if a header names it; in the form of `key`.
 
         Raises:
             BadRecordError: The record cannot be understood.
@@ -228,9 +229,9 @@ class Format(ABC):
         return None
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """Return the common forms of records for the scan, which is quicker still; none: records are not scanned.
+        """Return the common forms of records for the scan, the fastest path; none: records are not scanned.
 
-        What one form leaves is scanned by the next one. They must return the same changes as `changes`.
+        Records that one form leaves are scanned by the next. The forms must return the same changes as `changes`.
 
         Args:
             row: The form of a row.
@@ -239,11 +240,11 @@ class Format(ABC):
 
 
 def under_new_names(values: Mapping[str, Value], new_names: Mapping[str, str]) -> dict[str, Value]:
-    """Return values by name, some of them under new names.
+    """Return values with some names replaced.
 
     Args:
         values: The values.
-        new_names: Old names to new ones; a name that is not among them stays.
+        new_names: Old names to new ones; other names stay.
     """
     renamed = {}
     for name, value in values.items():
@@ -253,7 +254,7 @@ def under_new_names(values: Mapping[str, Value], new_names: Mapping[str, str]) -
 
 
 def shortened(value: Any) -> str:
-    """Return a value as a message shows it: at most 80 characters."""
+    """Return a value as shown in messages: at most 80 characters."""
     text = repr(value)
     if len(text) <= 80:
         return text

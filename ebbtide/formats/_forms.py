@@ -1,4 +1,4 @@
-"""Typed forms: the common form of a format's records, as structs that a JSON parser fills directly."""
+"""Typed forms: the common form of a format's records as structs, which a JSON parser fills directly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TakenChange(NamedTuple):
 
 
 Take = Callable[[Any], Sequence[TakenChange]]
-"""Returns a record's changes; empty if it is left to the exact path."""
+"""Returns a record's changes; empty if the exact path must read it."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class TakenChanges:
     """The changes of some records, a list for each field of `TakenChange`.
 
     Args:
-        row: See `TakenChange`, as all up to `offset`.
+        row: See `TakenChange`, like all fields up to `offset`.
         record: (n,) index of each change's record, ascending.
-        left: Indices of the records that are left to the exact path.
-        snapshot: See `TakenChange`; empty: no change is a row of a snapshot.
-        log: See `TakenChange`; empty: no record says.
+        left: Indices of records that the exact path must read.
+        snapshot: See `TakenChange`; empty: no change is a snapshot row.
+        log: See `TakenChange`; empty: all unknown.
     """
 
     row: Sequence[Any]
@@ -81,7 +81,7 @@ class TakenChanges:
         """Take records one by one.
 
         Args:
-            take: Returns a record's changes; empty if it is left to the exact path.
+            take: Returns a record's changes; empty if the exact path must read it.
             values: The records' values as structs.
         """
         changes: list[TakenChange] = []
@@ -107,14 +107,14 @@ class TypedForm(Protocol):
 
     @property
     def value(self) -> Struct:
-        """The struct that a record's value is parsed into; values that do not fit are left to the exact path."""
+        """The struct that a record's value is parsed into; the exact path reads values that do not fit."""
 
     @property
     def rows(self) -> Sequence[str | None]:
-        """The value's fields that hold rows; None stands for the value itself."""
+        """The value's fields that hold rows; None is the value itself."""
 
     def take(self, values: Sequence[Any]) -> TakenChanges:
-        """Return the changes of some records; those without any are left to `Format.changes`.
+        """Return the changes of some records; `Format.changes` reads those without any.
 
         Args:
             values: The records' values as structs.
@@ -123,17 +123,17 @@ class TypedForm(Protocol):
 
 @dataclass(frozen=True)
 class ScannedChanges:
-    """The changes of some scanned records, one of each.
+    """One change for each of some scanned records.
 
     Args:
-        is_taken: (n,) the record's change is here; else it is left to the other paths, and what stands here for it counts nothing.
+        is_taken: (n,) the record's change is here. Otherwise other paths read the record, and its values here are ignored.
         kind: (n,) `RowKind`, as text.
         op: (n,) the source's own operation.
         cells: Column to its (n,) cells.
         position: The (n,) numbers of each log column of the sequence, in order.
         event_ms: (n,) event time of the source, epoch ms; None: it has none.
-        snapshot: (n,) as in `DecodedChange`; None: no change is a row of a snapshot.
-        log: (n,) as in `DecodedChange`; None: no record says.
+        snapshot: (n,) as in `DecodedChange`; None: no change is a snapshot row.
+        log: (n,) as in `DecodedChange`; None: all unknown.
     """
 
     is_taken: Mask
@@ -151,18 +151,18 @@ class ScanForm(Protocol):
 
     @property
     def fields(self) -> Fields:
-        """The fields of a record that count."""
+        """The fields of a record that are read."""
 
     @property
     def exact(self) -> Collection[Path]:
-        """The objects that may have no other fields: rows."""
+        """The objects that may have no other fields: the rows."""
 
     @property
     def event_fields(self) -> Sequence[str]:
-        """Other fields that rows may have all the same, see `Scanner`: they are the event's."""
+        """Event fields that rows may also have, see `Scanner`."""
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
-        """Return how rows are read by the schema of their record; None: such records are left to the other paths.
+        """Return how to read rows with a schema; None: other paths must read such records.
 
         Args:
             head: Bytes of a record with a schema, before its payload.
@@ -198,7 +198,7 @@ class RowForm:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Column to attribute of the struct. Numbered, since a column's name may not be an identifier."""
+        """Column to attribute of the struct. Attributes are numbered, since column names need not be identifiers."""
         return {name: f"f{number}" for number, name in enumerate(self.names)}
 
     def attributes_of(self, names: Iterable[str]) -> list[str]:
@@ -206,10 +206,10 @@ class RowForm:
         return [self.attributes[name] for name in names]
 
     def struct(self, reserved: Sequence[Field] = ()) -> Struct:
-        """Make the class of structs of a row.
+        """Create the struct class of a row.
 
         Args:
-            reserved: Fields beside its columns.
+            reserved: Fields in addition to the columns.
         """
         fields: list[Field] = []
         for name in self.names:
@@ -233,7 +233,7 @@ class RowForm:
 
 
 def is_readable(name: str) -> bool:
-    """Return whether the parser can read an object's field of this name into a struct."""
+    """Return whether the parser can read a field of this name into a struct."""
     has_escapes = "\\" in name or '"' in name
     return bool(name) and name.isprintable() and not has_escapes
 
@@ -244,10 +244,10 @@ def struct(
     *,
     forbid_unknown_fields: bool = False,
 ) -> Struct:
-    """Make a class of structs.
+    """Create a struct class.
 
     Args:
-        name: Its name.
+        name: Name of the class.
         fields: All fields; each has a default.
         forbid_unknown_fields: Refuse objects with any other field.
     """
@@ -261,7 +261,7 @@ def struct(
         attributes,
         rename=json_names,
         forbid_unknown_fields=forbid_unknown_fields,
-        gc=False,  # rows hold no cycles: the collector can skip them
+        gc=False,  # rows have no cycles: the collector can skip them
     )
 
 

@@ -1,16 +1,16 @@
-"""Types of unknown columns, as far as records determine them with certainty.
+"""Infers types of unknown columns, if records determine them with certainty.
 
 | in the record | type |
 |---|---|
-| a schema of its own | of that schema |
+| a schema | the schema's type |
 | true, false | BOOLEAN |
 | an integer of 64 bits | BIGINT |
 | a number with a fraction or an exponent | DOUBLE |
 | text | STRING |
-| null, a value that was not sent | of other records |
-| an object, an array, a longer integer | not certain |
+| null, a value that was not sent | from other records |
+| an object, an array, a longer integer | uncertain |
 
-BIGINT and DOUBLE in one step make DOUBLE; any other mix of types is not certain.
+BIGINT and DOUBLE in one step become DOUBLE; any other mix of types is uncertain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ebbtide.formats._format import DecodedChange
 from ebbtide.formats._unavailable import Unavailable
 
 UNCERTAIN = ""
-"""Stands for a type that is not certain."""
+"""Marks an uncertain type."""
 
 
 def types_text(
@@ -37,7 +37,7 @@ def types_text(
     Args:
         change: The change.
         known: The known columns.
-        unavailable: Recognizes values that were not sent, which say nothing of a type.
+        unavailable: Recognizes unsent values, which have no type.
     """
     row = change.row
     if row is None or known.issuperset(row):
@@ -52,7 +52,7 @@ def types_text(
 
 
 def type_of_value(value: Any) -> str | None:
-    """Return the type of a JSON value as DDL, empty if it is not certain; None of null.
+    """Return the type of a JSON value as DDL, empty if uncertain; None for null.
 
     Example:
         >>> type_of_value(True), type_of_value(7), type_of_value(2**63), type_of_value(None)
@@ -73,7 +73,7 @@ def type_of_value(value: Any) -> str | None:
 
 
 def agreed(types: Collection[str]) -> str | None:
-    """Return the type of a column whose values have some types; None if it is not certain.
+    """Return the type of a column from the types of its values; None if uncertain.
 
     Example:
         >>> agreed({"BIGINT", "DOUBLE"}), agreed({"BIGINT", "STRING"}), agreed(set())

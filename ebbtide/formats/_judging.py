@@ -17,7 +17,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class Judge:
-    """Judges the changes of one batch. Of several rules that a record breaks, the first one tried is named.
+    """Judges the changes of one batch. A record that breaks several rules gets the reason of the first.
 
     Args:
         settings: Settings of the pipeline.
@@ -58,21 +58,21 @@ class Judge:
     def _judge_truncates(self) -> None:
         if self._settings.truncates:
             return
-        detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
+        detail = "got TRUNCATE; allowed: changes of rows, since a function cannot apply it"
         error = BadRecordError("truncate", detail, masked=detail)
         self._refuse(self._truncates, error)
 
     def _judge_retractions(self) -> None:
-        """Refuse -U in a log of upserts: whether the next record has its key is unknown, so it can be neither ignored nor applied."""
+        """Refuse -U in a log of upserts: it can be neither ignored nor applied, since the next record may have another key."""
         if not self._settings.by_place:
             return
         retractions = [i for i, change in enumerate(self._changes) if change.op == RowKind.UPDATE_BEFORE]
-        detail = "got -U; allowed: +I, +U, -D, as order: upsert takes the last write per key. Next: order: arrival, for changelogs with retractions"
+        detail = "got -U; allowed: +I, +U, -D, since order: upsert keeps the last write per key. Next: order: arrival, for changelogs with retractions"
         error = BadRecordError("retraction", detail, masked=detail)
         self._refuse(retractions, error)
 
     def _judge_unknown_columns(self) -> None:
-        """Judge unknown columns if the spec refuses them; of a delete in sequence mode only the key counts."""
+        """Judge unknown columns if the spec refuses them; in sequence mode only the key of a delete counts."""
         if self._settings.unknown_columns != "refuse":
             return
         known = self._settings.known_columns
@@ -99,7 +99,7 @@ class Judge:
             self._refuse(nulls, error)
 
     def _judge_unsent(self, columns: Columns) -> None:
-        """Judge values that were not sent where no earlier change can fill them in."""
+        """Judge unsent values that no earlier change can fill in."""
         if not self._settings.needs_whole_rows:
             return
         for i, names in enumerate(columns["_unavailable"].to_pylist()):
@@ -156,7 +156,7 @@ class Judge:
                 "null_event_time",
                 "event time",
                 got="null",
-                allowed="a time, as state expires by it",
+                allowed="a time, since state expires by event time",
             )
             self._refuse(nulls, error)
         for i in ahead_of(self._settings, event_ms, wall_ms):
@@ -202,7 +202,7 @@ def _latest_ms(settings: DecodingSettings, wall_ms: int | None) -> int | None:
 
 
 def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
-    """Return the indices of the nulls of a column, without some changes."""
+    """Return the indices of a column's nulls, except for some changes."""
     if not array.null_count:
         return []
     is_null = array.is_null()

@@ -1,11 +1,12 @@
-"""Records of any tool, read by a map: which field says what happened, where the row is, where its former values are.
+"""Reads records of any tool by a map of their fields: the operation, the row, its former values.
 
 ```json
 {"action": "update", "record": {"id": 1, "v": "B"}, "changes": {"v": "A"}, "metadata": {"table_name": "orders"}}
 ```
 
 Fields are named by dotted paths (`metadata.table_name`). A row is an object, or an array of objects, which are changed in their order.
-The values before an update may leave out the columns that did not change; an update that changes the key deletes the row of the old key.
+The values before an update may leave out the columns that did not change; an update that changes the key deletes the
+old key's row.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ class MappedDecoder(Format):
     """The `Format` of records that a map describes.
 
     Args:
-        map: Where records have what a change is made of.
+        map: The fields that make up a change.
         key: Names of the key's columns.
         columns: The pipeline's columns; None while they are unknown.
         retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
-        table: Take only changes of this table, `orders` or `shop.orders`; None takes all.
-        in_utc: Times without a zone are UTC where the column has one.
-        encoded: Columns whose encoding is stated; bytes of other columns are characters, where all values are text.
+        table: Read only changes of this table, `orders` or `shop.orders`; None: of all.
+        in_utc: Times without a zone are UTC if the column has a zone.
+        encoded: Columns with a stated encoding. If all values are text, bytes of other columns are characters.
         unavailable: Recognizes values that were not sent.
-        positions: Fields that order changes; none if columns do, or the records' places.
+        positions: Fields that order changes; empty if columns or the records' places do.
     """
 
     map: RecordMap
@@ -125,7 +126,7 @@ class MappedDecoder(Format):
         )
 
     def _without_schema(self, value: Json) -> tuple[Json, Fields]:
-        """Return a value without Connect's schema, and the row's fields by it, empty without one."""
+        """Return a value without its Connect schema, and the schema's row fields, empty without one."""
         is_wrapped = has_schema(value) and isinstance(value["schema"], dict) and isinstance(value["payload"], dict)
         if not is_wrapped or "fields" not in value["schema"]:
             return value, {}
@@ -133,7 +134,7 @@ class MappedDecoder(Format):
         return value["payload"], row_fields(value["schema"], within)
 
     def _operation(self, value: Json) -> tuple[str | None, Meaning]:
-        """Return the word that says what happened, and its meaning."""
+        """Return the operation's word, and its meaning."""
         path = self.map.operation
         if path is None:
             return None, "update"
@@ -151,7 +152,7 @@ class MappedDecoder(Format):
         return None if word is None else str(word), self._kinds[word]
 
     def _takes(self, value: Json) -> bool:
-        """Return whether a change is of the table that is asked for."""
+        """Return whether a change belongs to the requested table."""
         if self.table is None:
             return True
         names = [found_at(value, path) for path in self.map.table]
@@ -172,9 +173,9 @@ class MappedDecoder(Format):
         return MysqlSchema(types) if isinstance(types, dict) else None
 
     def _rows(self, value: Json, meaning: Meaning, fields: Fields) -> Iterator[tuple[Json, Json | None]]:
-        """Yield a record's rows, each with the values before the change, if there are any.
+        """Yield a record's rows, each with the values before the change, if any.
 
-        A delete may have its row among the values before the change alone.
+        A delete may have its row only in the values before the change.
         """
         path = self.map.row
         rows = self._columns_in(value) if path is None else found_at(value, path)
@@ -199,7 +200,7 @@ class MappedDecoder(Format):
             yield self._typed(row, name, fields), None if old is None else self._typed(old, name, fields)
 
     def _columns_in(self, value: Json) -> Json:
-        """Return the columns that stand in the record itself: a field of the map is one where the schema says so."""
+        """Return the columns at the top level of the record. A field of the map is a column only if the schema has it."""
         known = () if self.columns is None else self.columns.names
         marks = self.map.marks
         return {name: cell for name, cell in value.items() if name not in marks or name in known}
@@ -227,13 +228,13 @@ class MappedDecoder(Format):
         *,
         is_deleted: bool,
     ) -> list[tuple[str, Json, Json | None]]:
-        """Return the changes of one row: kind, row, and the row or key that it had before where its key changed."""
+        """Return the changes of one row: kind, row, and the previous row or key if the key changed."""
         if is_deleted:
             return [(RowKind.DELETE, row, None)]
         kind = _KINDS[meaning]
         if meaning != "update" or self.map.before is None:
             return [(kind, row, None)]
-        # What the values before leave out did not change.
+        # Columns missing from the values before did not change.
         old = None if before is None else row | before
         if self.retract:
             if old is None:
@@ -253,7 +254,7 @@ class MappedDecoder(Format):
         return any(old.get(name) != new.get(name) for name in self.key)
 
     def _typed(self, row: Json, side: str, fields: Fields) -> Json:
-        """Return a row's values in the forms that their columns take, where the map, or the record's schema, gives them another form."""
+        """Convert a row's values to the forms of their columns, if the map or the record's schema gives another form."""
         row = plain_row(row, side, fields, self.unavailable) or {}
         if self.columns is None or not (self.map.has_text_values or self.in_utc):
             return row
@@ -277,7 +278,7 @@ def _at(value: Json, name: str) -> Any:
 
 
 def with_zone(cell: Json) -> Any:
-    """Return a time that a tool writes with the name of its zone beside it, as TiCDC does, in ISO 8601; any other object as it is.
+    """Convert a time with a separate zone name, as TiCDC writes it, to ISO 8601; other objects are returned unchanged.
 
     Example:
         >>> with_zone({"location": "Asia/Shanghai", "value": "2026-01-31 12:00:00.5"}), with_zone({"value": "x"})
@@ -288,12 +289,12 @@ def with_zone(cell: Json) -> Any:
         return cell
     try:
         return datetime.fromisoformat(value).replace(tzinfo=ZoneInfo(location)).isoformat()
-    except (ValueError, KeyError, OSError):  # no such zone: the column refuses the object
+    except (ValueError, KeyError, OSError):  # unknown zone: the column refuses the object
         return cell
 
 
 def of_text(text: str, type_: pa.DataType) -> Any:
-    """Return a value that a tool prints as text, in the form that a column takes; text that is none is left to the column.
+    """Convert a value printed as text to the form of its column; text that does not parse is left to the column.
 
     Example:
         >>> of_text("12", pa.int64()), of_text("1.50", pa.float64()), of_text("1", pa.bool_()), of_text("012", pa.string())

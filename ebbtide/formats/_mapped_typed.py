@@ -1,4 +1,4 @@
-"""The common form of records that a map describes: one row that keeps its key, parsed straight into structs."""
+"""The common form of records that a map describes: one row with an unchanged key, parsed directly into structs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ebbtide.formats._record_map import (
 )
 
 Find = Callable[[Any], Any]
-"""Returns a field of a struct, or of one within; None if it is not there."""
+"""Returns a field of a struct or of a nested one; None if absent."""
 _KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
 
 
 def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[PositionField]) -> bool:
-    """Return whether structs can hold the records of a map: fields that are read are neither within the row nor named as a column."""
+    """Return whether structs can hold the records of a map: no field that is read is within the row or named like a column."""
     within = record_map.row
     paths = _other_paths(record_map, positions)
     names = {name for path in [*paths, within or ()] for name in path}
@@ -38,7 +38,7 @@ def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[Pos
 
 
 def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[Path]:
-    """Return the paths of all fields that are read, but the row's."""
+    """Return the paths of all fields that are read, except the row's."""
     in_log = [path_of(field.path) for field in positions]
     given = [
         *in_log,
@@ -58,8 +58,8 @@ class TypedRecords:
         record_map: The map.
         row: How a row is read.
         key: Names of the key's columns.
-        retract: Updates retract the row before: they are left to the exact path.
-        table: The table whose changes are taken; None takes all.
+        retract: Updates retract the row before: the exact path must read them.
+        table: The table whose changes are read; None: of all.
         positions: Fields that order changes.
     """
 
@@ -135,7 +135,7 @@ class TypedRecords:
         return None not in names and is_of_table(names, self._table)
 
     def _keeps_key(self, value: Any, row: Any) -> bool:
-        """Return whether an update is of the common form: it keeps the key, and retracts nothing."""
+        """Return whether an update has the common form: it keeps the key and retracts nothing."""
         if self._map.before is None:
             return True
         before = self._before(value)
@@ -150,7 +150,7 @@ def _finder(finders: Mapping[Path, Find], path: Path | None) -> Find:
 
 
 def _fields_of(paths: Sequence[Path]) -> tuple[list[Field], dict[Path, Find]]:
-    """Return the fields of a struct that holds what is at some paths, and what finds it there."""
+    """Return the fields of a struct for some paths, and a finder for each path."""
     fields: list[Field] = []
     finders: dict[Path, Find] = {}
     heads = dict.fromkeys(path[0] for path in paths)

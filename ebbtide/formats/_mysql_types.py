@@ -29,13 +29,13 @@ _TYPES = {
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "STRING"),
     **dict.fromkeys(("enum", "set", "json", "time"), "STRING"),
 }
-"""Types of which an unsigned one fits too; BIGINT and DECIMAL are looked at one by one."""
+"""Column types that also hold the unsigned type; BIGINT and DECIMAL are handled separately."""
 _MOST_PRECISE = 38
 
 
 @dataclass(frozen=True)
 class MysqlSchema:
-    """The `RecordSchema` of a record that names MySQL's type of each column.
+    """The `RecordSchema` of a record that names the MySQL type of each column.
 
     Args:
         types: Column to type.
@@ -50,7 +50,7 @@ class MysqlSchema:
         return column_type(str(self.types[column]))
 
     def reads_wrongly(self, column: str, type_: pa.DataType, *, is_coded: bool) -> bool:
-        """See `RecordSchema`: values are text, which no column misreads."""
+        """See `RecordSchema`: values are text, which columns do not misread."""
         return False
 
     def has_bytes(self, column: str) -> bool:
@@ -69,7 +69,7 @@ class MysqlSchema:
 
 
 def column_type(mysql_type: str) -> str:
-    """Return the type of a column that holds the values of one of MySQL's types, as DDL; empty if it is not certain.
+    """Return the column type for a MySQL type, as DDL; empty if uncertain.
 
     Example:
         >>> column_type("decimal(12,2)"), column_type("bigint unsigned"), column_type("VARCHAR(20)"), column_type("point")

@@ -1,4 +1,4 @@
-"""Finds the keys that a bad record names, as far as its bytes can be parsed: in rows at any depth, and in a topic record's key."""
+"""Finds the keys that a bad record names, if its bytes can be parsed: in rows at any depth, and in a topic record's key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import parse_exactly
 
 MOST_DEPTH = 16
-"""Levels of nesting, and of JSON as text within JSON, that are looked through."""
+"""Maximum levels of nesting, and of JSON text within JSON, that are searched."""
 
 
 def parsed(raw: bytes) -> Any:
-    """Parse a record's bytes; None if they are no JSON object."""
+    """Parse a record's bytes; None if they are not a JSON object."""
     try:
         return parse_exactly(raw)
     except BadRecordError:
@@ -25,10 +25,10 @@ def parsed(raw: bytes) -> Any:
 
 
 def keys_named(value: Any, key: pa.Schema) -> pa.Table:
-    """Return the keys that a parsed record names, in the types of the key; a value that has none of these names no key.
+    """Return the keys that a parsed record names, in the key's types; values of other types are ignored.
 
     Args:
-        value: What `parsed` returned.
+        value: The result of `parsed`.
         key: The key's columns.
 
     Example:
@@ -72,10 +72,10 @@ def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ..
 
 
 def _own_key(value: Json, key: Sequence[str]) -> tuple[Any, ...] | None:
-    """Return the values of the key's columns in an object; None if it has not all of them."""
+    """Return the values of the key's columns in an object; None if one is missing."""
     if all(name in value for name in key):
         return tuple(value[name] for name in key)
-    # The key of a topic's record may be the bare value of the only column.
+    # A topic record's key may be the bare value of the only column.
     bare_key = value.get("key")
     is_record = "offset" in value and isinstance(bare_key, str | int)
     if is_record and len(key) == 1:
@@ -84,7 +84,7 @@ def _own_key(value: Json, key: Sequence[str]) -> tuple[Any, ...] | None:
 
 
 def _within(value: Any) -> Iterable[Any]:
-    """Return the values in a value; of a text that is JSON the value that it stands for."""
+    """Return the values within a value; a JSON text is parsed."""
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, list):

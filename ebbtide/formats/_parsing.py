@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from ebbtide.formats._format import NEW_KEY, OLD_KEY, BadRecordError, Json, shortened
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Stands before a record where files that begin with it were put together."""
+"""May precede a record if files that begin with it were concatenated."""
 Parse = Callable[[str | bytes], Json]
 """Parses one JSON object.
 
@@ -22,7 +22,7 @@ Raises:
 
 
 def parse(text: str | bytes) -> Json:
-    """Parse quickly; numbers with a fraction become floats. The exact parser judges what this one refuses."""
+    """Parse quickly; numbers with a fraction become floats. The exact parser judges texts that this one refuses."""
     try:
         value = from_json(text, allow_inf_nan=False, cache_strings="keys")
     except (ValueError, TypeError):  # a lone surrogate is a TypeError
@@ -96,7 +96,7 @@ def envelope_origin(envelope: Json) -> tuple[str, int, int]:
 
 
 def is_natural(value: Any, *, below: int) -> TypeGuard[int]:
-    """Return whether a JSON value is an integer from 0 up to below a bound."""
+    """Return whether a JSON value is an integer from 0 to below a bound."""
     is_integer = type(value) is int  # a boolean is an int in Python, but not in JSON
     return is_integer and 0 <= value < below
 
@@ -111,7 +111,7 @@ def envelope_value(envelope: Json) -> str | None:
     """Return a Kafka record's value as text; None for a tombstone.
 
     Raises:
-        BadRecordError: It is missing, or neither text nor null.
+        BadRecordError: The value is missing, or neither text nor null.
     """
     name = value_field(envelope)
     text = envelope.get(name)
@@ -129,7 +129,7 @@ def envelope_value(envelope: Json) -> str | None:
 
 
 def envelope_other_key(envelope: Json) -> str | None:
-    """Return the key in a Kafka record's header that its row had before, or has afterwards; None without such a header."""
+    """Return the old or new key from a Kafka record's header; None without such a header."""
     headers = envelope.get("headers")
     if not isinstance(headers, list):
         return None

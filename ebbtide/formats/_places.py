@@ -1,4 +1,4 @@
-"""Places of records, other keys in their headers, and whether they are text: what the quick paths need beside the values."""
+"""Facts about records that the quick paths need in addition to values: places, other keys in headers, valid text."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def orders_of(batch: pa.RecordBatch, rows: Indices, step: int) -> pa.StructArray
 
 
 def placed(staged: pa.Table, orders: pa.ChunkedArray) -> pa.Table:
-    """Return staged rows with places of records as the sequences of their changes, also of those that changed a key.
+    """Return staged rows with the records' places as sequences, also for key changes.
 
     Args:
         staged: Staged rows.
-        orders: (n,) the place of each row's record, as `_order` has it.
+        orders: (n,) the place of each row's record, like `_order`.
     """
     sequence_type = staged.schema.field("_sequence").type
     components = orders.combine_chunks().flatten()
@@ -47,7 +47,7 @@ def placed(staged: pa.Table, orders: pa.ChunkedArray) -> pa.Table:
 
 
 def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
-    """Return staged rows with other sequences, also of those that changed a key.
+    """Return staged rows with other sequences, also for key changes.
 
     Args:
         staged: Staged rows.
@@ -56,7 +56,7 @@ def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
     moved_type = staged.schema.field("_moved_from").type
     moved = staged["_moved_from"].combine_chunks()
     is_moved = moved.is_valid()
-    # A key change names one key: its list has one item, and that has the sequence of the change.
+    # A key change names one key: its list has one item, with the sequence of the change.
     keys = pc.struct_field(pc.list_flatten(moved), "key")
     key_changes = pa.StructArray.from_arrays([sequences.filter(is_moved), keys], fields=list(moved_type.value_type))
     lengths = np.asarray(is_moved.to_numpy(zero_copy_only=False), dtype=np.int32)
@@ -68,7 +68,7 @@ def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
 
 
 def origins_of(batch: pa.RecordBatch, rows: Indices) -> pa.StructArray:
-    """Return `_origin` of some records of a batch that stand in files or in Kafka, given their indices in it."""
+    """Return `_origin` of some records of a batch, from files or Kafka, given their indices."""
     indices = pa.array(rows, pa.int64())
     sources = batch.column("file").take(indices)
     if are_placed(batch):
@@ -94,7 +94,7 @@ def are_utf8(values: pa.BinaryArray) -> bool:
 
 
 def moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records with a header that names the row's old or new key: records in envelopes, or placed ones."""
+    """Return the indices of records with a header that names the row's old or new key, in envelopes or placed records."""
     if are_placed(batch):
         has_old_key = batch.column("old_key").is_valid()
         has_new_key = batch.column("new_key").is_valid()
@@ -102,7 +102,7 @@ def moved(batch: pa.RecordBatch) -> frozenset[int]:
         mask = is_moved.to_numpy(zero_copy_only=False)
         indices = np.flatnonzero(mask)
         return frozenset(indices.tolist())
-    # One search of all bytes: Arrow's, value by value, takes as long as parsing them.
+    # One search through all bytes: Arrow's search value by value would take as long as parsing.
     values = batch.column("value")
     _, offset_buffer, data = values.buffers()
     raw = data.to_pybytes() if data else b""
@@ -116,7 +116,7 @@ def moved(batch: pa.RecordBatch) -> frozenset[int]:
     all_offsets = np.frombuffer(offset_buffer, np.int32)
     end = values.offset + len(values)
     starts = all_offsets[values.offset : end]
-    # Each is in the last value that begins before it.
+    # Each match is in the last value that begins before it.
     rows = np.searchsorted(starts, places, side="right") - 1
     is_own = rows >= 0
     own = rows[is_own]

@@ -41,8 +41,8 @@ class PlainDecoder(Format):
 
     Args:
         kind: Name of the field with the row kind: +I, -U, +U, -D.
-        row: Name of the field with the row; None if the columns stand beside the kind.
-        position: Names of the fields with the record's partition and position in it; empty if it has none.
+        row: Name of the field with the row; None if the columns are next to the kind.
+        position: Names of the fields with the record's partition and the position in it; empty if there are none.
         unavailable: Recognizes values that were not sent.
     """
 
@@ -90,7 +90,7 @@ class PlainDecoder(Format):
         return [change]
 
     def _without_schema(self, value: Json) -> tuple[Json, Fields]:
-        """Return a value without its schema, and the row's fields by that schema, empty without one."""
+        """Return a value without its schema, and the schema's row fields, empty without one."""
         if not has_schema(value):
             return value, {}
         payload = value["payload"]
@@ -110,7 +110,7 @@ class PlainDecoder(Format):
         return _TypedRows(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`: rows that do not name their place."""
+        """See `Format.scanned`: rows without a partition and position."""
         if self.position or self.typed(row) is None:
             return ()
         form = _ScannedRows(self.kind, self.row, row.names)
@@ -123,7 +123,7 @@ class PlainDecoder(Format):
         return {name: value[name] for name in value if name not in reserved}
 
     def _origin_offset(self, value: Json) -> OriginOffset | None:
-        """Return the record's partition and position; a position alone is in partition 0."""
+        """Return the record's partition and position; a position without a partition is in partition 0."""
         numbers: list[int] = []
         for name in self.position:
             number = value.get(name)
@@ -178,7 +178,7 @@ class _TypedRows:
         has_misfit = None in rows or not _KINDS.issuperset(kinds)
         if self._position or has_misfit:
             return TakenChanges.of_each(self._take, values)
-        # Whole columns where no record names its place, and none has to be left: no object for each change.
+        # Whole columns if no record names its place and none must be left: no object for each change.
         n = len(kinds)
         nothing = [None] * n
         return TakenChanges(
@@ -205,7 +205,7 @@ class _TypedRows:
         return (change,)
 
     def _offset_of(self, value: Any) -> OriginOffset | None:
-        """Return the record's partition and position; None leaves it to the exact path."""
+        """Return the record's partition and position; None: the exact path must read it."""
         numbers = [getattr(value, name) for name in self._position]
         for number in numbers:
             if number is None or not 0 <= number < 2**63:
@@ -221,7 +221,7 @@ class _ScannedRows:
 
     Args:
         kind: Name of the field with the kind.
-        row: Name of the field with the row; None: the columns stand beside the kind.
+        row: Name of the field with the row; None: the columns are next to the kind.
         names: The row's columns.
     """
 

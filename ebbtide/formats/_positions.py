@@ -1,20 +1,20 @@
-"""Positions in a source's log: fields of a record's envelope, as numbers that compare as the log is ordered.
+"""Positions in a source's log: converts fields of a record's envelope to numbers in the log's order.
 
-A format says which fields its records have beside the row (`ebbtide.spec._parts.FormatPart.position_field`), and finds their values:
-`log_position` in `Format.changes`, `PositionField.scanned` in a scan. This module alone says what a value means. Each field becomes
-one number of 64 bits, or two where it needs more:
+A format names the fields of its records (`ebbtide.spec._parts.FormatPart.position_field`) and finds their values:
+`log_position` in `Format.changes`, `PositionField.scanned` in a scan. Only this module interprets values. Each field becomes
+one 64-bit number, or two if it needs more:
 
 | type | values | numbers |
 |---|---|---|
 | number | an integer from 0 to 2^63 - 1, or its digits as text | 1 |
 | decimal | an integer from 0 to 10^36 - 1, or its digits as text (Oracle's SCN) | 2 |
-| lsn | hexadecimal text, its parts of fixed width between `:` or `.` (SQL Server, Db2); Postgres' `0/16B3748`; an integer | 2 |
-| gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; the number alone counts | 1 |
+| lsn | hexadecimal text with parts of fixed width separated by `:` or `.` (SQL Server, Db2); Postgres' `0/16B3748`; an integer | 2 |
+| gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; only the number counts | 1 |
 | binlog_file | text that ends in a point and a number: `binlog.000003` | 1 |
-| binlog_position | such a text, and a number behind a colon: `binlog.000003:154` (Maxwell) | 2 |
+| binlog_position | such a text, a colon and a number: `binlog.000003:154` (Maxwell) | 2 |
 | timestamp | ISO 8601 text with a zone or in UTC, from 1970 to 2262, to the nanosecond | 1 |
 
-A row of a snapshot may lack a field. It then ranks below all changes that have one, and by its time of reading among such rows.
+A snapshot row may lack a field. It then ranks below all changes that have it. Such rows are ordered by their time of reading.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SPLIT = 10**18
 _LOW_BITS = 62
 _MOST_HEX_DIGITS = 31
 _SHORT_DIGITS = 18
-"""A number of 64 bits takes any number of so many decimal digits."""
+"""Every number with so many decimal digits fits 64 bits."""
 _NO_HEX = 255
 _HEX_VALUES = np.full(256, _NO_HEX, np.uint8)
 """The value of each character as a hexadecimal digit."""
@@ -68,7 +68,7 @@ def _decimal(value: Any) -> tuple[int, ...] | None:
 
 
 def _natural(value: Any, digits: int) -> int | None:
-    """Return an integer from 0 of at most some digits, given as such or as text; None for anything else."""
+    """Return a non-negative integer with a maximum of digits, given as number or text; None for anything else."""
     if type(value) is int:
         return value if 0 <= value < 10**digits else None
     is_text = isinstance(value, str) and value.isascii() and value.isdigit()
@@ -123,9 +123,9 @@ class _Reading:
     """The reading of a type's values.
 
     Args:
-        read: Returns a value's numbers; None if it is not of the type.
-        n_numbers: How many they are.
-        allowed: The values, for messages.
+        read: Returns a value's numbers; None if it does not have the type.
+        n_numbers: Count of the numbers.
+        allowed: Allowed values, for messages.
     """
 
     read: Callable[[Any], tuple[int, ...] | None]
@@ -146,11 +146,11 @@ _READINGS: dict[PositionType, _Reading] = {
 
 @dataclass(frozen=True)
 class PositionField:
-    """A field of the envelope that orders changes, by itself or together with further fields.
+    """An envelope field that orders changes, alone or with further fields.
 
     Args:
-        path: Where a record has it, its parts separated by points: `source.commit_lsn`.
-        type: What its values mean.
+        path: Path in a record, separated by points: `source.commit_lsn`.
+        type: Type of its values.
     """
 
     path: str
@@ -158,7 +158,7 @@ class PositionField:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of its numbers in a stored sequence; of a field of `source` without that word.
+        """Names of its numbers in a stored sequence, without the prefix `source`.
 
         Example:
             >>> PositionField("source.commit_lsn", "lsn").columns
@@ -178,7 +178,7 @@ class PositionField:
 
         Args:
             value: The field's JSON value, not null.
-            label: Its name in the record, for messages. Default: its path.
+            label: Its name in messages. Default: its path.
 
         Raises:
             BadRecordError: The value is not of the type.
@@ -204,12 +204,12 @@ class PositionField:
         cells: Cells,
         instead: pa.Int64Array,
     ) -> list[pa.Int64Array]:
-        """Return the (n,) numbers of scanned values; null leaves a record to the exact path.
+        """Return the (n,) numbers of scanned values; null: the exact path must read the record.
 
         Args:
             scanned: The records.
             cells: The field's cells.
-            instead: (n,) the first number of records that lack the field; null: such a record is left.
+            instead: (n,) the first number of records that lack the field; null: the exact path must read such a record.
         """
         is_text = cells.has(TEXT, ESCAPED)
         if self.type == "number" and not is_text.any():
@@ -237,9 +237,9 @@ class PositionField:
 
 
 def _read_all(field: PositionField, values: pa.StringArray) -> list[pa.Int64Array]:
-    """Return the numbers of distinct values; null where one is not of the field's type.
+    """Return the numbers of distinct values; null for a value of another type.
 
-    Nearly all values have one form: these are read as columns, and the rest one by one, at 10 to 20 times the cost.
+    Nearly all values have the usual form and are read as columns. The rest is read one by one, at 10 to 20 times the cost.
     """
     columns = _read_as_columns(field, values)
     is_left = pa.array(~marked(columns[0].is_valid()))
@@ -264,7 +264,7 @@ def _read_as_columns(field: PositionField, values: pa.StringArray) -> list[pa.In
 
 
 def _of_short_digits(values: pa.StringArray, n_numbers: int) -> list[pa.Int64Array]:
-    """Return the numbers of texts of digits that one number of 64 bits takes; the number before it is 0 then."""
+    """Return the numbers of digit texts that fit 64 bits; the number before it is then 0."""
     is_short = pc.and_(pc.ascii_is_decimal(values), pc.less_equal(pc.binary_length(values), _SHORT_DIGITS))
     numbers = pc.if_else(is_short, values, None).cast(pa.int64())
     before = pc.if_else(numbers.is_valid(), 0, numbers)
@@ -272,13 +272,13 @@ def _of_short_digits(values: pa.StringArray, n_numbers: int) -> list[pa.Int64Arr
 
 
 def _of_hex_parts(values: pa.StringArray) -> list[pa.Int64Array] | None:
-    """Return the numbers of hexadecimal texts of the first one's form: as long, with the same separators in the same places.
+    """Return the numbers of hexadecimal texts with the form of the first: same length and separators.
 
     Args:
         values: The texts, at least one.
 
     Returns:
-        The numbers; None if the first one has no such form.
+        The numbers; None if the first text does not have this form.
     """
     first = values[0].as_py()
     if first.startswith("0x") or not _LSN_PARTS.fullmatch(first):
@@ -302,7 +302,7 @@ def _of_hex_parts(values: pa.StringArray) -> list[pa.Int64Array] | None:
 
 
 def _word(digits: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the numbers that rows of at most 16 hexadecimal digits say."""
+    """Return the numbers for rows of at most 16 hexadecimal digits."""
     word = np.zeros(len(digits), np.uint64)
     for digit in digits.T:
         word = word << np.uint64(4) | digit
@@ -320,16 +320,16 @@ def log_position(
     labels: Iterable[str],
     snapshot_ms: int | None,
 ) -> LogPosition:
-    """Return the position of a change: the numbers of all fields; None for those of a field that a change lacks.
+    """Return the position of a change: the numbers of all fields; None for a field that a change lacks.
 
     Args:
         fields: The fields.
-        values: Their JSON values; None where the record has none.
+        values: Their JSON values; None if the record has none.
         labels: Their names in the record, for messages.
         snapshot_ms: Time of reading of a snapshot row, epoch ms; None: it is a change.
 
     Raises:
-        BadRecordError: A value is not of its field's type.
+        BadRecordError: A value does not have its field's type.
     """
     position: list[int | None] = []
     for field, value, label in zip(fields, values, labels, strict=True):
@@ -341,7 +341,7 @@ def log_position(
 
 
 def lacking(field: PositionField, snapshot_ms: int | None) -> list[int | None]:
-    """Return the numbers of a field that a record lacks: of a snapshot row below all that there are, by its time; of a change none."""
+    """Return the numbers of a missing field: for a snapshot row below all existing ones, by its time; none for a change."""
     further = field.n_numbers - 1
     if snapshot_ms is None:
         return [None] * (1 + further)
@@ -350,14 +350,14 @@ def lacking(field: PositionField, snapshot_ms: int | None) -> list[int | None]:
 
 
 def snapshot_numbers(is_snapshot: Mask, event_ms: pa.Int64Array) -> pa.Int64Array:
-    """Return (n,) the first number of a field that a snapshot row lacks, as `lacking` does; null of changes."""
+    """Return (n,) the first number of a field that a snapshot row lacks, as `lacking` does; null for changes."""
     times = event_ms.fill_null(0).to_numpy()
     numbers = LONG_MIN + np.maximum(times, 0)
     return pa.array(numbers, mask=~is_snapshot)
 
 
 def are_known(columns: Sequence[pa.Int64Array]) -> Mask:
-    """Mark the records all of whose numbers are known."""
+    """Mark the records whose numbers are all known."""
     is_known = marked(columns[0].is_valid())
     for column in columns[1:]:
         is_known = is_known & marked(column.is_valid())

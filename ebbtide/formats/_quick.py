@@ -1,7 +1,7 @@
-"""The quick path: JSON is parsed straight into typed structs, then converted a column at a time.
+"""The quick path: JSON is parsed directly into typed structs and then converted column by column.
 
-It takes only records of the format's common form (`Format.typed`) that break no rule. The rest is left, record by record, to the
-exact path (`reading`, `typed`, `judging`), which alone decides what is bad. Both paths stage a record in the same way.
+It reads only records of the format's common form (`Format.typed`) that break no rule. The exact path (`_reading`, `_typed`,
+`_judging`) reads all other records, and only it decides that a record is bad. Both paths stage a record in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ebbtide.formats._settings import DecodingSettings
 from ebbtide.formats._typed import event_times
 
 MOST_IGNORED = 100
-"""Maximum of unknown columns in a row's form: records with more of them are left to the exact path."""
+"""Maximum of unknown columns in a row's form: the exact path reads records with more."""
 _NOT_READ = (msgspec.MsgspecError, ValueError, RecursionError)
 _NOT_READ_AVRO = (BadRecordError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
@@ -51,8 +51,8 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 def _damaged(values: pa.BinaryArray) -> frozenset[int]:
-    """Return the indices of values that are not UTF-8: the parser does not check the texts that it skips."""
-    # One check of the whole batch, in Arrow; values are looked at one by one only if it fails.
+    """Return the indices of values that are not UTF-8: the parser does not check skipped texts."""
+    # One check of the whole batch, in Arrow; values are checked one by one only if it fails.
     if are_utf8(values):
         return frozenset()
     rows = enumerate(values.to_pylist())
@@ -76,7 +76,7 @@ class _Read:
     Args:
         changes: The changes taken.
         rows: Index in the batch of each change's record.
-        left: Indices of the records that are left to the exact path.
+        left: Indices of the records that the exact path must read.
         envelopes: Envelope of each change's record, if records have envelopes.
     """
 
@@ -129,7 +129,7 @@ class QuickDecoder:
         settings: DecodingSettings,
         ignored: Iterable[str] = (),
     ) -> QuickDecoder | None:
-        """Make the decoder of a pipeline; None if its format names no common form.
+        """Create the decoder of a pipeline; None if its format has no common form.
 
         Args:
             settings: Settings of the pipeline.
@@ -150,14 +150,13 @@ class QuickDecoder:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Columns of the records that the schema does not have, as far as they are known."""
+        """Known record columns that the schema does not have."""
         return self._row.ignored
 
     def learning(self, staged: pa.Table) -> QuickDecoder:
         """Return a decoder that also reads records with the unknown columns of some staged rows.
 
-        Structs refuse unknown fields. A column that appears in the source would send every record to the exact path, if the form did
-        not learn it from the first such batch.
+        Structs refuse unknown fields. Without learning, a new column in the source would send every record to the exact path.
 
         Args:
             staged: Rows that the exact path staged.
@@ -190,7 +189,7 @@ class QuickDecoder:
             wall_ms: Wall time of the step, epoch ms; None: unknown.
 
         Returns:
-            Staged rows, and the records that are left to the exact path.
+            Staged rows, and the records that the exact path must read.
         """
         read = self._read(batch)
         try:
@@ -268,7 +267,7 @@ class QuickDecoder:
         step: int,
         wall_ms: int | None,
     ) -> pa.Table:
-        """Return the changes' rows; those of records that are left now are still among them."""
+        """Return the rows of the changes, including those of records that were left meanwhile."""
         settings = self._settings
         has_schemas = AvroRecords.of(batch) is not None
         changes = QuickColumns(settings, self._row, read.changes, has_schemas=has_schemas)

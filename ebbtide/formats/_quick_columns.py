@@ -1,4 +1,4 @@
-"""Typing and judging on the quick path, a column at a time: changes that break a rule are left to the exact path."""
+"""Typing and judging on the quick path, column by column. The exact path reads changes that break a rule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ebbtide.formats._typed import indices_of, needed_of_delete, takes_back_by_c
 
 
 class QuickColumns:
-    """Types and judges changes, a column at a time; collects those that are left to the exact path.
+    """Types and judges changes column by column; collects those that the exact path must read.
 
     Args:
         settings: Settings of the pipeline.
         row: The form of their rows.
         changes: The changes.
-        has_schemas: Their records have schemas of their own.
+        has_schemas: Their records have schemas.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class QuickColumns:
         return columns
 
     def _key_only(self) -> list[int]:
-        """Return the deletes of which only the key and the sequence are read."""
+        """Return the deletes that need only key and sequence."""
         if not takes_back_by_content(self._settings):
             return self._deletes
         retraction = RowKind.UPDATE_BEFORE
@@ -122,7 +122,7 @@ class QuickColumns:
         return array
 
     def _with_default(self, name: str, values: list[Any]) -> list[Any]:
-        """Return a column's values with its default where a record has none; without a default the record is left."""
+        """Return a column's values, with its default for records that lack it; without a default such records are left."""
         defaults = self._settings.defaults
         if name not in defaults:
             absent = indices_of(values, UNSET)

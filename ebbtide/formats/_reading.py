@@ -18,7 +18,7 @@ _BYTE_ORDER_MARK = BYTE_ORDER_MARK.encode()
 
 @dataclass(slots=True)
 class Record:
-    """One record: its position, and the reason why it is bad, if it is.
+    """One record: its position, and the reason if it is bad.
 
     Args:
         row: Its index in the batch.
@@ -52,7 +52,7 @@ class Contents:
         changes: The changes taken, in order.
         records: The record of each change; one record may have several.
         refused: Records that could not be read.
-        tombstones: Records without a value, or of a kind that is not taken.
+        tombstones: Records without a value, or of a kind that is not read.
         skipped: Records of other tables.
         not_rows: Records that change no row of any table.
     """
@@ -170,7 +170,7 @@ class RecordReader:
         self._take(changes, record)
 
     def _under_new_names(self, change: DecodedChange) -> DecodedChange:
-        """Return a change with its columns under their new names, where its record has the old ones."""
+        """Return a change with renamed columns, if its record has the old names."""
         row = change.row
         if row is None:
             return change
@@ -206,7 +206,7 @@ class RecordReader:
         return has_topic and topic != self._settings.topic
 
     def _take(self, changes: list[DecodedChange], record: Record) -> None:
-        """Sort a record's changes into those taken and those of kinds that are not."""
+        """Divide a record's changes into those taken and those of kinds that are not read."""
         contents = self._contents
         if not changes:
             contents.skipped.append(record)

@@ -1,4 +1,4 @@
-"""Maps of records: where they have what a change is made of."""
+"""Maps of records: the fields that make up a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebbtide.formats._positions import PositionField, PositionType, log_position
 Path = tuple[str, ...]
 """Names of fields, each within the one before."""
 Word = str | int | None
-"""A value of the field that says what happened; None: the field is null, or not there."""
+"""A value of the operation field; None: the field is null or absent."""
 Meaning = Literal["insert", "snapshot", "update", "delete", "truncate", "ignore"]
 EpochUnit = Literal["s", "ms", "us", "ns", "tso"]
 """Unit of a number that counts since 1970; `tso`: TiDB's timestamps, milliseconds times 2^18."""
@@ -28,9 +28,9 @@ _PER_MS: dict[EpochUnit, tuple[int, int]] = {
     "ns": (1, 1_000_000),
     "tso": (1, 2**18),
 }
-"""Unit to what a number in it is multiplied with, and divided by."""
+"""Unit to the multiplier and divisor of its numbers."""
 SNAPSHOT = "r"
-"""The operation of a row of a snapshot, as Debezium calls it: at one position it ranks below a change."""
+"""Debezium's operation of a snapshot row: at one position it ranks below a change."""
 _INTEGER = re.compile(r"[+-]?\d+")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _NOT_DELETED = (None, False, 0, "", "0", "false")
@@ -40,18 +40,18 @@ _MS = datetime.resolution * 1000
 
 
 def path_of(name: str) -> Path:
-    """Return the path that a dotted name stands for."""
+    """Split a dotted name into a path."""
     return tuple(name.split("."))
 
 
 @dataclass(frozen=True)
 class RecordMap:
-    """Where a tool's records have what a change is made of.
+    """The fields of a tool's records that make up a change.
 
     Args:
-        operation: The field that says what happened; None: each record is the row as it is now.
-        words: Its values, and what they mean.
-        row: The field with the row; None: its columns stand in the record itself.
+        operation: The operation field; None: each record is the present row.
+        words: Its values and their meanings.
+        row: The field with the row; None: its columns are at the top level of the record.
         before: The field with the values before an update.
         deleted: The field that marks a deleted row: true, 1, or the time of the deletion.
         table: The fields that name the table, such as database and table.
@@ -61,7 +61,7 @@ class RecordMap:
         mysql_types: The field with the MySQL type of each column.
         writes_base64: Bytes are base64.
         positions: Fields that order changes, with the types of their values.
-        last_without: Those of them that the last change of a transaction lacks.
+        last_without: Those of them that a transaction's last change lacks.
     """
 
     operation: Path | None = None
@@ -80,7 +80,7 @@ class RecordMap:
 
     @cached_property
     def marks(self) -> frozenset[str]:
-        """Fields of a record that are no columns where the columns stand in the record itself."""
+        """Fields that are not columns if the columns are at the top level of the record."""
         paths = [self.operation, self.before, self.deleted, self.event_time, *self.table]
         return frozenset(path[0] for path in paths if path is not None)
 
@@ -129,13 +129,13 @@ def position_in(
 
 
 def is_of_table(names: Sequence[Any], table: str) -> bool:
-    """Return whether names, such as database and table, are those of a table: `shop.orders`, or `orders` alone."""
+    """Return whether names, such as database and table, name a table: `shop.orders`, or only `orders`."""
     full_name = ".".join(map(str, names))
     return table in (full_name, str(names[-1]))
 
 
 def says_deleted(mark: Any) -> bool | None:
-    """Return whether the mark of a row says that it is deleted; None if it is no such mark.
+    """Return whether the mark of a row says that it is deleted; None if the value is not such a mark.
 
     Example:
         >>> says_deleted("true"), says_deleted("2026-01-01T00:00:00Z"), says_deleted(0), says_deleted("no")
@@ -151,7 +151,7 @@ def event_ms_of(time: Any, unit: EpochUnit, name: str) -> int | None:
     """Read the time of a change.
 
     Args:
-        time: A number in a unit, also as text, or ISO 8601, without a zone in UTC.
+        time: A number in a unit, also as text, or ISO 8601; UTC without a zone.
         unit: The unit.
         name: Name of its field, for messages.
 

@@ -32,7 +32,7 @@ PLACED_RECORDS = pa.schema(
 """Records of a source with keys, partitions and offsets: `file` is its name, a topic; `part` and `line` order the records of a step;
 a null value is a tombstone. `old_key` and `new_key` are the values of the headers `OLD_KEY` and `NEW_KEY`; null without them."""
 MAX_RECORD_BYTES = 16 * 2**20
-"""Default of the size above which a record is bad, in bytes; 16 times Kafka's default."""
+"""Default maximum size of a record, in bytes: 16 times Kafka's default. Larger records are bad."""
 
 
 def are_placed(batch: pa.RecordBatch) -> bool:

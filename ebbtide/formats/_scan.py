@@ -1,8 +1,9 @@
-"""JSON scanned into columns: one compiled loop over the bytes of a whole batch, without an object for a record.
+"""Scans JSON into columns, by one compiled loop over the bytes of a batch, without an object per record.
 
-The scan takes records of a known form alone: an object, and objects in it, whose known fields hold scalars. What is unusual in any way
-is not taken, though it may be fine: another field in a row, a field twice, a text with a code for a letter, a list where a scalar is expected. So
-is what is not JSON. Other paths read those records. A record that is taken means what every parser of JSON says that it means.
+The scan takes only records of a known form: nested objects whose known fields hold scalars. It does not take unusual records,
+even if they are valid: an unknown field in a row, a repeated field, a text with an escaped letter, a list instead of a scalar.
+Nor does it take text that is not JSON. Other paths read those records. For the records it takes, it agrees with every JSON
+parser.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ebbtide.formats._scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, g
 
 Rows = NDArray[np.int64]
 Fields = Mapping[str, Any]
-"""Name of a field to the fields of the object in it; None: a scalar is in it."""
+"""Name of a field to the fields of its object; None: it holds a scalar."""
 Path = tuple[str, ...]
-"""A field: the names from the record down to it; empty is the record itself."""
+"""A field's path of names from the record; the empty path is the record."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Cells:
 
     Args:
         kind: (n,) its content, see `ebbtide.formats._scan_loops`.
-        start: (n,) where in the bytes a text or number begins.
-        stop: (n,) where it ends.
+        start: (n,) offset in the bytes at which a text or number begins.
+        stop: (n,) offset at which it ends.
     """
 
     kind: NDArray[np.uint8]
@@ -56,7 +57,7 @@ class Cells:
         )
 
     def but(self, is_other: Mask, other: Cells) -> Cells:
-        """Return these cells, of some records those of another field."""
+        """Return these cells, replaced by another field's for some records."""
         return Cells(
             np.where(is_other, other.kind, self.kind),
             np.where(is_other, other.start, self.start),
@@ -64,7 +65,7 @@ class Cells:
         )
 
     def filled(self, is_filled: Mask, kind: int) -> Cells:
-        """Return these cells, some of them of another kind."""
+        """Return these cells with another kind for some."""
         filling = np.uint8(kind)
         kinds = np.where(is_filled, filling, self.kind)
         return Cells(kinds, self.start, self.stop)
@@ -75,9 +76,9 @@ class Scanned:
     """Scanned records.
 
     Args:
-        data: The bytes of all.
+        data: The bytes of all records.
         cells: Their cells by field.
-        is_taken: (n,) the record is of the form.
+        is_taken: (n,) the record has the form.
     """
 
     data: NDArray[np.uint8]
@@ -91,7 +92,7 @@ class Scanned:
         return Scanned(self.data, cells, is_taken)
 
     def texts(self, cells: Cells) -> pa.StringArray:
-        """Return (n,) texts, and numbers as they are written; null where neither is."""
+        """Return (n,) texts, and numbers as written; null for other values."""
         n = len(cells.kind)
         offsets = np.zeros(n + 1, np.int32)
         lengths = cells.stop - cells.start
@@ -116,7 +117,7 @@ class Scanned:
         )
 
     def integers(self, cells: Cells) -> pa.Int64Array:
-        """Return (n,) integers; null where none is."""
+        """Return (n,) integers; null for other values."""
         values = np.zeros(len(cells.kind), np.int64)
         loop = compiled.compiled(integers)
         loop(
@@ -143,7 +144,7 @@ class Scanner:
     Args:
         fields: The record's fields.
         exact: The objects that may have no other fields.
-        event_fields: Other fields that may be in them all the same, by name; a name that ends in `*` stands for all that begin so.
+        event_fields: Names of further fields that they may have; a name that ends in `*` is a prefix.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Scanner:
         child_node: list[int] = []
         first_child: list[int] = []
         is_exact: list[int] = []
-        # Breadth first: the fields of an object lie side by side, and the object in a field is the next one that nothing leads to yet.
+        # Breadth first: the fields of an object are adjacent, and a field's object is the next unassigned one.
         waiting: list[tuple[Path, Fields]] = [((), fields)]
         for path, own in waiting:
             first_child.append(len(child_node))
@@ -173,7 +174,7 @@ class Scanner:
                 else:
                     child_node.append(len(waiting))
                     waiting.append((whole, within))
-        # One object more, without known fields: any in a field that does not count.
+        # One more object, without known fields: any object in an ignored field.
         n_fields = len(child_node)
         first_child += [n_fields, n_fields]
         is_exact.append(0)
@@ -190,7 +191,7 @@ class Scanner:
         """Scan records.
 
         Args:
-            values: (n,) their bytes, UTF-8; null is not taken.
+            values: (n,) their bytes, UTF-8; nulls are not taken.
         """
         n = len(values)
         _, offset_buffer, data_buffer = values.buffers()
@@ -199,7 +200,7 @@ class Scanner:
         offsets = all_offsets[values.offset : end]
         data = np.frombuffer(data_buffer or b"", np.uint8)
         for given in (offsets, data):
-            given.flags.writeable = False  # machine code is compiled for each kind of array: let there be one
+            given.flags.writeable = False  # numba compiles for each kind of array: keep it to one
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
         starts = np.zeros(shape, np.int32)
@@ -226,7 +227,7 @@ class Scanner:
 
 
 def _beginnings(names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes with which the names begin in JSON, a whole name with its closing quote, and where each begins and the last ends."""
+    """Return the bytes of name prefixes in JSON (a whole name includes its closing quote), and their offsets."""
     encoded = [name.removesuffix("*") if name.endswith("*") else f'{name}"' for name in names]
     written = [name.encode() for name in encoded]
     ends = np.cumsum([0, *map(len, written)])
@@ -234,7 +235,7 @@ def _beginnings(names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int
 
 
 def load_loops() -> None:
-    """Load the compiled loops into this process, by the scan of a record."""
+    """Load the compiled loops into this process by scanning a record."""
     scanner = Scanner({"a": None}, ())
     record = pa.array([b'{"a": 1}'])
     scanned = scanner.scan(record)

@@ -1,4 +1,4 @@
-"""Scanned cells to typed columns; a change with a cell that does not fit its column is not taken."""
+"""Converts scanned cells to typed columns. A change with a cell that does not fit its column is not taken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_scannable(column: pa.Field) -> bool:
 
 
 def _kinds_of(type_: pa.DataType) -> Sequence[int]:
-    """Return what may stand in a column of a type, beside null; nothing: its values are not scanned."""
+    """Return the kinds of cells that a column of a type accepts, besides null; empty: its values are not scanned."""
     if pa.types.is_string(type_):
         return _TEXTS
     if pa.types.is_integer(type_):
@@ -49,7 +49,7 @@ class ScanColumns:
         scanned: The records.
         changes: Their changes.
         is_delete: (n,) deletes of sequence mode.
-        is_key_only: (n,) those of them of which the key and the sequence alone are read.
+        is_key_only: (n,) deletes that need only key and sequence.
         scales: Column to the scale of its encoded decimals.
 
     Attributes:
@@ -83,7 +83,7 @@ class ScanColumns:
             self.columns[column.name] = self._column(column, cells, is_delete)
 
     def _column(self, column: pa.Field, cells: Cells, is_delete: Mask) -> pa.Array:
-        """Return a column; one of `REFUSALS` is raised where a value does not fit it."""
+        """Return a column; raise one of `REFUSALS` if a value does not fit."""
         settings = self._settings
         name = column.name
         default = settings.defaults.get(name)
@@ -132,7 +132,7 @@ class ScanColumns:
         if pa.types.is_floating(type_):
             doubles = pc.add(
                 texts.cast(pa.float64()), 0.0
-            )  # -0.0 becomes 0.0; JSON's numbers are doubles: a narrower type is rounded to from there
+            )  # -0.0 becomes 0.0; JSON's numbers are doubles, then rounded to a narrower type
             numbers = doubles.cast(type_)
             self._leave(pc.is_inf(numbers))
             return numbers

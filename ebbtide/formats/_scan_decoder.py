@@ -1,4 +1,4 @@
-"""The scan: records of a known form become staged rows without an object for a record; the rest is left to the other paths."""
+"""The scan: records of a known form become staged rows without an object per record; other paths read the rest."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from ebbtide.formats._typed import event_times, takes_back_by_content
 
 
 class ScanDecoder:
-    """Decodes the records of a pipeline that are of the form.
+    """Decodes the records of a pipeline that have the form.
 
     Args:
         settings: Settings of the pipeline.
         row: The form of a row.
         form: The form of a record.
-        reading: How values are read by the schema of their record.
+        reading: How to read values by their record's schema.
 
     Attributes:
-        n_seen: Records that this process has seen.
+        n_seen: Number of records that this process has seen.
     """
 
     n_seen: ClassVar[int] = 0
@@ -65,7 +65,7 @@ class ScanDecoder:
         settings: DecodingSettings,
         ignored: Iterable[str] = (),
     ) -> list[ScanDecoder]:
-        """Make the decoders of a pipeline, one for each form of its records; none if they are not scanned.
+        """Create the decoders of a pipeline, one for each form of its records; none if they are not scanned.
 
         Args:
             settings: Settings of the pipeline.
@@ -85,10 +85,10 @@ class ScanDecoder:
         step: int,
         wall_ms: int | None,
     ) -> tuple[pa.Table, pa.RecordBatch]:
-        """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
+        """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as in `QuickDecoder.decode`."""
         nothing = self._settings.schema.empty_table()
         ScanDecoder.n_seen += len(batch)
-        # Little is not worth loading the compiled loop for, nor is a source whose records are mostly left.
+        # Loading the compiled loop does not pay for few records, or if most records are left.
         is_avro = AvroRecords.of(batch) is not None
         is_worth_it = self._pays and compiled.worth_compiling(self.n_seen)
         if is_avro or not is_worth_it:
@@ -121,7 +121,7 @@ class ScanDecoder:
         try:
             columns, is_taken = decoder.columns_of(scanned, wall_ms)
         except REFUSALS:
-            # A value that does not fit its type: the other paths say whose.
+            # A value does not fit its type: other paths find out which.
             return nothing, batch
         columns["_order"] = orders_of(batch, rows, step)
         columns["_origin"] = origins
@@ -138,7 +138,7 @@ class ScanDecoder:
         return taken, left
 
     def _of_schema(self, head: bytes) -> ScanDecoder | None:
-        """Return the decoder of records with a schema; None: they are left to the other paths.
+        """Return the decoder of records with a schema; None: other paths must read them.
 
         Args:
             head: Their bytes before the payload.
@@ -155,7 +155,7 @@ class ScanDecoder:
         return self._by_head[head]
 
     def _may_take(self, batch: pa.RecordBatch) -> Mask:
-        """Mark the records that are neither too long nor name another key of their row in a header."""
+        """Mark the records that are not too long and have no header with another key."""
         lengths = pc.binary_length(batch.column("value"))
         is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
         may_take = marked(is_short).copy()
@@ -165,7 +165,7 @@ class ScanDecoder:
         return may_take
 
     def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
-        """Return the columns of the scanned records but `_order` and `_origin`, and which of the records are taken."""
+        """Return the columns of the scanned records, except `_order` and `_origin`, and a mask of the records taken."""
         settings = self._settings
         changes = self._form.take(scanned)
         is_delete, is_key_only = self._deletes(changes)
@@ -201,7 +201,7 @@ class ScanDecoder:
         return columns, is_taken
 
     def _are_readable(self, scanned: Scanned) -> Mask:
-        """Mark the records all of whose encoded decimals can be read, also those of a row that does not count."""
+        """Mark the records whose encoded decimals can all be read, including those of ignored rows."""
         are_readable = np.ones(len(scanned.is_taken), bool)
         for path, cells in scanned.cells.items():
             *row, name = path
@@ -217,7 +217,7 @@ class ScanDecoder:
         return are_readable
 
     def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:
-        """Mark the deletes of sequence mode, and those of which the key and the sequence alone are read."""
+        """Mark the deletes of sequence mode, and those that need only key and sequence."""
         if not self._settings.sequence:
             none = np.zeros(len(changes.kind), bool)
             return none, none
@@ -236,7 +236,7 @@ class ScanDecoder:
         changes: ScannedChanges,
         is_taken: Mask,
     ) -> pa.StructArray:
-        """Return `_sequence`; where a component of it is null, the change is not taken."""
+        """Return `_sequence`; a change with a null component is not taken."""
         type_ = sequence_type(self._settings.columns, self._settings.sequence)
         positions = iter(changes.position)
         components = []
@@ -250,7 +250,7 @@ class ScanDecoder:
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
     def _ignored_names(self, changes: ScannedChanges) -> pa.StringArray | None:
-        """Return the names of each record's columns that the schema does not have, but for the allowed ones."""
+        """Return the names of each record's columns that are neither in the schema nor allowed."""
         nothing = pa.scalar(None, pa.string())
         parts: list[pa.Array] = []
         for name in self._ignored:
@@ -262,7 +262,7 @@ class ScanDecoder:
             parts.append(part)
         if not parts:
             return None
-        # The join leaves out a row without any value: the empty text before each keeps it, and its comma is cut off.
+        # The join drops rows without values. An empty text in front keeps them, and its comma is cut off.
         first = pa.repeat("", len(parts[0]))
         joined = pc.binary_join_element_wise(first, *parts, ",", null_handling="skip")
         names = pc.utf8_slice_codeunits(joined, 1)

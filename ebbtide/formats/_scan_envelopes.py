@@ -1,4 +1,4 @@
-"""Kafka records in envelopes, scanned: their values, and where they stand."""
+"""Scans Kafka records in envelopes: their values and their places."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class KafkaEnvelopes:
     """The envelopes of a batch.
 
     Args:
-        is_taken: (n,) the record is an envelope with a value, and its place is possible in Kafka.
-        is_other: (n,) the record is an envelope of a topic that is not asked for.
+        is_taken: (n,) the record is an envelope with a value and a valid place in Kafka.
+        is_other: (n,) the record is an envelope of another topic.
         values: (n,) their values.
         topics: (n,) their topics.
         partitions: (n,) their partitions.
@@ -43,8 +43,8 @@ class KafkaEnvelopes:
         """Scan records.
 
         Args:
-            records: The records; they may be anything.
-            wanted: The topic that is asked for; None: any.
+            records: The records, with any content.
+            wanted: The requested topic; None: any.
         """
         scanned = _SCANNER.scan(records)
         topic = scanned.cells["topic",]
@@ -64,7 +64,7 @@ class KafkaEnvelopes:
         is_taken &= value.has(TEXT, ESCAPED)
         is_taken &= marked(is_partition)
         is_taken &= marked(is_offset)
-        # Of those alone that are asked for: the rest need not be scanned.
+        # Only requested records: the rest need not be scanned.
         asked = value.filled(~is_taken, NULL)
         values = scanned.texts(asked)
         return cls(

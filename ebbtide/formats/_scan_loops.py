@@ -1,6 +1,7 @@
-"""The loops of `scan`, which numba compiles: over bytes, into arrays.
+"""The loops of `scan` over bytes into arrays, compiled by numba.
 
-Names of what stands in a field: no such field, a scalar (a text with escapes apart, and a number that is no plain integer), an object.
+Kinds of cells: no such field, scalars (with separate kinds for texts with escapes and numbers other than plain
+integers), an object.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import numpy as np
 
 ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
 MOST_DIGITS = 18
-"""Of an integer: any of so many fits 64 bits."""
+"""Digits of an integer that always fits 64 bits."""
 MOST_READ = 1000
-"""Digits of a number, at most: Python reads no integer of more than 4,300."""
+"""Maximum digits of a number: Python parses no integer with more than 4,300."""
 DEEPEST = 32
-"""Objects and lists within each other, at most."""
+"""Maximum nesting of objects and lists."""
 _TAB, _QUOTE, _COMMA, _COLON, _BACKSLASH = b'\t",:\\'
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 _LIST = -1
-"""Stands for a list among the objects that are walked through."""
+"""Marks a list on the stack of open objects."""
 _MINUS, _PLUS, _DOT, _ZERO, _SMALL_E, _LARGE_E = b"-+.0eE"
 _B, _F, _N, _R, _T = b"bfnrt"
 _BACKSPACE, _FORM_FEED, _NEW_LINE, _RETURN = b"\b\f\n\r"
@@ -27,9 +28,9 @@ _ANY = np.arange(256)
 _IS_SPACE = np.isin(_ANY, list(b" \t"))
 _IS_DIGIT = np.isin(_ANY, list(b"0123456789"))
 _IS_PLAIN = (_ANY >= 32) & ~np.isin(_ANY, list(b'"\\'))
-"""Bytes that stand in a text for themselves."""
+"""Bytes that need no escape in a text."""
 _IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
-"""Bytes that may follow a backslash; the code of a letter may not."""
+"""Bytes that may follow a backslash, except `u`."""
 _NULL_WORD = np.frombuffer(b"null", np.uint8)
 _TRUE_WORD = np.frombuffer(b"true", np.uint8)
 _FALSE_WORD = np.frombuffer(b"false", np.uint8)
@@ -54,8 +55,8 @@ def scan(
 ) -> None:
     """Scan records: fill the last four arrays.
 
-    A record is a walk over fields: name, colon, value, and a comma or closing braces. Whatever is not expected ends the walk, and the
-    record is not taken. A source writes its fields in one order: the one after the last is tried first.
+    A record is a walk over fields: name, colon, value, and a comma or closing braces. Anything unexpected ends the
+    walk, and the record is not taken. A source writes its fields in one order, so the field after the last one is tried first.
 
     Args:
         data: The bytes of all records.
@@ -63,15 +64,15 @@ def scan(
         names: The bytes of all names.
         name_ends: (fields + 1,) where each begins, and the last ends.
         child_node: (fields,) the object in a field; -1: a scalar.
-        first_child: (objects + 1,) the first field of each object; they lie side by side. Object 0 is the record, the last one any
-            that is in a field which does not count.
-        is_exact: (objects,) `EXACT`: it may have no other fields but those whose names begin as one of the following does.
-        other_names: The bytes of these beginnings; a whole name ends in its quote.
-        other_ends: (beginnings + 1,) where each begins, and the last ends.
-        kinds: (fields, n) what stands in each field.
+        first_child: (objects + 1,) the first field of each object; an object's fields are adjacent. Object 0 is the
+            record, the last one is any object in an ignored field.
+        is_exact: (objects,) `EXACT`: it may have no other fields, except names with one of the following prefixes.
+        other_names: The bytes of these prefixes; a whole name ends in its quote.
+        other_ends: (prefixes + 1,) where each begins, and the last ends.
+        kinds: (fields, n) kind of each field's cell.
         starts: (fields, n) where a text or number begins.
         stops: (fields, n) where it ends.
-        is_taken: (n,) the record is of the form.
+        is_taken: (n,) the record has the form.
     """
     outer = np.zeros(DEEPEST, np.int64)
     unknown = len(is_exact) - 1
@@ -90,7 +91,7 @@ def scan(
         node = 0
         depth = 0
         expected = 0
-        has_begun = True  # an object, whose first field, or end, is to come
+        has_begun = True  # an object whose first field or end comes next
         while True:
             while at < end and is_space[data[at]]:
                 at += 1
@@ -179,7 +180,7 @@ def scan(
                     if begin == _MINUS:
                         at += 1
                     first_digit = at
-                    # Up to three runs of digits, none of them empty: before the point, behind it, and the exponent.
+                    # Up to three runs of digits, none empty: before the point, after it, and the exponent.
                     n_runs = 0
                     n_digits = 0
                     is_whole = True
@@ -254,7 +255,7 @@ def scan(
                     kinds[field, row] = kind
                     starts[field, row] = start
                     stops[field, row] = stop
-            # A value has ended, or an object without fields begins to end: as many braces as there are, then a comma.
+            # A value, or an object without fields, has ended: read all closing braces, then a comma.
             has_begun = False
             while True:
                 while at < end and is_space[data[at]]:
@@ -289,11 +290,11 @@ def gather(
 
     Args:
         data: The bytes of all records.
-        kinds: (n,) what stands in the field.
+        kinds: (n,) kind of the field's cell.
         starts: (n,) where it begins.
         stops: (n,) where it ends.
         offsets: (n + 1,) filled: where each begins in `out`, and the last ends.
-        out: Filled; at least as many bytes as there are from start to stop.
+        out: Filled; must have at least the total number of bytes from starts to stops.
     """
     to = 0
     for row in range(len(kinds)):

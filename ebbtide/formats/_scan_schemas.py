@@ -1,4 +1,4 @@
-"""Records with a Connect schema, scanned: those with the same schema begin with the same bytes, which are parsed once."""
+"""Scans records with a Connect schema. Records with the same schema begin with the same bytes, which are parsed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebbtide.formats._scan import marked
 _BEGIN = b'{"schema":'
 _PAYLOAD = b'"payload":'
 _LOOKED_AT = 16
-"""Records of which one has to have a value: those without one are rare."""
+"""Number of leading records searched for a value; records without one are rare."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class RecordsOfSchema:
 
     Args:
         head: Their bytes before the payload.
-        payloads: (n,) their payloads; of other records it is anything.
-        are_own: (n,) the record is one of them.
+        payloads: (n,) their payloads; arbitrary for other records.
+        are_own: (n,) the record has this schema.
     """
 
     head: bytes
@@ -60,7 +60,7 @@ class RecordsOfSchema:
 
 @dataclass(frozen=True)
 class SchemaReading:
-    """The reading of the values of a row by the schema of its record.
+    """Units and scales of a row's values, from its record's schema.
 
     Args:
         units: Units of integers in timestamp columns.
@@ -72,7 +72,7 @@ class SchemaReading:
 
 
 WITHOUT_SCHEMA = SchemaReading({}, {})
-"""The reading of records without a schema."""
+"""Units and scales of records without a schema."""
 
 
 def decimal_texts(texts: pa.StringArray, scale: int) -> tuple[pa.StringArray, pa.BooleanArray]:
@@ -83,7 +83,7 @@ def decimal_texts(texts: pa.StringArray, scale: int) -> tuple[pa.StringArray, pa
         scale: The scale of all.
 
     Returns:
-        (n,) the decimals as texts, and which texts are not base64 of a number.
+        (n,) the decimals as texts, and a mask of texts that are not base64 of a number.
     """
     decimals: list[str | None] = []
     are_bad: list[bool] = []

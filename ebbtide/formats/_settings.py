@@ -5,18 +5,18 @@ A staged row is a changelog row (`ebbtide.changelog._rows`) and these columns:
 | column | meaning |
 |---|---|
 | `_reason`, `_detail` | reason of a bad record: a short code, a sentence; null for good ones |
-| `_raw` | the bad record's bytes; for a line that is too large its beginning, up to the limit |
+| `_raw` | the bad record's bytes; for a line that is too large, its bytes up to the limit |
 | `_ignored` | columns of the record that the pipeline's schema does not have, separated by commas |
-| `_snapshot` | Debezium's `source.snapshot` of a row that a snapshot of the whole table read |
-| `_source_log` | the log that the change was read from, see `log_named` of Debezium's envelope; null: the record does not say |
-| `_types` | with `infer`, the same columns with their types: JSON, name to DDL, null if the type is not certain |
+| `_snapshot` | Debezium's `source.snapshot`, for rows from a snapshot of the whole table |
+| `_source_log` | the log that the change was read from, see `log_named` in `_debezium_envelope`; null: unknown |
+| `_types` | with `infer`, the types of these columns: JSON, name to DDL, null if uncertain |
 
-Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
+Records that change nothing are staged too, so they are counted and the offsets have no gaps. Their `_kind` is
 
-- `tombstone`: no value, or a kind that is not taken;
+- `tombstone`: no value, or a kind that is not read;
 - `not_row`: an event that changes no row of any table, such as a heartbeat of Debezium;
 - `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats._tombstones`); with `order: upsert`
-  it is a delete (`-D`) in the tombstone's place, where its key can be read;
+  it is a delete (`-D`) in place of the tombstone, if its key can be read;
 - `skipped`: no change for this pipeline, for example a record of another table;
 - `bad`: a bad record that names its offset; null for a bad record that does not.
 
@@ -40,18 +40,18 @@ from ebbtide.formats._records import MAX_RECORD_BYTES
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
-"""Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
+"""Treatment of unknown columns: they are ignored, their records are bad, or their types are inferred."""
 EPOCH_BITS = 56
 """Bits of a sequence's first number below the epoch of its log, see `ebbtide.formats._epochs`: 64 PiB of Postgres' log."""
 BETWEEN_NAMES = "\t"
-"""Between the parts of a log's name, see `_source_log`."""
+"""Separator of the parts of a log's name, see `_source_log`."""
 TOMBSTONE = "tombstone"
 NOT_ROW = "not_row"
 IN_DOUBT = "in_doubt"
 SKIPPED = "skipped"
 BAD = "bad"
 DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
-"""Kinds that, in sequence mode, need no more than the key and the sequence."""
+"""Kinds that need only key and sequence in sequence mode."""
 STAGED_COLUMNS = {
     "_reason": pa.string(),
     "_detail": pa.string(),
@@ -68,17 +68,17 @@ class ColumnSettings:
     """Settings of decoding about a pipeline's columns.
 
     Args:
-        columns: The user's columns; not nullable ones refuse null.
+        columns: The user's columns; non-nullable ones refuse null.
         key: Names of the key's columns.
-        sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
-        defaults: Column to the JSON value that it has in records from before it was added.
+        sequence: Columns that order changes, from the source's log or the user; empty in arrival mode.
+        defaults: Column to its JSON value in records written before it was added.
         time_units: Units of integers in timestamp columns. Default: microseconds.
         encodings: Column to the encoding of its numbers or bytes: see `ChangeFormat`.
         unavailable: Recognizes values that were not sent.
-        personal: Columns whose values no `_detail` shows.
+        personal: Columns whose values must not appear in `_detail`.
         renamed: Column to its former name, which records may still use.
         unknown_columns: Treatment of columns that the schema does not have.
-        ignored_columns: Unknown columns that are left out in any case.
+        ignored_columns: Unknown columns that are always ignored.
     """
 
     columns: pa.Schema
@@ -96,16 +96,16 @@ class ColumnSettings:
 
     @property
     def by_place(self) -> bool:
-        """Return whether a record's own place orders its changes, and nothing that it holds."""
+        """Return whether a record's place orders its changes, not its content."""
         return self.sequence == PLACE
 
     @property
     def reads_sequence(self) -> bool:
-        """Return whether records hold what orders their changes."""
+        """Return whether the content of records orders their changes."""
         return bool(self.sequence) and not self.by_place
 
     def coding(self, column: str) -> Coding:
-        """Return how values of a column are coded in a record without a schema of its own."""
+        """Return the coding of a column's values in a record without a schema."""
         unit = self.time_units.get(column, "us")
         encoding = self.encodings.get(column)
         return Coding(unit, of_bytes(encoding))
@@ -132,17 +132,17 @@ class DecodingSettings(ColumnSettings):
     Args:
         format: Format of the records' values.
         in_envelopes: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
-        topic: Take only records of this topic; None takes all.
-        kinds: Kinds of changes to take; any other kind is staged as a tombstone.
-        truncates: TRUNCATE is allowed; else it is bad.
-        event_time: Column with the event time; None takes the source's own.
-        needs_event_time: Something expires by event time, so that it may not be null.
+        topic: Read only records of this topic; None: of all.
+        kinds: Kinds of changes to read; any other kind is staged as a tombstone.
+        truncates: TRUNCATE is allowed; otherwise it is a bad record.
+        event_time: Column with the event time; None: the source's event time.
+        needs_event_time: Something expires by event time, so it must not be null.
         max_record_bytes: Longer records are bad.
-        max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
+        max_ahead_ms: Records whose event time is further ahead of now are bad; None: no limit.
         doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
-        tombstones_delete: With `by_place`, such a tombstone is that delete; false where the topic has other tables' records too.
-        log_begins: Event times from which on the source's log began again, epoch ms, ascending, see `ebbtide.formats._epochs`.
-        needs_whole_rows: A record that leaves a value out is bad: by arrival nothing keeps the last known value.
+        tombstones_delete: With `by_place`, such a tombstone is the delete; false if the topic also has records of other tables.
+        log_begins: Event times at which the source's log restarted, epoch ms, ascending, see `ebbtide.formats._epochs`.
+        needs_whole_rows: A record that leaves a value out is bad: arrival mode does not keep the last known value.
     """
 
     format: Format
@@ -161,10 +161,10 @@ class DecodingSettings(ColumnSettings):
     log_begins: tuple[int, ...] = ()
 
     def after(self, log_begins: Sequence[int]) -> Self:
-        """Return the settings for a source whose log has begun again: there a change needs its event time.
+        """Return the settings for a source whose log has restarted: its changes need event times.
 
         Args:
-            log_begins: Event times from which on it did, epoch ms, ascending.
+            log_begins: Event times of the restarts, epoch ms, ascending.
         """
         if not log_begins:
             return self

@@ -28,12 +28,12 @@ SUMMED_COLUMNS = (
     "_snapshot",
     "_source_log",
 )
-"""Columns that are summed up; those that are there."""
+"""Columns that are summed up, if present."""
 _NO_SERVER = ("", "0")
-"""Servers of rows of a snapshot, and of records that name none."""
+"""Servers of snapshot rows, and of records without a server."""
 FIRST_OF_SNAPSHOT = ("first", "first_in_data_collection")
 LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
-"""Debezium's `source.snapshot` of the first and the last row of a table, or of all tables."""
+"""Debezium's `source.snapshot` for the first and last row of a table, or of all tables."""
 Floor = tuple[int, ...]
 """The sequence or order of a TRUNCATE: everything below it is deleted."""
 PartitionOffset = tuple[str, int]
@@ -51,7 +51,7 @@ def summarize(
     Args:
         rows: Staged rows, with the columns of `decoding.schema`.
         decoding: Settings of the decoding.
-        tracks_offsets: Sum up the records' offsets, by which redelivered records are recognized.
+        tracks_offsets: Sum up the records' offsets, to recognize redelivered records.
     """
     kinds = rows["_kind"]
     changing = pa.array(list(RowKind), pa.string())
@@ -61,7 +61,7 @@ def summarize(
     is_uncounted = pc.is_in(kinds, uncounted)
     is_counted = pc.invert(is_uncounted)
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
-    # A filter copies its rows, if not all are kept: the user's columns are the large ones, and are not needed.
+    # A filter copies rows unless all are kept. The large user columns are not needed, so they are left out.
     names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
     rows = rows.select(names)
     good = only(rows, is_change)
@@ -113,7 +113,7 @@ def _records(rows: pa.Table) -> int:
 
 
 def to_json(summary: BatchSummary) -> str:
-    """Write a summary as text, for the way from a worker to the driver."""
+    """Write a summary as text, to send it from a worker to the driver."""
     # JSON has neither sets nor objects whose keys are pairs.
     truncates = []
     for partition_offset, order in summary.truncates.items():
@@ -165,7 +165,7 @@ def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
 
 
 def _snapshots(good: pa.Table) -> list[dict[str, Any]]:
-    """Return the snapshots of the whole table that rows belong to: of each sequence one, which the next one may go on."""
+    """Return the snapshots of the whole table that rows belong to: one part for each sequence, which the next may continue."""
     if "_snapshot" not in good.column_names or "_sequence" not in good.column_names:
         return []
     rows = only(good.select(["_sequence", "_snapshot"]), good["_snapshot"].is_valid())
@@ -187,7 +187,7 @@ def _snapshots(good: pa.Table) -> list[dict[str, Any]]:
 
 
 def _logs(good: pa.Table) -> list[dict[str, Any]]:
-    """Return what staged changes say of the logs that they were read from; nothing where they name none.
+    """Return the staged changes' facts about their logs; empty if they name none.
 
     Args:
         good: Staged changes, with the epochs of their log in their sequences.
@@ -232,7 +232,7 @@ def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset
     """Return the TRUNCATEs' floors by their offsets; the first delivery of each counts."""
     lowest: dict[PartitionOffset, Floor] = {}
     for row, floor in enumerate(floors):
-        # TRUNCATEs are few: each is looked up by itself, as one range of one offset in one partition.
+        # There are few TRUNCATEs: each is looked up separately, as a range of one offset in one partition.
         own_row = truncates.slice(row, 1)
         own_offset = origin_offsets(own_row)
         [(name, ranges)] = own_offset.items()
@@ -266,7 +266,7 @@ def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
 
 
 def _open_key_changes(good: pa.Table) -> int:
-    """Count the changes of a key that left values out, or were sent as a delete and a create, which may arrive in either order."""
+    """Count key changes that left values out, or were sent as a delete and a create, which may arrive in either order."""
     changes_key = good["_moved_from"].is_valid()
     left_values_out = good["_unavailable"].is_valid()
     is_of_two = pc.not_equal(good["_kind"], RowKind.UPDATE_AFTER)

@@ -1,8 +1,9 @@
 """Tombstones: records with a key and no value, one after each delete. A lost delete leaves only its tombstone.
 
 The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless configured otherwise), or removed by
-compaction. So a tombstone is staged a second time, as `IN_DOUBT` and with its key. It is not if the record just before it proves that
-the delete arrived: a record of the same key and partition that adds no row. The step then checks whether the key still has a row.
+compaction. So a tombstone is staged a second time, as `IN_DOUBT`, with its key, unless the record just before it proves
+that the delete
+arrived: a record of the same key and partition that adds no row. The step then checks whether the key still has a row.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def in_doubt(
     Args:
         settings: Settings of the pipeline.
         batch: All records.
-        staged: All rows staged of them; the tombstones are in the last table.
+        staged: All rows staged for them; the tombstones are in the last table.
         step: Number of the step.
 
     Returns:
@@ -63,7 +64,7 @@ def in_doubt(
     has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
     if not (settings.doubts_tombstones and has_keys and has_tombstones):
         return settings.schema.empty_table()
-    # 1. The batch's tombstones: staged rows and records meet by their order in the step.
+    # 1. The batch's tombstones: staged rows and records are joined by their order in the step.
     kinds_and_orders = [table.select(["_kind", "_order"]) for table in staged]
     rows_of_batch = pa.concat_tables(kinds_and_orders)
     _, parts, lines = order_struct(rows_of_batch).T
@@ -76,10 +77,10 @@ def in_doubt(
     is_own = np.isin(numbers, staged_numbers[is_tombstone])
     rows = np.flatnonzero(is_own)
     own = _records(batch, rows)
-    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not taken have a value
+    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not read have a value
     rows = rows[is_empty]
     own = own.filter(pa.array(is_empty))
-    # 2. The record just before each. The first record of a batch stands in for its own predecessor: it has no value.
+    # 2. The record just before each. The first record of a batch is its own predecessor: it has no value.
     rows_before = np.maximum(rows - 1, 0)
     before = _records(batch, rows_before)
     adding_kinds = pa.array(_ADDING, pa.string())
@@ -102,7 +103,7 @@ def in_doubt(
 
 
 def without_deleting(staged: pa.Table, doubts: pa.Table) -> pa.Table:
-    """Leave out the staged rows of tombstones that delete a row: that delete stands for their record.
+    """Leave out the staged rows of tombstones that delete a row: the delete already represents their record.
 
     Args:
         staged: Staged rows with all tombstones of a batch.
@@ -119,7 +120,7 @@ def without_deleting(staged: pa.Table, doubts: pa.Table) -> pa.Table:
 
 
 def _order_numbers(parts: Ints, lines: Ints) -> Ints:
-    """Return one number for each part and line. A part has fewer than 2^40 lines, so that no two numbers are equal."""
+    """Return one number for each part and line. A part has fewer than 2^40 lines, so numbers are unique."""
     return (parts << 40) + lines
 
 

@@ -1,4 +1,4 @@
-"""Maps of the records that tools write, by the name that a spec's `format` gives them, and the signs by which records show their tool.
+"""Record maps of known tools, by their names in a spec's `format`, and tests that recognize a tool's records.
 
 | name | records | described in |
 |---|---|---|
@@ -6,7 +6,7 @@
 | `canal` | Canal's flat messages, TiCDC's protocol `canal-json` | github.com/alibaba/canal, docs.pingcap.com/tidb/stable/ticdc-canal-json |
 | `ticdc` | TiCDC's protocol `simple`, as JSON | docs.pingcap.com/tidb/stable/ticdc-simple-protocol |
 | `dms` | AWS DMS to Kafka and Kinesis | docs.aws.amazon.com/dms/latest/userguide/CHAP_Target.Kafka.html |
-| `dms_s3` | AWS DMS to S3, as JSON: a row with `Op`, which rows of a full load lack | docs.aws.amazon.com/dms/latest/userguide/CHAP_Target.S3.html |
+| `dms_s3` | AWS DMS to S3, as JSON: rows with `Op`, which a full load lacks | docs.aws.amazon.com/dms/latest/userguide/CHAP_Target.S3.html |
 | `sequin` | Sequin | sequinstream.com/docs/reference/messages |
 | `airbyte` | Airbyte's raw records, of sources with CDC and without | docs.airbyte.com/understanding-airbyte/cdc |
 | `airbyte_flat` | Airbyte's records with the columns at the root ("Root level Flattening") | docs.airbyte.com/integrations/destinations/s3 |
@@ -147,10 +147,10 @@ class Tool:
     """A tool whose records are known.
 
     Args:
-        map: Where its records have what a change is made of.
-        wrote: Returns whether a record is the tool's: by several of its fields, and by their values.
-        own_columns: Beginnings of the names of the columns that the tool adds to those of the table.
-        orders: Lists of fields that order changes, where sources have different ones. Default: those that the map knows.
+        map: The fields of its records that make up a change.
+        wrote: Returns whether the tool wrote a record, judged by several fields and their values.
+        own_columns: Prefixes of the names of columns that the tool adds.
+        orders: Lists of fields that order changes, if sources differ. Default: those of the map.
     """
 
     map: RecordMap
@@ -160,13 +160,13 @@ class Tool:
 
     @property
     def possible_orders(self) -> tuple[tuple[PositionField, ...], ...]:
-        """The lists of fields that order changes, of one source or another."""
+        """All lists of fields that may order changes, depending on the source."""
         known = tuple(PositionField(path, type_) for path, type_ in self.map.positions)
         return self.orders or ((known,) if known else ())
 
 
 def _has(record: Json, types: dict[str, type | tuple[type, ...]]) -> bool:
-    """Return whether a record has fields, by their paths, with values of some types."""
+    """Return whether a record has fields, given by path, with values of some types."""
     return all(isinstance(found_at(record, path_of(name)), type_) for name, type_ in types.items())
 
 
@@ -207,7 +207,7 @@ def _is_sequins(record: Json) -> bool:
 
 
 _AIRBYTES_MARKS = ("_airbyte_raw_id", "_airbyte_ab_id"), ("_airbyte_extracted_at", "_airbyte_emitted_at")
-"""Names of a record's identifier, in the newer and the older form of records, and those of its time."""
+"""Names of a record's identifier and time, in the newer and the older form."""
 
 
 def _is_airbytes(record: Json) -> bool:
@@ -224,10 +224,10 @@ def _is_fivetrans(record: Json) -> bool:
 
 
 def _airbytes_orders(within: str) -> tuple[tuple[PositionField, ...], ...]:
-    """Return the lists of fields that order Airbyte's changes, of MySQL and of databases with an LSN.
+    """Return the lists of fields that order Airbyte's changes, for MySQL and for databases with an LSN.
 
     Args:
-        within: Beginning of the paths of the row's fields.
+        within: Prefix of the paths of the row's fields.
     """
     lsn = f"{within}_ab_cdc_lsn"
     binlog = (PositionField(f"{within}_ab_cdc_log_file", "binlog_file"), PositionField(f"{within}_ab_cdc_log_pos"))

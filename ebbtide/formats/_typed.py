@@ -25,7 +25,7 @@ class ColumnTyper:
 
     Args:
         settings: Settings of the pipeline.
-        contents: The changes and their records, which are marked if a value does not fit.
+        contents: The changes and their records; records with a value that does not fit are marked as bad.
     """
 
     def __init__(self, settings: DecodingSettings, contents: Contents) -> None:
@@ -60,12 +60,12 @@ class ColumnTyper:
                 "value_not_sent",
                 column.name,
                 got=shortened(values[i]),
-                allowed="the mark of a value that was not sent in the place of a whole column, which keeps its last known value",
+                allowed="the mark of an unsent value only for a whole column, which then keeps its last known value",
             )
             self._records[i].refuse(error)
 
     def sequence(self, columns: Columns) -> pa.StructArray:
-        """Return `_sequence`: log positions of the source, and columns of the user's."""
+        """Return `_sequence`: log positions of the source, and the user's columns."""
         settings = self._settings
         type_ = sequence_type(settings.columns, settings.sequence)
         components = []
@@ -92,10 +92,10 @@ class ColumnTyper:
         return event_times(self._settings, columns, of_source)
 
     def key_changes(self, sequence: pa.StructArray | None) -> pa.Array:
-        """Return `_moved_from`: for each good update that changed the key a list with its sequence and old key.
+        """Return `_moved_from`: for each good update that changed the key, a list with its sequence and old key.
 
         Args:
-            sequence: (n,) sequences of the changes; None: they are given later, see `placed`.
+            sequence: (n,) sequences of the changes; None: set later, see `placed`.
         """
         n_changes = len(self._changes)
         key_changes: list[list[Json] | None] = [None] * n_changes
@@ -112,15 +112,15 @@ class ColumnTyper:
         return self._staged("_moved_from", key_changes)
 
     def _staged(self, name: str, values: list[Any]) -> pa.Array:
-        """Return values as a column of the staged rows, by its type there."""
+        """Return values as a column of the staged rows, with its type."""
         column = self._settings.schema.field(name)
         return pa.array(values, column.type)
 
     def _needed_rows(self) -> list[Json]:
-        """Return the JSON row of each change, reduced to the columns that count.
+        """Return the JSON row of each change, reduced to the needed columns.
 
-        A delete in sequence mode needs the key and the sequence only: its other columns may be absent or stale. But a retraction in a
-        changelog with the user's own sequence carries the content that it retracts.
+        A delete in sequence mode needs only key and sequence: its other columns may be absent or stale. But a retraction in a
+        changelog with a user's sequence carries the content that it retracts.
         """
         settings = self._settings
         names = settings.columns.names
@@ -143,7 +143,7 @@ class ColumnTyper:
         return rows
 
     def _with_default(self, name: str, values: list[Any]) -> list[Any]:
-        """Return a column's values with its default where a record has none; without a default the record is bad."""
+        """Return a column's values, with its default for records that lack it; without a default such records are bad."""
         if _ABSENT not in values:
             return values
         absent = indices_of(values, _ABSENT)
@@ -182,7 +182,7 @@ class ColumnTyper:
         return array
 
     def _misread(self, column: pa.Field, values: list[Any]) -> list[int]:
-        """Return the changes whose value the column would misread, by the record's own schema."""
+        """Return the changes whose value the column would misread, according to the record's schema."""
         if not self._have_schemas:
             return []
         misread = []
@@ -214,7 +214,7 @@ class ColumnTyper:
         if change.schema:
             return type_ + change.schema.described(name)
         if pa.types.is_integer(column.type) and isinstance(value, float | Decimal):
-            return f"{type_} without a fraction; from 2^53 on not as a float, as the tool that wrote it may have lost digits"
+            return f"{type_} without a fraction; from 2^53 on not as a float, which may have lost digits"
         if encoding == "precise":
             return f"base64 of a decimal that fits {type_}, as format.encodings says precise"
         if pa.types.is_decimal(column.type) and is_precise(value):
@@ -234,10 +234,10 @@ class ColumnTyper:
         return decoded(values, encoding, column.type, schemas)
 
     def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
-        """Convert a column, each value by the coding of its own record.
+        """Convert a column, each value by its record's coding.
 
-        Records with schemas of their own may differ in it. The column is then converted once for each coding, with null for all other
-        values, and the results are coalesced. O(n) for each coding.
+        Records with schemas may differ in coding. The column is then converted once for each coding, with null for all
+        other values, and the results are coalesced. O(n) for each coding.
         """
         name = column.name
         type_ = column.type
@@ -258,7 +258,7 @@ class ColumnTyper:
         return array, misfits
 
     def _coding(self, change: DecodedChange, column: pa.Field) -> Coding:
-        """Return how a record codes a column: as its own schema says, else the spec."""
+        """Return a column's coding in a record: by its schema, else by the spec."""
         name = column.name
         coding = self._settings.coding(name)
         if change.units and name in change.units:
@@ -282,12 +282,12 @@ class ColumnTyper:
 
 
 def needed_of_delete(settings: DecodingSettings) -> set[str | None]:
-    """Return the columns that count in a delete of sequence mode."""
+    """Return the columns that a delete needs in sequence mode."""
     return {*settings.key, *settings.sequence, settings.event_time}
 
 
 def takes_back_by_content(settings: DecodingSettings) -> bool:
-    """Return whether retractions match rows by content: if the user's own columns order changes."""
+    """Return whether retractions match rows by content: if a user's columns order changes."""
     return not is_log_position(settings.sequence, settings.columns)
 
 
@@ -299,7 +299,7 @@ def event_times(
     """Return event times, epoch ms.
 
     Args:
-        settings: Settings of the pipeline; they may name a column of the user's.
+        settings: Settings of the pipeline; they may name a user's column.
         columns: The user's columns.
         of_source: (n,) event times of the source.
     """

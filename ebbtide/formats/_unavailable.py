@@ -1,18 +1,18 @@
-"""The marks that stand in a record for a value that its source did not send, because it had not changed.
+"""Recognizes marks in place of values that the source did not send because they had not changed.
 
-A connector of Debezium writes its placeholder P, by default `__debezium_unavailable_value`, in the form of the column:
+A Debezium connector writes its placeholder P, by default `__debezium_unavailable_value`, in the form of the column:
 
 | column of the database | mark |
 |---|---|
 | text, JSON, enum, any other scalar | P |
 | bytes | base64, base64url or hex of P's bytes; or P |
-| array of texts, bytes, UUIDs | an array with one such mark; of UUIDs the name-based UUID of P's bytes |
-| array of numbers or times | P's bytes, one a number; as numbers, base64, or `{"scale", "value"}` |
+| array of texts, bytes, UUIDs | an array with one such mark; for UUIDs the name-based UUID of P's bytes |
+| array of numbers or times | P's bytes, one per number; as numbers, base64, or `{"scale", "value"}` |
 | hstore | `{P: P}`, or the same as text |
 | geometry, geography, point | a place that the connector reserves, as WKB |
 
-A mark stands for the whole value of a column. An array or a map that has it among other items is data. A struct that has P in a field is
-refused: no earlier value can be put into a part of a column. An array of booleans has no mark that is not a value, too.
+A mark replaces the whole value of a column. An array or a map with P among other items is data. A struct with P in a field is
+refused: an earlier value cannot fill a part of a column. An array of booleans has no recognizable mark.
 
 Source: Debezium 3.7, `UnchangedToastedPlaceholder` of the Postgres connector, and the value converters of Oracle, MySQL and SQL Server.
 """
@@ -37,9 +37,9 @@ from ebbtide.formats._encodings import read_decimal, read_variable_decimal
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's default placeholder."""
 HEX = "hex:"
-"""Before a placeholder of bytes in hex, as the MySQL connector takes it."""
+"""Prefix of a placeholder given as bytes in hex, for the MySQL connector."""
 _DISTINCT_BYTES = 8
-"""From so many bytes on, a placeholder's base64 or hex is no text that a value has by chance."""
+"""From this length on, in bytes, a value does not equal a placeholder's base64 or hex by chance."""
 _LARGEST_SCALE = 38
 _RESERVED_POINT = (-99_999_999.0, -99_999_999.0)
 _RESERVED_PLACES = (
@@ -51,10 +51,10 @@ _PLACES = frozenset(base64.b64encode(wkb).decode() for wkb in _RESERVED_PLACES)
 
 
 def placeholder_bytes(placeholder: str) -> bytes:
-    r"""Return the bytes of a placeholder, as a connector's `unavailable.value.placeholder` gives it.
+    r"""Return the bytes of a placeholder given by a connector's `unavailable.value.placeholder`.
 
     Raises:
-        ValueError: What follows `hex:` is not hex.
+        ValueError: The text after `hex:` is not hex.
 
     Example:
         >>> placeholder_bytes("none"), placeholder_bytes("hex:00ff")
@@ -106,7 +106,7 @@ class Unavailable:
 
     @cached_property
     def texts(self) -> frozenset[str]:
-        """Texts that are marks in a column that is not of bytes: it may hold bytes as text."""
+        """Texts that are marks in a column of another type than bytes, which may hold bytes as text."""
         return self._coded_texts if self._is_distinct else self._plain_texts
 
     @cached_property
@@ -119,7 +119,7 @@ class Unavailable:
         return struct.unpack(f"{len(self._raw)}b", self._raw)
 
     def is_mark(self, value: Any, type_: pa.DataType | None = None) -> bool:
-        """Return whether a JSON value stands for one that was not sent.
+        """Return whether a JSON value is the mark of an unsent value.
 
         Args:
             value: The whole value of a column.
@@ -129,7 +129,7 @@ class Unavailable:
             is_binary = type_ is not None and pa.types.is_binary(type_)
             return value in (self._coded_texts if is_binary else self.texts)
         if isinstance(value, list):
-            # Arrays of one array each are entered by a loop: a record may nest them to any depth.
+            # A loop enters nested arrays of one item: a record may nest them to any depth.
             items, item_type = value, _item_type_of(type_)
             while len(items) == 1 and isinstance(items[0], list):
                 items, item_type = items[0], _item_type_of(item_type)
@@ -142,14 +142,14 @@ class Unavailable:
         """Set the marks among a column's values to null, and return their indices.
 
         Args:
-            values: JSON values; written to.
+            values: JSON values; changed in place.
             type_: The column's type.
         """
         classes = set(map(type, values))
         may_be_nested = not classes.isdisjoint((list, dict))
         if not may_be_nested:
             marks = self._coded_texts if pa.types.is_binary(type_) else self.texts
-            # A search for each of the few marks: quicker than a look at each value.
+            # Searching for each of the few marks is faster than looking at each value.
             has_mark = str in classes and any(mark in values for mark in marks)
             if not has_mark:
                 return []
@@ -187,7 +187,7 @@ class Unavailable:
         return self._is_spelt(items)
 
     def _is_spelt(self, items: Sequence[Any]) -> bool:
-        """Return whether items are the placeholder's bytes, one a number, whatever the scale of all."""
+        """Return whether items are the placeholder's bytes, one per number, at any common scale."""
         wanted = self._signed_bytes
         if len(items) != len(wanted):
             return False
@@ -195,7 +195,7 @@ class Unavailable:
         if None in numbers:
             return False
         scales = range(_LARGEST_SCALE + 1) if self._is_distinct else range(1)
-        # The largest byte finds the scale: zeros fit any.
+        # The largest byte determines the scale; zeros fit any.
         largest = max(wanted, key=abs)
         number = numbers[wanted.index(largest)]
         for scale in scales:
@@ -215,7 +215,7 @@ class Unavailable:
 
 
 def _number_of(item: Any) -> Decimal | None:
-    """Return the number that an item of an array is; None if it is none."""
+    """Return an array item as a number; None if it is not one."""
     is_number = isinstance(item, int | float | Decimal) and not isinstance(item, bool)
     if is_number:
         return Decimal(repr(item)) if isinstance(item, float) else Decimal(item)
@@ -234,5 +234,5 @@ DEFAULT = Unavailable()
 
 
 def _item_type_of(type_: pa.DataType | None) -> pa.DataType | None:
-    """Return the type of a list's items; None where it is no list."""
+    """Return the type of a list's items; None if the type is not a list."""
     return type_.value_type if type_ is not None and pa.types.is_list(type_) else None
