@@ -30,7 +30,7 @@ from harness import tree_cpu_s
 
 from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot
-from ebbtide.runtime import build_session
+from ebbtide.sessions import build_session
 
 KEYS = 100_000
 WARM_RECORDS = 200_000

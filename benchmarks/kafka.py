@@ -25,7 +25,7 @@ from harness import tree_cpu_s
 from naive_merge import FILES_PER_STEP, PROJECT, STEPS, errors, make_input
 
 from ebbtide import Pipeline, UpsertPipeline, run
-from ebbtide.runtime import build_session
+from ebbtide.sessions import build_session
 
 TOPIC = "orders"
 SIDES = ("files", "tasks")

@@ -25,7 +25,8 @@ from harness import tree_cpu_s
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline, run
-from ebbtide.runtime import Plan, build_session
+from ebbtide.runtime import Plan
+from ebbtide.sessions import build_session
 
 WARM, MEASURED = 2, 3
 

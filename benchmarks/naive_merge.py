@@ -32,8 +32,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline, run
-from ebbtide.runtime import build_session
-from ebbtide.runtime._session import end_session
+from ebbtide.sessions import build_session, end_session
 
 PROJECT = Path(__file__).resolve().parent.parent
 SHIFT = 10**9

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline, run
-from ebbtide.runtime import build_session
+from ebbtide.sessions import build_session
 
 ROWS_PER_FILE = 250_000
 READ = 1_000_000

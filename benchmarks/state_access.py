@@ -39,7 +39,8 @@ from ebbtide import (
     ValueStateDescriptor,
     run,
 )
-from ebbtide.runtime import Plan, build_session
+from ebbtide.runtime import Plan
+from ebbtide.sessions import build_session
 
 WARM, MEASURED = 2, 2
 SIDES = ("transformWithState", "function", "reconciler")

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.operations import maintain
-from ebbtide.runtime import build_session
+from ebbtide.sessions import build_session
 
 KEYS = 100_000
 LARGEST = 2_000

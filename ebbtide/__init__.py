@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ebbtide.runtime import RunSummary as RunSummary
     from ebbtide.runtime import StepProgress as StepProgress
     from ebbtide.runtime import auto_session as auto_session
-    from ebbtide.runtime import build_session as build_session
     from ebbtide.runtime._driver import refresh as refresh
     from ebbtide.runtime._driver import run as run
     from ebbtide.runtime._local import local_session as local_session
+    from ebbtide.sessions import build_session as build_session
     from ebbtide.spec import MaterializedView as MaterializedView
     from ebbtide.spec import Pipeline as Pipeline
     from ebbtide.spec import UpsertPipeline as UpsertPipeline

@@ -132,7 +132,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
-    from ebbtide.runtime import build_session
+    from ebbtide.sessions import build_session
 
     os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
     settings = {

@@ -19,7 +19,7 @@ from dagster_process import dagster_process
 from kafka_broker import free_port
 from waiting import PATIENCE_S, until
 
-from ebbtide.runtime._session_settings import settings_of_file
+from ebbtide.sessions._settings import settings_of_file
 
 PROJECT = demo.PROJECT
 JOB = """

@@ -13,7 +13,7 @@ from ebbtide.dagster import Resources, StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import LEAST_LENGTH, hide, is_credential, printable, redacted, shown
-from ebbtide.runtime._session_settings import resolved
+from ebbtide.sessions._settings import resolved
 from ebbtide.testing import MemoryPipeline
 
 SECRET = "Planted0/Value+1"  # noqa: S105 - it opens nothing

@@ -10,7 +10,7 @@ from ebbtide.cli import main
 from ebbtide.cli.quiet import _temporary_log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Ledger
-from ebbtide.runtime._session import _start_jvm
+from ebbtide.sessions._session import _start_jvm
 from ebbtide.users import has_passwd_entry, user_name
 
 NOBODY = 2**31 - 77

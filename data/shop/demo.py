@@ -35,8 +35,8 @@ from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
 from ebbtide.inspect import status
 from ebbtide.inspect._status import Status
-from ebbtide.runtime import build_session
-from ebbtide.runtime._session_settings import settings_of_file
+from ebbtide.sessions import build_session
+from ebbtide.sessions._settings import settings_of_file
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent

@@ -18,9 +18,9 @@ from ebbtide.redaction import shown
 from ebbtide.runtime._slots import pipeline_at_work
 
 if TYPE_CHECKING:
+    from ebbtide.fleet import Event, Failed
     from ebbtide.inspect import WatchedFleet
     from ebbtide.runtime import Observer, RunSummary, StepProgress
-    from ebbtide.runtime._fleet import Event, Failed
     from ebbtide.runtime._slots import InTurn
     from ebbtide.spec import Pipeline
 
@@ -94,8 +94,8 @@ class Followers:
 
     def run(self) -> None:
         """Follow them until all have ended."""
+        from ebbtide.fleet import Fleet
         from ebbtide.runtime import auto_session
-        from ebbtide.runtime._fleet import Fleet
 
         with quiet_spark(self._reporter.root) as spark, stop_on_signal(spark.live) as stop:
             views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in self._specs}
@@ -142,7 +142,7 @@ class Followers:
 
     def _take(self, event: Event, spark: QuietSpark) -> None:
         """Say what has happened."""
-        from ebbtide.runtime._fleet import Ended, Failed
+        from ebbtide.fleet import Ended, Failed
 
         name = event.spec.name
         pipeline_at_work.set(name)  # for the log, in this context alone
@@ -161,7 +161,7 @@ class Followers:
         """Say once that all records of a pipeline were bad so far: the run goes on, as good ones may come."""
         if not progress.counts["quarantined"] or spec.name in self._looked_at_bad:
             return
-        from ebbtide.runtime._all_bad import fault_of_all_bad
+        from ebbtide.inspect import fault_of_all_bad
 
         self._looked_at_bad.add(spec.name)
         fault = fault_of_all_bad(spec, self._reporter.root)

@@ -57,8 +57,7 @@ class QuietSpark:
             return self._session or self._start()
 
     def _start(self) -> SparkSession:
-        from ebbtide.runtime import build_session
-        from ebbtide.runtime._session import sigint_kept
+        from ebbtide.sessions import build_session, sigint_kept
 
         self.live.show("starting Spark")
         self._log = new_log(self._root)
@@ -92,7 +91,7 @@ class QuietSpark:
         """Return whether a session was started whose JVM has ended by itself."""
         if self._session is None:
             return False
-        from ebbtide.runtime._session import has_died
+        from ebbtide.sessions import has_died
 
         return has_died(self._session)
 
@@ -100,7 +99,7 @@ class QuietSpark:
         """Stop the session and its JVM, if there are any."""
         if self._session is None:
             return
-        from ebbtide.runtime._session import end_session
+        from ebbtide.sessions import end_session
 
         session, self._session = self._session, None
         end_session(session)

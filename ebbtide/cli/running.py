@@ -110,7 +110,7 @@ def run(
     if not followed:
         _run_each(located, reporter, partial(operate, **accepted), run_idle)
         return
-    from ebbtide.runtime._fleet import once
+    from ebbtide.fleet import once
 
     with ExitStack() as stack:
         watched = None
@@ -225,7 +225,7 @@ def _run_each(
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
     """Say that all records were bad so far, if they were: an empty table is not what the run is for."""
-    from ebbtide.runtime._all_bad import refuse_all_bad
+    from ebbtide.inspect import refuse_all_bad
 
     try:
         refuse_all_bad(summary, spec, reporter.root)
@@ -269,7 +269,7 @@ def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSumma
 
 
 def _summary_text(summary: RunSummary) -> str:
-    from ebbtide.runtime._remarks import remarks
+    from ebbtide.inspect import remarks
 
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]

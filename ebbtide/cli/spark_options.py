@@ -44,7 +44,7 @@ def _keep_master(context: click.Context, _: click.Parameter, master: str | None)
 
 
 def _keep_settings(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
-    from ebbtide.runtime import refuse_literal_credentials
+    from ebbtide.sessions import refuse_literal_credentials
 
     settings = {}
     for setting in given:

@@ -103,8 +103,8 @@ class _Judge:
 def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":
     """Return what is judged; None before the first step. Data Docs of before an erasure are deleted."""
     from ebbtide.checks import Newest
+    from ebbtide.operations import delete_older_sites
     from ebbtide.runtime import Plan
-    from ebbtide.runtime._data_docs import delete_older_sites
 
     newest = Newest.between_steps(Plan.under(storage.root, spec))
     if newest is not None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import automation_definitions, table_definitions
 from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.sensors import topics_sensor
-from ebbtide.runtime import refuse_literal_credentials
+from ebbtide.sessions import refuse_literal_credentials
 from ebbtide.spec import Pipeline
 from ebbtide.spec import _several as several
 from ebbtide.spec import _stateful as stateful

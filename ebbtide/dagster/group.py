@@ -15,10 +15,10 @@ from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResou
 from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
 from ebbtide.errors import ConfigError, Transient
+from ebbtide.fleet import Ended, Event, Failed, Fleet, GoesOn, once
+from ebbtide.inspect import refuse_all_bad
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Clock
-from ebbtide.runtime._all_bad import refuse_all_bad
-from ebbtide.runtime._fleet import Ended, Event, Failed, Fleet, GoesOn, once
 
 GROUP_TAG = "ebbtide/group"
 """Tag of runs that follow the pipelines of a group: its name."""

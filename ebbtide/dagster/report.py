@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from ebbtide import RunSummary
 from ebbtide.amounts import amount
+from ebbtide.inspect import remarks
 from ebbtide.markdown import prose
 from ebbtide.runtime._progress import SHOWN_IF_ANY
-from ebbtide.runtime._remarks import remarks
 
 MOST_STEPS = 50
 """Steps that a report lists, the last ones."""

@@ -48,8 +48,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """The session; started now if it was not."""
         with self._starting:
             if self._session is None:
-                from ebbtide.runtime import build_session, refuse_literal_credentials
-                from ebbtide.runtime._session import sigint_kept
+                from ebbtide.sessions import build_session, refuse_literal_credentials, sigint_kept
 
                 refuse_literal_credentials(self.settings)
                 with sigint_kept():
@@ -67,7 +66,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """Stop the streams that are left, then the session and its JVM."""
         if self._session is None:
             return
-        from ebbtide.runtime._session import end_session
+        from ebbtide.sessions import end_session
 
         session, self._session = self._session, None
         end_session(session)

@@ -2,7 +2,8 @@
 
 `status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show what its state holds, `records`
 and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`, `host_measured`, `openmetrics` and `registry`
-turn all of this into metrics; `without_personal` leaves out what a spec names as personal.
+turn all of this into metrics; `without_personal` leaves out what a spec names as personal. `remarks` and
+`fault_of_all_bad` say what is to be done about a run.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
+    from ebbtide.inspect._all_bad import fault_of_all_bad as fault_of_all_bad
+    from ebbtide.inspect._all_bad import refuse_all_bad as refuse_all_bad
     from ebbtide.inspect._backlog import Lag as Lag
     from ebbtide.inspect._backlog import UnreadTopics as UnreadTopics
     from ebbtide.inspect._backlog import lag as lag
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect._quarantine import place_text as place_text
     from ebbtide.inspect._quarantine import records as records
     from ebbtide.inspect._quarantine import summary as summary
+    from ebbtide.inspect._remarks import remarks as remarks
     from ebbtide.inspect._state import create_view as create_view
     from ebbtide.inspect._state import state as state
     from ebbtide.inspect._status import status as status

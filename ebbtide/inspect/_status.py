@@ -10,6 +10,7 @@ from typing import Any, Self
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
+from ebbtide.inspect._all_bad import fault_of_all_bad
 from ebbtide.ledger import (
     DataCommit,
     ForeignWrites,
@@ -20,7 +21,6 @@ from ebbtide.ledger import (
     StepFacts,
 )
 from ebbtide.runtime import OwnTables, Plan
-from ebbtide.runtime._all_bad import fault_of_all_bad
 from ebbtide.runtime._belonging import refuse_misfits_at_rest
 from ebbtide.runtime._missing_files import refuse_missing_files
 from ebbtide.spec import Pipeline, added_ddl

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ebbtide.runtime._purging import Place as Place
     from ebbtide.runtime._reading import apply_staged as apply_staged
     from ebbtide.runtime._refusals import refuse_changed_spec as refuse_changed_spec
-    from ebbtide.runtime._session import build_session as build_session
-    from ebbtide.runtime._session_settings import refuse_literal_credentials as refuse_literal_credentials
     from ebbtide.runtime._stage import Staged as Staged
     from ebbtide.runtime._step import Stepper as Stepper
 else:

@@ -86,7 +86,7 @@ def run(
         accept_changed_files: By sequence: read files again that have changed since they were read.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
         observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
-        in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.runtime._fleet`).
+        in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.fleet`).
         log_begins: What tables without a step know of the source's log, see `ebbtide.model._step.Frontier.log_begins`.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide import java
 from ebbtide.amounts import amount
-from ebbtide.runtime._session_settings import names_cluster
+from ebbtide.sessions import names_cluster
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
@@ -59,7 +59,7 @@ def auto_session(
     """
     settings = settings or {}
     if open_spark is None:
-        from ebbtide.runtime._session import build_session
+        from ebbtide.sessions import build_session
 
         open_spark = partial(build_session, settings=settings)
     return cast("SparkSession", AutoSession(open_spark=open_spark, has_cluster=names_cluster(settings)))

@@ -24,12 +24,9 @@ from ebbtide.storage import Location
 from ebbtide.tables import Stager, newest_step
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ebbtide.spec import RowFunction
 
 GROUP = "ebbtide.sources"
 NAME = "tables"
@@ -193,24 +190,3 @@ def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
 
     columns_of_spark: StructType = spark_schema(columns, nullable=nullable)
     return columns_of_spark
-
-
-def new_session(name: str, settings: Mapping[str, str], log_file: Path | None = None) -> SparkSession:
-    """Return a new session in this process's JVM, which is started if there is none; the handler of SIGINT is kept.
-
-    Args:
-        name: Name of the application, if the JVM is started here.
-        settings: Settings of Spark that override those of `build_session`.
-        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
-    """
-    from ebbtide.runtime._session import build_session, sigint_kept
-
-    with sigint_kept():
-        return build_session(name, settings, log_file).newSession()
-
-
-def register_function(spark: SparkSession, name: str, function: RowFunction) -> None:
-    """Make a function of a project callable in the queries of a session; an error of the function ends the query."""
-    from ebbtide.runtime._row_functions import session_function
-
-    spark.udf.register(name, session_function(name, function))

@@ -145,7 +145,7 @@ def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
     """Refuse a transform that Spark cannot evaluate row by row; without one nothing is asked of Spark.
 
     Raises:
-        ConfigError: see `ebbtide.runtime._expressions`.
+        ConfigError: see `ebbtide.expressions._expressions`.
     """
     if not plan.spec.has_transform:
         return

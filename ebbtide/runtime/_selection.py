@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER
+from ebbtide.expressions import Expressions, select_items
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Append
 from ebbtide.redaction import MASK
 from ebbtide.runtime._bad_rows import refuse_too_many
-from ebbtide.runtime._expressions import Expressions, select_items
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Find, Staged
 from ebbtide.storage import Location, ParquetFile

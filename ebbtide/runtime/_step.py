@@ -19,7 +19,7 @@ from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._local_copies import drop_older_copies
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
-from ebbtide.runtime._session import code_version
+from ebbtide.sessions._session import code_version
 from ebbtide.sources import Span, span_of, stored_form_of
 from ebbtide.spec import Pipeline
 from ebbtide.tables import FileSizes, foreign_change

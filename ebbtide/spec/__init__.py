@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.spec._allowed_functions import OPTIONS as OPTIONS
-    from ebbtide.spec._allowed_functions import names_in as names_in
     from ebbtide.spec._bounded_yaml import read_yaml as read_yaml
     from ebbtide.spec._ddl import TableSchema as TableSchema
     from ebbtide.spec._ddl import added_ddl as added_ddl

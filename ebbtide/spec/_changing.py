@@ -1,6 +1,6 @@
 """Finds SQL that is not deterministic: it differs from run to run, from machine to machine, or by the order in which rows come.
 
-Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.spec._determinism`). This list is
+Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.expressions._determinism`). This list is
 of all functions of Spark 4.2 (`SHOW ALL FUNCTIONS`), and holds those too that Spark takes for deterministic.
 """
 

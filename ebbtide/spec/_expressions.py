@@ -1,6 +1,6 @@
 """Spark SQL expressions, read without a JVM: which columns one reads, and what is seen to be wrong with it.
 
-What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.runtime._expressions`).
+What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.expressions._expressions`).
 """
 
 from __future__ import annotations

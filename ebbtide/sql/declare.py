@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.expressions import register_function
 from ebbtide.runtime import Plan, kept_versions
-from ebbtide.runtime._guests import register_function
 from ebbtide.spec import RowFunction, parse_ddl, project_of
 from ebbtide.spec._row_functions import TARGET, UnfitFunctionError, make_importable, refuse_own_name
 from ebbtide.sql import statements as ast

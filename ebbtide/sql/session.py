@@ -230,14 +230,15 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
-    from ebbtide.runtime._guests import new_session
+    from ebbtide.sessions import build_session, sigint_kept
 
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
     }
-    return new_session("ebbtide-sql", settings, log_file)
+    with sigint_kept():
+        return build_session("ebbtide-sql", settings, log_file).newSession()
 
 
 @dataclass(frozen=True)

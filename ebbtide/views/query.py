@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 
 from ebbtide import MaterializedView
 from ebbtide.errors import ViewQueryError
+from ebbtide.expressions import Parser, first_fault
 from ebbtide.redaction import MASK
-from ebbtide.runtime._called_functions import first_fault
-from ebbtide.runtime._spark_plans import Parser
 from ebbtide.spec import type_ddl
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.spec import _determinism as determinism
+from ebbtide.expressions import what_may_differ
 from ebbtide.spec._changing import has_collation, what_changes
 from ebbtide.spec._ddl import ALLOWED_TYPES
 from ebbtide.views.catalyst import (
@@ -63,7 +63,7 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
         ViewQueryError: the query is one.
     """
     try:
-        got = determinism.what_changes(jvm, plan) or what_changes(query)
+        got = what_may_differ(jvm, plan) or what_changes(query)
     except ValueError as error:
         raise ViewQueryError.of(
             "The query cannot be split into words: whether it follows from its tables alone is not known.",

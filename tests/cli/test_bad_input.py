@@ -179,7 +179,7 @@ def project(tmp_path, monkeypatch, shell):
     def start(**_):
         raise JvmStartedError
 
-    monkeypatch.setattr("ebbtide.runtime.build_session", start)
+    monkeypatch.setattr("ebbtide.sessions.build_session", start)
     shell.unset("EBBTIDE_ROOT")
     (tmp_path / "pyproject.toml").touch()
     for name, record in SAMPLES.items():

@@ -29,7 +29,7 @@ def _no_jvm(monkeypatch):
     def start(**_):
         raise JvmStartedError
 
-    monkeypatch.setattr("ebbtide.runtime.build_session", start)
+    monkeypatch.setattr("ebbtide.sessions.build_session", start)
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_session_is_started_once_however_many_ask_for_it_at_the_same_time(tmp_pa
         both_ask.wait(30)
         return spark.session
 
-    monkeypatch.setattr("ebbtide.runtime.build_session", start)
+    monkeypatch.setattr("ebbtide.sessions.build_session", start)
     spark = QuietSpark(str(tmp_path), Live(io.StringIO()))
     with ThreadPoolExecutor(2) as threads:
         one, other = threads.map(ask, [spark, spark])

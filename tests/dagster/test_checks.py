@@ -43,7 +43,7 @@ def test_small_tables_are_judged_without_a_session(make, instance, tmp_path, mon
     pipeline = make()
     pipeline.read(up(1, 1))
     checks = sink_checks(pipeline.spec)
-    monkeypatch.setattr("ebbtide.runtime.build_session", None)
+    monkeypatch.setattr("ebbtide.sessions.build_session", None)
     storage = StorageResource(root=pipeline.root, data_docs=str(tmp_path / "docs"))
     definitions = dg.Definitions(
         assets=[dg.AssetSpec(pipeline.spec.name)],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.runtime._class_archive import VARIABLE, ClassArchive, archive_path
+from ebbtide.sessions._class_archive import VARIABLE, ClassArchive, archive_path
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from waiting import PATIENCE_S
 
 import ebbtide
 from ebbtide.errors import SourceReadError
+from ebbtide.fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
 from ebbtide.runtime import RunSummary, StepProgress
-from ebbtide.runtime._fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._progress import StepClock
 from ebbtide.runtime._slots import Slots

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.runtime._jars import EXCLUDES, JARS, PACKAGES, note_jars, with_known_jars
+from ebbtide.sessions._jars import EXCLUDES, JARS, PACKAGES, note_jars, with_known_jars
 
 ASKED = {PACKAGES: "io.delta:delta:4.4.0", "spark.app.name": "x"}
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from ebbtide.cli import main
 from ebbtide.errors import EbbtideError
-from ebbtide.runtime._session_settings import DELTA_JAR, effective_settings, python_of_workers, settings_of_file
+from ebbtide.sessions._settings import DELTA_JAR, effective_settings, python_of_workers, settings_of_file
 
 CLUSTER = "spark://host:7077"
 VARIABLES = ("EBBTIDE_MASTER", "EBBTIDE_DRIVER_MEMORY", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON")
@@ -145,5 +145,5 @@ def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
 def test_workers_are_forked_by_our_daemon_only_on_this_machine():
     """On a cluster nothing says that Ebbtide is there before it was looked for."""
     name = "spark.python.daemon.module"
-    assert effective({})[name] == "ebbtide.runtime._worker_daemon"
+    assert effective({})[name] == "ebbtide.sessions._worker_daemon"
     assert name not in effective({"spark.master": CLUSTER})

@@ -8,8 +8,9 @@ from typing import Any
 
 from ebbtide import MaterializedView, UpsertPipeline, run
 from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.runtime import build_session, system_clock
+from ebbtide.runtime import system_clock
 from ebbtide.runtime._following import Following
+from ebbtide.sessions import build_session
 from ebbtide.tables import Selection, SinkTable
 from ebbtide.tables._changelog import ChangelogTable
 from ebbtide.tables._quarantine import QuarantineTable

@@ -6,12 +6,10 @@ import pytest
 from spark_support import plain_spec
 
 from ebbtide.errors import ConfigError, ViewQueryError
+from ebbtide.expressions import Parser, first_fault
+from ebbtide.expressions._allowed_functions import FUNCTIONS, OPTIONS, REFUSED, TABLE_FUNCTIONS
 from ebbtide.runtime import Plan
-from ebbtide.runtime._called_functions import first_fault
 from ebbtide.runtime._selection import expressions_of
-from ebbtide.runtime._spark_plans import Parser
-from ebbtide.spec import OPTIONS
-from ebbtide.spec._allowed_functions import FUNCTIONS, REFUSED, TABLE_FUNCTIONS
 from ebbtide.views.query import analyse, new_session
 
 CLAUSES = {"!=", "<>", "case", "||"}
@@ -73,7 +71,9 @@ def test_each_function_of_the_registry_is_listed_or_was_refused_for_a_reason(ses
     registered = {row["function"] for row in session.sql("SHOW ALL FUNCTIONS").collect()}
     known = FUNCTIONS | TABLE_FUNCTIONS | CLAUSES
     refused = frozenset().union(*REFUSED.values())
-    assert registered - known == refused, "look at new functions, and list them in ebbtide/spec/_allowed_functions.py"
+    assert registered - known == refused, (
+        "look at new functions, and list them in ebbtide/expressions/_allowed_functions.py"
+    )
     assert known <= registered
     assert parser.built_in_functions - known == refused - {"table_changes_by_path"}
     assert not known & refused
@@ -81,7 +81,7 @@ def test_each_function_of_the_registry_is_listed_or_was_refused_for_a_reason(ses
 
 def test_function_that_is_not_listed_is_refused_by_default(parser, monkeypatch):
     assert fault_of(parser, "upper(v)") is None
-    monkeypatch.setattr("ebbtide.runtime._called_functions.FUNCTIONS", FUNCTIONS - {"upper"})
+    monkeypatch.setattr("ebbtide.expressions._called_functions.FUNCTIONS", FUNCTIONS - {"upper"})
     assert fault_of(parser, "lower(concat(UPPER(v)))").got == "upper(..)"
     assert fault_of(parser, "function_of_a_user(v)") is None
 

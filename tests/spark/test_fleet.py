@@ -5,7 +5,7 @@ import threading
 from local_pipeline import LATER, LocalPipeline, up
 
 from ebbtide import auto_session, run
-from ebbtide.runtime._fleet import Ended, Fleet
+from ebbtide.fleet import Ended, Fleet
 from ebbtide.runtime._following import Following
 
 OFTEN = Following(interval_ms=10, tick_every_ms=10**9)

@@ -140,7 +140,7 @@ START = """
 import os, sys
 from pathlib import Path
 from ebbtide.errors import EbbtideError
-from ebbtide.runtime._session import build_session
+from ebbtide.sessions._session import build_session
 
 name = "spark.hadoop.fs.s3a.secret.key"
 session = build_session(settings={name: "${PLANTED}", "spark.driver.memory": "512m"})

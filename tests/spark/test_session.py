@@ -8,7 +8,7 @@ from waiting import PATIENCE_S
 
 CODE = """
 from pyspark.sql import SparkSession
-from ebbtide.runtime._session import end_session
+from ebbtide.sessions._session import end_session
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 end_session(session)
 print("ended")

@@ -15,21 +15,21 @@ def test_workers_share_what_was_loaded_before_they_were_forked(spark):
         return daemon[1:3], gc.get_freeze_count()
 
     [(command, n_frozen)] = spark.sparkContext.parallelize([0], 1).map(found).collect()
-    assert command == ["-m", "ebbtide.runtime._worker_daemon"]
+    assert command == ["-m", "ebbtide.sessions._worker_daemon"]
     assert n_frozen > 0
 
 
 LOADED = """
 import sys, threading
 from ebbtide.columns import _compiled as compiled
-from ebbtide.runtime import _worker_daemon as worker_daemon
+from ebbtide.sessions import _worker_daemon as worker_daemon
 worker_daemon.load()
 print(threading.active_count(), compiled.worth_compiling(1), set(worker_daemon.LOADED) <= sys.modules.keys())
 """
 DRAWN = """
 import os, sys
 import numpy as np
-from ebbtide.runtime import _worker_daemon as worker_daemon
+from ebbtide.sessions import _worker_daemon as worker_daemon
 worker_daemon.load()
 for _ in range(2):
     if os.fork() == 0:

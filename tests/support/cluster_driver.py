@@ -25,8 +25,9 @@ from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.operations import Context
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._registry import operations
-from ebbtide.runtime import Plan, StepProgress, build_session, system_clock
+from ebbtide.runtime import Plan, StepProgress, system_clock
 from ebbtide.runtime import _decide as decide
+from ebbtide.sessions import build_session
 from ebbtide.sources import _file_source as file_source
 from ebbtide.sources import _positioned as positioned
 from ebbtide.spec import Pipeline

@@ -1,6 +1,6 @@
 """Every function that Spark 4.2 registers, and what a view makes of it; a function that is new in a release is in no class."""
 
-from ebbtide.spec import _allowed_functions as allowed_functions
+from ebbtide.expressions import _allowed_functions as allowed_functions
 from ebbtide.spec._changing import CHANGING
 
 _BY_THE_ORDER_OF_ROWS = """

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ebbtide import UpsertPipeline, build_session, run
-from ebbtide.runtime._class_archive import archive_path
-from ebbtide.runtime._session import end_session
+from ebbtide.sessions import end_session
+from ebbtide.sessions._class_archive import archive_path
 
 ROOT = Path(__file__).resolve().parents[2]
 

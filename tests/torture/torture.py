@@ -115,7 +115,7 @@ class Torture:
         if self._spark is None:
             from victim import SETTINGS, small
 
-            from ebbtide.runtime import build_session
+            from ebbtide.sessions import build_session
 
             small()
             self._spark = build_session("torture", SETTINGS)

@@ -14,7 +14,7 @@ from ebbtide.delta import _joining as joining
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import _decide as decide
 from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import build_session
+from ebbtide.sessions import build_session
 from ebbtide.sources import _file_source as file_source
 
 SETTINGS = {

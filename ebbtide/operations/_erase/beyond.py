@@ -10,8 +10,8 @@ from ebbtide.delta import Found, Log, Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep
 from ebbtide.model import Erase
+from ebbtide.operations._data_docs import delete_sites, found_in_sites
 from ebbtide.runtime import NOW, Place, Plan
-from ebbtide.runtime._data_docs import delete_sites, found_in_sites
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:

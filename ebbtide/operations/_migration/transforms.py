@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
+from ebbtide.expressions import select_items
 from ebbtide.ledger import StepFacts
 from ebbtide.model import BatchSummary
 from ebbtide.operators import SELECTED_COLUMNS, Operator
 from ebbtide.runtime import Plan, Staged
-from ebbtide.runtime._expressions import select_items
 from ebbtide.runtime._finding import Found, Order
 from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
 from ebbtide.spec import Pipeline, Transform

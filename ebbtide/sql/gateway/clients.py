@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError, EbbtideError, GatewayError
-from ebbtide.spec import names_in
 from ebbtide.sql import statements as ast
 from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
 from ebbtide.sql.masking import masked
@@ -151,14 +150,26 @@ def _writing_part(statement: Statement) -> str | None:
     return None if only_reads else begins
 
 
-OF_SPARK = names_in("""
-    spark.sql.adaptive.advisoryPartitionSizeInBytes spark.sql.adaptive.coalescePartitions.enabled
-    spark.sql.adaptive.enabled spark.sql.adaptive.skewJoin.enabled spark.sql.ansi.enabled
-    spark.sql.autoBroadcastJoinThreshold spark.sql.broadcastTimeout spark.sql.crossJoin.enabled
-    spark.sql.decimalOperations.allowPrecisionLoss spark.sql.files.maxPartitionBytes spark.sql.join.preferSortMergeJoin
-    spark.sql.legacy.timeParserPolicy spark.sql.mapKeyDedupPolicy spark.sql.pivotMaxValues spark.sql.session.timeZone
-    spark.sql.shuffle.partitions
-""")
+OF_SPARK = frozenset(
+    [
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes",
+        "spark.sql.adaptive.coalescePartitions.enabled",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.adaptive.skewJoin.enabled",
+        "spark.sql.ansi.enabled",
+        "spark.sql.autoBroadcastJoinThreshold",
+        "spark.sql.broadcastTimeout",
+        "spark.sql.crossJoin.enabled",
+        "spark.sql.decimalOperations.allowPrecisionLoss",
+        "spark.sql.files.maxPartitionBytes",
+        "spark.sql.join.preferSortMergeJoin",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.mapKeyDedupPolicy",
+        "spark.sql.pivotMaxValues",
+        "spark.sql.session.timeZone",
+        "spark.sql.shuffle.partitions",
+    ]
+)
 """Settings of Spark that change how a query is computed, not what it can reach."""
 
 

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import GatewayError, SqlError
-from ebbtide.runtime._called_functions import Fault, calls_in, function_fault, unlisted_call
-from ebbtide.runtime._spark_plans import Node, Parser, Target
-from ebbtide.spec import OPTIONS, names_in
-from ebbtide.spec._allowed_functions import CALLING_JAVA, FOLLOWING_DOCUMENTS, READING_FILES
+from ebbtide.expressions import CALLING_JAVA, NAMING_PLACES, Call, Fault, Node, Parser, Target
 from ebbtide.sql.catalog import Catalog, DeclaredKind
 from ebbtide.sql.judging.reading import (
     BY_PATH,
@@ -59,23 +56,40 @@ AROUND_NAMES = frozenset(
 """Plans of queries that a command has around the name of its table too: `MERGE INTO t AS a`."""
 READERS = frozenset({"CacheTable", "UncacheTable", "RefreshTable"})
 """Commands that name tables and change none."""
-CHANGING_ROWS = names_in("""
-    InsertIntoStatement AppendData OverwriteByExpression DeleteFromTable UpdateTable MergeIntoTable
-""")
+CHANGING_ROWS = frozenset(
+    ["InsertIntoStatement", "AppendData", "OverwriteByExpression", "DeleteFromTable", "UpdateTable", "MergeIntoTable"]
+)
 """Commands that change a table, also through a view. The texts in their conditions are data, not paths."""
-ON_VIEWS = names_in("""
-    AlterViewAs CreateTempViewUsing CreateView CreateViewCommand DropTempView DropView RenameTable SetViewProperties
-    UnsetViewProperties
-""")
+ON_VIEWS = frozenset(
+    [
+        "AlterViewAs",
+        "CreateTempViewUsing",
+        "CreateView",
+        "CreateViewCommand",
+        "DropTempView",
+        "DropView",
+        "RenameTable",
+        "SetViewProperties",
+        "UnsetViewProperties",
+    ]
+)
 """Commands that change a view itself."""
 EXECUTE = "UnresolvedExecuteImmediate"
 SETTING = frozenset({"SetCommand", "ResetCommand"})
 TIME_ZONE = "spark.sql.session.timeZone"
 PROGRAMS = frozenset({"ScriptTransformation"})
-OF_JAVA = names_in("""
-    AddJarsCommand AddFilesCommand AddArchivesCommand AddJarCommand AddFileCommand CreateFunction CreateFunctionCommand
-    Call
-""")
+OF_JAVA = frozenset(
+    [
+        "AddJarsCommand",
+        "AddFilesCommand",
+        "AddArchivesCommand",
+        "AddJarCommand",
+        "AddFileCommand",
+        "CreateFunction",
+        "CreateFunctionCommand",
+        "Call",
+    ]
+)
 """Commands that add Java code to Spark, or call it."""
 OF_FOLDERS = BY_PATH | {"InsertIntoDir", "LoadData", "ConvertToDeltaCommand", "RefreshResource"}
 """Commands, and parts of them, that name a folder."""
@@ -93,9 +107,7 @@ PLACE_OPTIONS = PATH_OPTIONS | {
 }
 """Options of tables and views that name a folder, a file or a host."""
 _JAVA_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(CALLING_JAVA))}|identifier)\b", re.IGNORECASE)
-_PLACE_IN_TEXT = re.compile(
-    rf"\b({'|'.join(sorted(READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()))})\s*\(", re.IGNORECASE
-)
+_PLACE_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(NAMING_PLACES))})\s*\(", re.IGNORECASE)
 """Calls that may name a place: in a text that is evaluated later their options are not seen."""
 FUNCTIONS = frozenset({"CreateUserDefinedFunction", "CreateSQLFunctionCommand"})
 """Commands with the body of an SQL function as a text."""
@@ -158,9 +170,9 @@ class Writing:
         for node in plan.nodes():
             if node.name in PROGRAMS | OF_JAVA:
                 yield Fault(in_words(node), "statements without programs and Java classes")
-        for _, parts in calls_in(plan):
-            if parts[-1] in CALLING_JAVA:
-                yield function_fault(parts[-1])
+        for call in Call.all_in(plan):
+            if call.calls_java:
+                yield call.refusal()
         for command, _, _, value in _held(plan):
             found = _JAVA_IN_TEXT.search(value) if isinstance(value, str) else None
             if found is not None:  # constraints and defaults are stored as texts, and evaluated later
@@ -171,9 +183,9 @@ class Writing:
 
     def _faults_of_folders(self, plan: Node) -> Iterator[Fault]:
         yield from self.reading.faults_of_reach(plan)
-        for node, parts in calls_in(plan):
-            fault = unlisted_call(self.reading.parser, node, parts[-1])
-            if fault is not None and parts[-1] not in CALLING_JAVA:  # another right allows these
+        for call in Call.all_in(plan):
+            fault = call.fault(self.reading.parser)
+            if fault is not None and not call.calls_java:  # another right allows these
                 yield fault
         for command, _, _, value in _held(plan):
             found = _PLACE_IN_TEXT.search(value) if isinstance(value, str) else None

@@ -14,17 +14,7 @@ from itertools import product
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from ebbtide.runtime._called_functions import (
-    BUILT_IN,
-    Fault,
-    calls_in,
-    function_fault,
-    is_listed,
-    option_fault,
-    parts_of,
-)
-from ebbtide.runtime._spark_plans import CATALYST, Node, Parser
-from ebbtide.spec import names_in
+from ebbtide.expressions import CATALYST, Call, Fault, Node, Parser
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.settings import Rights
 
@@ -71,7 +61,7 @@ def table_of(node: Node) -> list[str] | None:
         parts = node.fields.get("multipartIdentifier") or node.fields["nameParts"]
         return list(parts)
     if node.name == "TableIdentifier":
-        return parts_of(node, "table")
+        return node.given_parts("table")
     return None
 
 
@@ -164,25 +154,88 @@ def _is_in(place: str, folder: str) -> bool:
     return place == folder or PurePosixPath(place).is_relative_to(folder)
 
 
-QUERIES = names_in("""
-    Aggregate AsOfJoin Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LocalLimit LocalRelation
-    NamedStreamingRelation Offset OneRowRelation PipeOperator Pivot Project Range RelationTimeTravel Repartition
-    RepartitionByExpression Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving UnresolvedHint
-    UnresolvedInlineTable UnresolvedQualify UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedTVFAliases
-    UnresolvedTableValuedFunction UnresolvedWith Window WithWindowDefinition
-""")
+QUERIES = frozenset(
+    [
+        "Aggregate",
+        "AsOfJoin",
+        "Distinct",
+        "Except",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LocalLimit",
+        "LocalRelation",
+        "NamedStreamingRelation",
+        "Offset",
+        "OneRowRelation",
+        "PipeOperator",
+        "Pivot",
+        "Project",
+        "Range",
+        "RelationTimeTravel",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "Unpivot",
+        "UnresolvedHaving",
+        "UnresolvedHint",
+        "UnresolvedInlineTable",
+        "UnresolvedQualify",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTVFAliases",
+        "UnresolvedTableValuedFunction",
+        "UnresolvedWith",
+        "Window",
+        "WithWindowDefinition",
+    ]
+)
 """Plans of queries, which only return rows."""
-LISTINGS = names_in("""
-    DescribeColumn DescribeDeltaDetailCommand DescribeDeltaHistory DescribeFunction DescribeNamespace
-    DescribeProcedureCommand DescribeQueryCommand DescribeRelation DescribeRelationJsonCommand ShowCatalogsCommand
-    ShowCollationsCommand ShowColumns ShowCreateTable ShowCurrentNamespaceCommand ShowFunctions ShowNamespacesCommand
-    ShowPartitions ShowProceduresCommand ShowTableProperties ShowTables ShowTablesExtended ShowViews
-""")
+LISTINGS = frozenset(
+    [
+        "DescribeColumn",
+        "DescribeDeltaDetailCommand",
+        "DescribeDeltaHistory",
+        "DescribeFunction",
+        "DescribeNamespace",
+        "DescribeProcedureCommand",
+        "DescribeQueryCommand",
+        "DescribeRelation",
+        "DescribeRelationJsonCommand",
+        "ShowCatalogsCommand",
+        "ShowCollationsCommand",
+        "ShowColumns",
+        "ShowCreateTable",
+        "ShowCurrentNamespaceCommand",
+        "ShowFunctions",
+        "ShowNamespacesCommand",
+        "ShowPartitions",
+        "ShowProceduresCommand",
+        "ShowTableProperties",
+        "ShowTables",
+        "ShowTablesExtended",
+        "ShowViews",
+    ]
+)
 """Plans of SHOW and DESCRIBE."""
-LISTED = names_in("""
-    CurrentNamespace UnresolvedFunctionName UnresolvedIdentifier UnresolvedNamespace UnresolvedProcedure UnresolvedTable
-    UnresolvedTableOrView UnresolvedView
-""")
+LISTED = frozenset(
+    [
+        "CurrentNamespace",
+        "UnresolvedFunctionName",
+        "UnresolvedIdentifier",
+        "UnresolvedNamespace",
+        "UnresolvedProcedure",
+        "UnresolvedTable",
+        "UnresolvedTableOrView",
+        "UnresolvedView",
+    ]
+)
 """Plans for the names in SHOW and DESCRIBE."""
 EXPLAIN = "ExplainCommand"
 BY_PATH = frozenset(
@@ -193,9 +246,17 @@ EXPRESSIONS = (f"{CATALYST}expressions.", f"{CATALYST}analysis.")
 """Packages of the expressions that Spark's parser makes; calls of functions are judged by name."""
 IDENTIFIERS = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
 """Nodes of IDENTIFIER(..) with a text that is known only when the statement is executed."""
-OPTIONS = names_in("""
-    endingtimestamp endingversion readchangefeed startingtimestamp startingversion timestampasof versionasof
-""")
+OPTIONS = frozenset(
+    [
+        "endingtimestamp",
+        "endingversion",
+        "readchangefeed",
+        "startingtimestamp",
+        "startingversion",
+        "timestampasof",
+        "versionasof",
+    ]
+)
 """Options of a table in WITH (..) that are allowed; another may change which files are read."""
 
 
@@ -237,8 +298,8 @@ class Reading:
             if is_expression and not node.type.startswith(EXPRESSIONS):
                 yield Fault(in_words(node), "expressions that are known to be safe")
         yield from self.faults_of_reach(root)
-        for node, parts in calls_in(root):
-            fault = self._fault_of_call(node, parts)
+        for call in Call.all_in(root):
+            fault = self._fault_of_call(call)
             if fault is not None:
                 yield fault
 
@@ -259,23 +320,22 @@ class Reading:
                 if not self.databases.has(parts[:-1]):
                     yield path_fault(".".join(parts))
 
-    def _fault_of_call(self, node: Node, parts: list[str]) -> Fault | None:
+    def _fault_of_call(self, call: Call) -> Fault | None:
         """Return the reason to refuse a call of a function."""
-        *qualifier, name = parts
-        if node.name == "UnresolvedTableValuedFunction":
-            return self._fault_of_table_function(node, name)
-        if qualifier not in BUILT_IN or not (name in self.declared or is_listed(node, name)):
-            return function_fault(".".join(parts))
-        return None if self.rights.folders else option_fault(node, name)
+        if call.is_of_table:
+            return self._fault_of_table_function(call)
+        if not call.is_built_in or not (call.name in self.declared or call.is_listed):
+            return call.refusal()
+        return None if self.rights.folders else call.option_fault()
 
-    def _fault_of_table_function(self, node: Node, name: str) -> Fault | None:
-        if name == "table_changes_by_path" and self.rights.folders:
+    def _fault_of_table_function(self, call: Call) -> Fault | None:
+        if call.name == "table_changes_by_path" and self.rights.folders:
             return None
-        if not is_listed(node, name):
-            return function_fault(name)
-        if name != "table_changes" or self.rights.folders:
+        if not call.is_listed:
+            return call.refusal()
+        if call.name != "table_changes" or self.rights.folders:
             return None
-        table = node.fields["functionArgs"][0]
+        table = call.node.fields["functionArgs"][0]
         text = table.fields.get("value") if table.name == "Literal" else None
         if not isinstance(text, str):
             return Fault("table_changes of no literal", "table_changes('table', version)")

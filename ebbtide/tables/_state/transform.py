@@ -1,6 +1,6 @@
 """The worker's part of a transform: an `Inputs` reads the rows that its expressions need, a `Finish` writes the selected ones.
 
-In between Spark evaluates the expressions (`ebbtide.runtime._expressions`), so that they mean what Spark's SQL means. Rows come from
+In between Spark evaluates the expressions (`ebbtide.expressions._expressions`), so that they mean what Spark's SQL means. Rows come from
 drafts of decided entries, from staged changes, or from the state's files. Invariant: both read the same rows in the same order, and
 the results are matched to them by position.
 """

@@ -6,8 +6,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import printable
-from ebbtide.runtime._plan import Plan
-from ebbtide.runtime._progress import RunSummary
+from ebbtide.runtime import Plan, RunSummary
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 

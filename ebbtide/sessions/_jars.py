@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 import pyspark
 
-from ebbtide.runtime._session_settings import EXCLUDES, PACKAGES
+from ebbtide.sessions._settings import EXCLUDES, PACKAGES
 
 JARS = "spark.jars"
 

@@ -47,6 +47,11 @@ class Node:
         """Name of the class, without the package and the `$` of an object."""
         return self.type.rpartition(".")[2].removesuffix("$")
 
+    def given_parts(self, last: str) -> list[str]:
+        """Return the parts that are given of an identifier of Spark's catalog: catalog, database and the field `last`."""
+        parts = [self.fields[field] for field in ("catalog", "database", last)]
+        return [part for part in parts if part is not None]
+
     def below(self) -> Iterator[tuple[str, Any]]:
         """Yield each value with the name of its field, the values of lists one by one."""
         for name, value in self.fields.items():

@@ -8,7 +8,7 @@ from typing import Any
 SESSIONS_FUNCTION = "a function of the session's, which another run may not have"
 
 
-def what_changes(jvm: Any, plan: Any) -> str | None:
+def what_may_differ(jvm: Any, plan: Any) -> str | None:
     """Return in words what of an analyzed plan may give something else in another run; None: nothing.
 
     Args:

@@ -1,7 +1,7 @@
 """A transform's expressions, evaluated by Spark SQL itself, so that a row is what the same SELECT makes of it.
 
 They run in a session of their own: ANSI, UTC, without functions that were registered in another; those of the project are
-called beforehand (`function_calls`). An expression fails
+called beforehand (`_function_calls`). An expression fails
 row by row: `TryEval` gives null for a row whose evaluation throws, and the rest go on. Sharing of common subexpressions is
 off, since it would evaluate one outside of that.
 """
@@ -25,13 +25,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ebbtide.errors import ConfigError
+from ebbtide.expressions._called_functions import first_fault
+from ebbtide.expressions._determinism import what_may_differ
+from ebbtide.expressions._function_calls import FunctionCalls
+from ebbtide.expressions._plans import Parser
+from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.redaction import MASK
-from ebbtide.runtime._called_functions import first_fault
-from ebbtide.runtime._expression_tasks import Finishing, Reading, unpickled
-from ebbtide.runtime._function_calls import FunctionCalls
-from ebbtide.runtime._spark_plans import Parser
 from ebbtide.spec import TableSchema, Transform, type_ddl
-from ebbtide.spec._determinism import what_changes
 from ebbtide.spec._expressions import columns_read
 from ebbtide.spec._row_functions import UnfitFunctionError
 from ebbtide.spec._transform import ALLOWED
@@ -281,7 +281,7 @@ class Expressions:
         has_source_below = is_projection and plan.child().children().isEmpty()
         if not has_source_below:
             return "an aggregate, a window or a generator"
-        return what_changes(self._jvm, plan)
+        return what_may_differ(self._jvm, plan)
 
     def _can_assign(self, given: Any, needed: Any) -> bool:
         spark_sql = self._jvm.org.apache.spark.sql

@@ -48,7 +48,7 @@ SETTINGS = {
 ON_ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.daemon.module": "ebbtide.runtime._worker_daemon",
+    "spark.python.daemon.module": "ebbtide.sessions._worker_daemon",
 }
 """Beside them where no executor is elsewhere: no other machine can reach the driver, and workers run this process's Ebbtide."""
 OF_VARIABLES = {MASTER: MASTER_VARIABLE, "spark.driver.memory": DRIVER_MEMORY}

@@ -14,9 +14,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ebbtide.runtime import Observer, RunSummary, StepProgress
 from ebbtide.runtime._engines import spark_needed_for
-from ebbtide.runtime._observers import Observer
-from ebbtide.runtime._progress import RunSummary, StepProgress
 from ebbtide.runtime._slots import InTurn, Slots, pipeline_at_work
 from ebbtide.spec import Pipeline
 

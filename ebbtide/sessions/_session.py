@@ -3,7 +3,7 @@
 Spark's JVM, and with it Ivy, log4j and Python workers (their prints and tracebacks too), writes where this process does,
 or to a log file if one is given.
 
-Which settings it has: `ebbtide.runtime._session_settings`. A setting `${NAME}` is the environment's `NAME`: so credentials stand in
+Which settings it has: `ebbtide.sessions._settings`. A setting `${NAME}` is the environment's `NAME`: so credentials stand in
 no file and in no user interface, and they are given to Spark by no command line. `EBBTIDE_LOG_LEVEL` is the level of Spark's log
 (default `FATAL`: what fails is raised, and need not be logged as a stack too).
 """
@@ -29,10 +29,10 @@ from ebbtide import java
 from ebbtide.environment import LOG_LEVEL
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
-from ebbtide.runtime._class_archive import ClassArchive
-from ebbtide.runtime._executors import refuse_unfit_executors
-from ebbtide.runtime._jars import JARS, note_jars, with_known_jars
-from ebbtide.runtime._session_settings import (
+from ebbtide.sessions._class_archive import ClassArchive
+from ebbtide.sessions._executors import refuse_unfit_executors
+from ebbtide.sessions._jars import JARS, note_jars, with_known_jars
+from ebbtide.sessions._settings import (
     MASTER,
     PACKAGES,
     effective_settings,

@@ -18,7 +18,7 @@ from typing import Self
 import pyspark
 
 from ebbtide import java
-from ebbtide.runtime._jars import cache_folder, digest_of
+from ebbtide.sessions._jars import cache_folder, digest_of
 from ebbtide.storage import sync
 
 KEPT = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ebbtide.amounts import amount
 from ebbtide.ledger import ForeignWrites
-from ebbtide.runtime._progress import RunSummary
+from ebbtide.runtime import RunSummary
 from ebbtide.spec import added_ddl
 
 

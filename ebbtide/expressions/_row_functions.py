@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType, StructField, StructType
@@ -16,6 +16,9 @@ from ebbtide.redaction import printable
 from ebbtide.spec import RowFunction
 from ebbtide.spec._row_functions import ARROW, PANDAS, plain_types
 from ebbtide.tables._state.user_code import Shipped, ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 VALUE, ERROR = "value", "error"
 """Fields of what a checked function gives."""
@@ -172,15 +175,16 @@ def _refuse_other_length(n_values: int, n_rows: int) -> None:
         raise ValueError(f"returned {n_values} values for {n_rows} rows")
 
 
-def session_function(name: str, function: RowFunction) -> UserDefinedFunction:
-    """Return a function as queries call it: what it raises ends the query.
+def register_function(spark: SparkSession, name: str, function: RowFunction) -> None:
+    """Make a function of a project callable in the queries of a session; what it raises ends the query.
 
     Args:
+        spark: The session.
         name: Its name in queries.
         function: The function.
     """
-    worker = _worker(name, function)
-    return _of_spark(name, function, worker, _type_of(function))
+    called = _of_spark(name, function, _worker(name, function), _type_of(function))
+    spark.udf.register(name, called)
 
 
 def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:

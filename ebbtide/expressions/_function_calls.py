@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from ebbtide.runtime._row_functions import ERROR, VALUE, checked_function, checked_type
+from ebbtide.expressions._row_functions import ERROR, VALUE, checked_function, checked_type
 from ebbtide.spec import RowFunction
 from ebbtide.spec._expressions import FunctionCall, innermost_call
 
