@@ -23,7 +23,7 @@ from pathlib import Path
 
 from harness import tree_cpu_s
 
-from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql import RemoteSession
 
 N_FILES = 64
 """Tasks of the large query, as of a table of so many files."""

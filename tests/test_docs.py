@@ -28,8 +28,8 @@ from ebbtide import (
     errors,
 )
 from ebbtide.inspect._metrics import METRICS
+from ebbtide.operations import operations
 from ebbtide.operations._operation_page import section_of
-from ebbtide.operations._registry import operations
 from ebbtide.spec import DeltaSink, KafkaSource, SourceStart, Transform
 from ebbtide.spec import _parts as parts
 from ebbtide.spec import _scheduling as scheduling

@@ -11,9 +11,9 @@ WAITS = {"wait", "join", "acquire", "awaitTermination", "communicate"}
 ALLOWED = {
     ("runtime/_slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
     ("runtime/_spark_stream.py", "ended.wait"): "the run itself, which reports its steps",
-    ("sql/jobs.py", "runs[0].wait"): "the run of a job, which SIGTERM ends",
+    ("sql/_jobs.py", "runs[0].wait"): "the run of a job, which SIGTERM ends",
     ("cli/live.py", "self._clock.join"): "the thread of the live line ends within a refresh",
-    ("sql/gateway/app.py", "operation.turn.acquire"): "within asyncio.wait_for",
+    ("sql/_gateway/app.py", "operation.turn.acquire"): "within asyncio.wait_for",
     ("storage/_bucket.py", "step.wait"): "puts to a store, each with a bound of its own",
     ("storage/_together.py", "self.wait"): "the same",
 }

@@ -124,8 +124,8 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
     for module, extra in [
         ("dagster", "dagster"),
         ("checks.great_expectations.validate", "quality"),
-        ("sql.gateway", "sql"),
-        ("sql.remote", "sql"),
+        ("sql._gateway", "sql"),
+        ("sql._remote", "sql"),
     ]:
         asked = bare.call(tmp_path, "python", "-c", f"import ebbtide.{module}")
         assert asked.stderr.splitlines()[-1].endswith(f"Install it: pip install 'ebbtide[{extra}]'.")

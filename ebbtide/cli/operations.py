@@ -22,8 +22,7 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.operations import Context, Operation, Report, option_of
-from ebbtide.operations._registry import operations
+from ebbtide.operations import Context, Operation, Report, operations, option_of
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:

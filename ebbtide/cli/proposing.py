@@ -31,7 +31,7 @@ from ebbtide.proposal import (
 )
 from ebbtide.spec import UpsertPipeline, UpsertPipelines, project_of, read_attributes
 from ebbtide.spec._load import several_at
-from ebbtide.sql.catalog import Catalog
+from ebbtide.sql import Catalog
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,11 @@ from ebbtide.cli.errors import FAILED, USAGE, error_text
 from ebbtide.cli.places import defs_option, root_option
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
-from ebbtide.sql import opening
-from ebbtide.sql.opening import Target
-from ebbtide.sql.shell.execution import Console
-from ebbtide.sql.shell.shell import Shell
-from ebbtide.sql.shell.show import ClientSettings, ResultFormat
+from ebbtide.sql import ClientSettings, Console, ResultFormat, Shell, Target
+from ebbtide.sql import _opening as opening
 
 if TYPE_CHECKING:
-    from ebbtide.sql.shell.script import Script
+    from ebbtide.sql import Script
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -109,7 +106,7 @@ def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_inter
     """Yield the scripts to execute before the prompt."""
     if init is None and is_interactive:
         return  # nothing is loaded for that
-    from ebbtide.sql.shell.script import Script
+    from ebbtide.sql import Script
 
     if init is not None:
         yield Script.read(init)
@@ -124,7 +121,7 @@ def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_inter
 def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
     if not definitions:
         return {}  # nothing is loaded for that
-    from ebbtide.sql.shell.script import variables
+    from ebbtide.sql import variables
 
     found: dict[str, str] = variables(definitions)
     return found
@@ -134,7 +131,7 @@ def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, st
     """Return the variables of the environment's file, and those of -D above them."""
     if target.environment is None:
         return values
-    from ebbtide.sql.environment import read_environment
+    from ebbtide.sql import read_environment
 
     return {**read_environment(target.environment).variables, **values}
 
@@ -180,6 +177,6 @@ def _error_text(error: Exception, root: str) -> str:
 
 def _cause(error: Exception) -> Exception:
     """Return what a script failed with, or the error itself."""
-    from ebbtide.sql.shell.script import ScriptFailedError
+    from ebbtide.sql import ScriptFailedError
 
     return error.error if isinstance(error, ScriptFailedError) else error

@@ -18,9 +18,7 @@ from ebbtide.cli.reporting import Reporter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.sql.catalog import Catalog
-    from ebbtide.sql.gateway.clients import Client
-    from ebbtide.sql.gateway.sessions import OpenSession
+    from ebbtide.sql import Catalog, Client, OpenSession
 
 PORT = 8083
 MOST_PORT = 65535
@@ -103,9 +101,7 @@ def sql_gateway(
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
     """
     with Reporter(root).errors():
-        from ebbtide.sql.environment import read_environment
-        from ebbtide.sql.gateway import GatewayServer, Limits
-        from ebbtide.sql.gateway.guard import read_clients
+        from ebbtide.sql import GatewayServer, Limits, read_clients, read_environment
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
@@ -132,7 +128,7 @@ def sql_gateway(
 
 
 def _token(variable: str | None, file: Path | None) -> str | None:
-    from ebbtide.sql.opening import token_of_file, token_of_variable
+    from ebbtide.sql import token_of_file, token_of_variable
 
     if variable is not None and file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
@@ -147,9 +143,7 @@ def _opener(
     catalogs: Mapping[str, Catalog], first: Mapping[str, str], spark: _SharedSpark, *, read_only: bool, folders: bool
 ) -> OpenSession:
     """Return what opens a client's session."""
-    from ebbtide.sql.gateway.clients import Role
-    from ebbtide.sql.session import EmbeddedSession
-    from ebbtide.sql.settings import Rights
+    from ebbtide.sql import EmbeddedSession, Rights, Role
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER
@@ -183,7 +177,7 @@ class _SharedSpark:
 
     def session(self) -> SparkSession:
         """Return a new Spark session."""
-        from ebbtide.sql.session import new_spark_session
+        from ebbtide.sql import new_spark_session
 
         with self._lock:
             self._log = self._log or new_log(self._root)

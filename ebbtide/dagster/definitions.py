@@ -15,7 +15,7 @@ from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
-from ebbtide.operations._registry import operations
+from ebbtide.operations import operations
 
 
 def pipeline_definitions(*specs: Pipeline) -> dg.Definitions:

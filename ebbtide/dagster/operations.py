@@ -21,8 +21,7 @@ from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
 from ebbtide.markdown import prose
-from ebbtide.operations import Context, Operation, Report
-from ebbtide.operations._registry import operations
+from ebbtide.operations import Context, Operation, Report, operations
 from ebbtide.runtime import Phase
 
 OBSERVE_EVERY_S = 10.0

@@ -20,5 +20,6 @@ if TYPE_CHECKING:
     from ebbtide.operations._operation import option_of as option_of
     from ebbtide.operations._places import dropped as dropped
     from ebbtide.operations._registry import maintain as maintain
+    from ebbtide.operations._registry import operations as operations
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from memory_session import MemorySession
 
 from ebbtide.cli import main
-from ebbtide.sql import opening
+from ebbtide.sql import _opening as opening
 
 NOT_BEFORE_THE_PROMPT = {"pyspark", "pyarrow", "pydantic", "sqlglot", "numpy"}
 
@@ -98,9 +98,9 @@ def python(code):
 
 
 def test_prompt_needs_none_of_the_large_libraries():
-    code = "import sys, ebbtide.cli.sql, ebbtide.sql.shell.prompt; print(*sys.modules)"
+    code = "import sys, ebbtide.cli.sql, ebbtide.sql._shell.prompt; print(*sys.modules)"
     loaded = set(python(code).stdout.split())
-    assert "ebbtide.sql.shell.prompt" in loaded
+    assert "ebbtide.sql._shell.prompt" in loaded
     assert loaded & NOT_BEFORE_THE_PROMPT == set()
 
 
@@ -109,7 +109,7 @@ import sys
 sys.path.insert(0, "tests/support")
 sys.modules["prompt_toolkit"] = None
 import memory_session, pyarrow, click.testing
-from ebbtide.sql import opening
+from ebbtide.sql import _opening as opening
 from ebbtide.cli import main
 opening.open_session = lambda target: memory_session.MemorySession({"few": pyarrow.table({"id": [7]})})
 sys.stdin.isatty = sys.stdout.isatty = lambda: len(sys.argv) > 1

@@ -13,8 +13,7 @@ from sql_support import all_of
 from waiting import PATIENCE_S
 
 from ebbtide.cli import main, sql_gateway
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.results import ResultKind
+from ebbtide.sql import RemoteSession, ResultKind
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
@@ -95,7 +94,7 @@ def test_sessions_are_over_the_definitions_and_the_root_that_it_was_given(tmp_pa
 
 
 def test_environment_is_given_to_every_session(tmp_path):
-    pytest.importorskip("ebbtide.sql.catalog")
+    pytest.importorskip("ebbtide.sql._catalog")
     (tmp_path / "environment.yaml").write_text("settings: {max-rows: 7, page-rows: 8}\n")
     with running(tmp_path, "--environment", "environment.yaml") as (_, url):
         session = RemoteSession(url, settings={"page-rows": "9"})

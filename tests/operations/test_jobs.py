@@ -12,8 +12,7 @@ from ebbtide.delta import _joining as joining
 from ebbtide.delta._commit import StoragePuts, commit
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
-from ebbtide.operations import Context, maintain
-from ebbtide.operations import _registry as registry
+from ebbtide.operations import Context, maintain, operations
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance.measuring import _report
 from ebbtide.runtime import Stepper
@@ -197,7 +196,7 @@ def test_cleanup_of_few_files_goes_on_in_the_next_run(make, monkeypatch):
 
 def act(name, pipeline, action="apply", **params):
     """Do what the command does, without Spark."""
-    [operation] = [each for each in registry.operations() if each.name == name]
+    [operation] = [each for each in operations() if each.name == name]
     ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, on_phase=lambda phase: PHASES.append(phase.name))
     return operation.act(action, ctx, operation.asked(params))
 

@@ -7,8 +7,7 @@ from local_run import HOUR, SPARK, START
 from ebbtide.delta import Snapshot
 from ebbtide.delta import _joining as joining
 from ebbtide.ledger import Cause
-from ebbtide.operations import Context, dropped
-from ebbtide.operations import _registry as registry
+from ebbtide.operations import Context, dropped, operations
 
 CASES = {
     "rewind": {"to_step": 1},
@@ -30,7 +29,7 @@ def files_of(pipeline):
 
 
 def act(name, action, pipeline, spec, **params):
-    [operation] = [each for each in registry.operations() if each.name == name]
+    [operation] = [each for each in operations() if each.name == name]
     ctx = Context(spec, pipeline.root, lambda: SPARK, clock=lambda: START + HOUR)
     return operation.act(action, ctx, operation.asked(params))
 

@@ -14,7 +14,7 @@ from ebbtide import load
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cron import spread_minute
 from ebbtide.dagster import UpsertPipeline
-from ebbtide.operations._registry import operations
+from ebbtide.operations import operations
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

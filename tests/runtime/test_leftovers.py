@@ -12,8 +12,8 @@ import pytest
 from ebbtide.processes import Process
 from ebbtide.runtime import _leftovers as leftovers
 from ebbtide.runtime._leftovers import delete_leftovers
-from ebbtide.sql import jobs
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import EmbeddedSession
+from ebbtide.sql import _jobs as jobs
 from ebbtide.users import user_name
 
 

@@ -6,8 +6,7 @@ import pytest
 from spark_support import change, plain_spec, write
 
 from ebbtide import run
-from ebbtide.operations import Context
-from ebbtide.operations._registry import operations
+from ebbtide.operations import Context, operations
 from ebbtide.runtime import _decide as decide
 from ebbtide.sources import _file_source as file_source
 

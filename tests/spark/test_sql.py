@@ -12,11 +12,9 @@ from ebbtide import run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime import Plan
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import OperationStatus, ResultKind
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import Catalog, EmbeddedSession, ResultKind, parse_text
+from ebbtide.sql._fill import plan_insert, write_filling
+from ebbtide.sql._results import OperationStatus
 from ebbtide.tables import Selection
 
 

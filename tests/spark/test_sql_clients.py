@@ -6,11 +6,8 @@ from spark_support import LOCAL, change, write
 from sql_support import all_of
 
 from ebbtide import run
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession, parse_text
+from ebbtide.sql._fill import plan_insert, write_filling
 
 OF_SPARK = """
 SHOW TABLES; DESCRIBE kept; UPDATE kept SET v = 'x'; SELECT nope FROM kept; SELECT 1 FRM kept;

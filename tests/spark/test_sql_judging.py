@@ -12,12 +12,9 @@ from view_queries import QUERIES
 
 from ebbtide import run
 from ebbtide.errors import EbbtideError
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.gateway.clients import refuse_writing
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.session import EmbeddedSession
-from ebbtide.sql.settings import Rights
+from ebbtide.sql import Catalog, EmbeddedSession, Rights, parse_text
+from ebbtide.sql._fill import plan_insert, write_filling
+from ebbtide.sql._gateway.clients import refuse_writing
 
 READER = Rights.of_gateway(writes=False)
 WRITER = Rights.of_gateway(writes=True)

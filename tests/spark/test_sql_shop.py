@@ -11,13 +11,12 @@ from spark_support import LOCAL, same_as_truth, shop_lines, write
 from support import SHOP
 
 from ebbtide import run
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.jobs import Jobs, JobStatus
-from ebbtide.sql.parsing import parse
-from ebbtide.sql.session import EmbeddedSession
-from ebbtide.sql.statements import StatementSet
-from ebbtide.sql.tokens import split
+from ebbtide.sql import Catalog, EmbeddedSession
+from ebbtide.sql._fill import plan_insert, write_filling
+from ebbtide.sql._jobs import Jobs, JobStatus
+from ebbtide.sql._parsing import parse
+from ebbtide.sql._statements import StatementSet
+from ebbtide.sql._tokens import split
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = SHOP / "shop.sql"

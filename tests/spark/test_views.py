@@ -15,10 +15,8 @@ from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, View
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._idle import idle_run
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.session import EmbeddedSession
-from ebbtide.sql.views import plan_view, write_view
+from ebbtide.sql import Catalog, EmbeddedSession, parse_text
+from ebbtide.sql._views import plan_view, write_view
 from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views import staging
 

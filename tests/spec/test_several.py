@@ -8,7 +8,7 @@ from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.inspect import unread_topics
 from ebbtide.spec._load import all_several, load_all
-from ebbtide.sql.catalog import Catalog
+from ebbtide.sql import Catalog
 
 SHARED = {
     "source": {"type": "kafka", "bootstrap_servers": "b:9092", "properties": {"client.rack": "r"}},

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import Catalog, EmbeddedSession
 
 SOURCE = """CREATE SOURCE log (id BIGINT NOT NULL, v STRING, at TIMESTAMP, amount DECIMAL(12,2), PRIMARY KEY (id))
     COMMENT 'what happened' WITH (path = '{path}', format = plain, format.position = '[p]', sequence = 'at, id')"""

@@ -9,10 +9,11 @@ from gateway_support import TOKEN, serving
 from waiting import until
 
 from ebbtide.errors import ConfigError
-from ebbtide.sql.gateway import Limits, clients
-from ebbtide.sql.gateway.clients import UNREADABLE, Audit, Role
-from ebbtide.sql.gateway.guard import Client, Known, known_token
-from ebbtide.sql.operations import RunningOperation
+from ebbtide.sql import Limits, Role
+from ebbtide.sql._gateway import clients
+from ebbtide.sql._gateway.clients import UNREADABLE, Audit
+from ebbtide.sql._gateway.guard import Client, Known, known_token
+from ebbtide.sql._operations import RunningOperation
 
 READERS = "token-of-a-reader-for-tests"
 READER = {"Authorization": f"Bearer {READERS}"}

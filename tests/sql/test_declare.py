@@ -12,9 +12,9 @@ from installing import install
 from ebbtide import load
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
 from ebbtide.spec._load import KINDS, SEVERAL
-from ebbtide.sql.catalog import TYPES, DeclaredKind
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.parsing import parse_text
+from ebbtide.sql import parse_text
+from ebbtide.sql._catalog import TYPES, DeclaredKind
+from ebbtide.sql._fill import plan_insert, write_filling
 
 
 @pytest.mark.usefixtures("declared")
@@ -203,12 +203,12 @@ def test_tables_of_specs_that_are_not_usable_are_listed(do, catalog):
 def test_listing_of_tables_loads_no_models_and_no_arrow(catalog):
     code = f"""
 import sys
-from ebbtide.sql.opening import Target, open_session
+from ebbtide.sql._opening import Target, open_session
 session = open_session(Target({catalog.root!r}, "pipelines/defs"))
 assert len(session.execute("SHOW TABLES").page(0, 60).rows) > 1
 print(*sys.modules)"""
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "ebbtide.sql.session" in loaded
+    assert "ebbtide.sql._session" in loaded
     assert {"pydantic", "pyarrow", "numpy", "pyspark"} & set(loaded) == set()
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.sql.catalog import Declared, DeclaredKind
-from ebbtide.sql.environment import Environment, read_environment
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import EmbeddedSession, read_environment
+from ebbtide.sql._catalog import Declared, DeclaredKind
+from ebbtide.sql._environment import Environment
 
 
 def test_environment_declares_sources_functions_variables_and_settings(tmp_path):

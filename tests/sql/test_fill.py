@@ -5,8 +5,8 @@ import yaml
 
 from ebbtide import load
 from ebbtide.errors import SqlError
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.parsing import parse_text
+from ebbtide.sql import parse_text
+from ebbtide.sql._fill import plan_insert, write_filling
 
 pytestmark = pytest.mark.usefixtures("declared")
 

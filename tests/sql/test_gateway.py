@@ -9,7 +9,7 @@ from sql_support import N_ORDERS, MemorySession
 from waiting import until
 
 from ebbtide.errors import ConfigError
-from ebbtide.sql.gateway import GatewayServer, Limits
+from ebbtide.sql import GatewayServer, Limits
 
 
 @pytest.fixture(scope="module")
@@ -347,7 +347,7 @@ class Deaf(MemorySession):
 
 
 def test_session_that_hangs_does_not_keep_the_gateway_from_ending(monkeypatch):
-    monkeypatch.setattr("ebbtide.sql.gateway.server.ENDING_S", 0.2)
+    monkeypatch.setattr("ebbtide.sql._gateway.server.ENDING_S", 0.2)
     with serving(Deaf) as gateway:
         gateway.open()
     Deaf.let.set()

@@ -4,9 +4,7 @@ from gateway_support import serving
 from sql_support import all_of
 
 from ebbtide.errors import JavaMissingError
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession
 
 SCRIPT = (
     "SHOW TABLES",

@@ -15,8 +15,9 @@ from gateway_support import TOKEN, serving
 from hostile import TEXTS
 from waiting import PATIENCE_S, until
 
-from ebbtide.sql.gateway import Limits, server
-from ebbtide.sql.gateway.requests import DRAINED_BYTES
+from ebbtide.sql import Limits
+from ebbtide.sql._gateway import server
+from ebbtide.sql._gateway.requests import DRAINED_BYTES
 
 SQL = (
     "SELECT '{}",

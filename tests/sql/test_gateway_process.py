@@ -12,7 +12,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from ebbtide.errors import GatewayGoneError, OperationCanceledError
-from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql import RemoteSession
 
 ROOT = Path(__file__).resolve().parents[2]
 

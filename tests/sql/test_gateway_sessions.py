@@ -6,9 +6,9 @@ import pytest
 from sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
-from ebbtide.sql.gateway.clients import Client, Role
-from ebbtide.sql.gateway.sessions import Limits, Pages, Sessions
-from ebbtide.sql.results import Page
+from ebbtide.sql import Client, Role
+from ebbtide.sql._gateway.sessions import Limits, Pages, Sessions
+from ebbtide.sql._results import Page
 
 ANNA = Client("anna", Role.OWNER)
 BERT = Client("bert", Role.READER)

@@ -7,9 +7,9 @@ import pytest
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import redacted
-from ebbtide.sql.gateway.clients import Role
-from ebbtide.sql.gateway.guard import DEFAULT, Client, Clients, known_token, read_clients
-from ebbtide.sql.gateway.requests import Refusal
+from ebbtide.sql import Role, read_clients
+from ebbtide.sql._gateway.guard import DEFAULT, Client, Clients, known_token
+from ebbtide.sql._gateway.requests import Refusal
 
 READERS, WRITERS, OWNERS = "reader-token-of-a-test", "writer-token-of-a-test", "owner-token-of-a-test"
 HASHED = f"sha256:{hashlib.sha256(OWNERS.encode()).hexdigest()}"

@@ -10,10 +10,8 @@ from spark_support import change, write
 from terminal import Terminal
 from waiting import PATIENCE_S
 
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.jobs import Jobs, JobStatus
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession
+from ebbtide.sql._jobs import Jobs, JobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}

@@ -1,7 +1,7 @@
 import pytest
 
-from ebbtide.sql.masking import masked
-from ebbtide.sql.shell.prompt import MaskedHistory, history_at
+from ebbtide.sql._masking import masked
+from ebbtide.sql._shell.prompt import MaskedHistory, history_at
 
 HIDDEN = "hunter2"
 

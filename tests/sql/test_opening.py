@@ -2,7 +2,7 @@ import pytest
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import redacted
-from ebbtide.sql.opening import token_of_file, token_of_variable
+from ebbtide.sql import token_of_file, token_of_variable
 
 TOKEN = "a-token-0123456789.~+/="  # noqa: S105 - of no gateway
 

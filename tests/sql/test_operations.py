@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from ebbtide.errors import SqlError
-from ebbtide.sql.operations import Batch, Changes, Listed
-from ebbtide.sql.results import Result, ResultKind
+from ebbtide.sql import ResultKind
+from ebbtide.sql._operations import Batch, Changes, Listed
+from ebbtide.sql._results import Result
 
 
 def changes(*sizes, page_rows=2):

@@ -3,9 +3,9 @@
 import pytest
 
 from ebbtide.errors import SqlSyntaxError
-from ebbtide.sql import statements as ast
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.statements import Client, IfThere, ObjectKind, Shown
+from ebbtide.sql import _statements as ast
+from ebbtide.sql import parse_text
+from ebbtide.sql._statements import Client, IfThere, ObjectKind, Shown
 
 COLUMNS = "id BIGINT NOT NULL, at TIMESTAMP, m MAP<STRING, DECIMAL(12,2)> COMMENT 'a, b', PRIMARY KEY (id, `a b`) NOT ENFORCED"
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from ebbtide.sql.parsing import _READERS
-from ebbtide.sql.reference import STATEMENTS, help_text
+from ebbtide.sql._parsing import _READERS
+from ebbtide.sql._reference import STATEMENTS, help_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sql-shell.md"
 OTHER_NAMES = {"BEGIN", "DESC", "EXIT"}

@@ -3,9 +3,9 @@
 import pytest
 
 from ebbtide.errors import SqlError
-from ebbtide.sql.catalog import Part
-from ebbtide.sql.references import Pin, PinKind, Reference, find_references
-from ebbtide.sql.tokens import split
+from ebbtide.sql._catalog import Part
+from ebbtide.sql._references import Pin, PinKind, Reference, find_references
+from ebbtide.sql._tokens import split
 
 NAMES = {"orders", "items"}
 ORDERS, ITEMS, STATE = Reference("orders"), Reference("items"), Reference("orders", Part.STATE)

@@ -18,9 +18,8 @@ from ebbtide.errors import (
     SqlError,
     Transient,
 )
-from ebbtide.sql.gateway import Limits
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.results import OperationStatus, ResultKind, Session
+from ebbtide.sql import Limits, RemoteSession, ResultKind
+from ebbtide.sql._results import OperationStatus, Session
 
 SCRIPT = (
     "SHOW TABLES",
@@ -120,7 +119,7 @@ def test_result_and_page_are_none_when_the_time_is_up(session):
 
 
 def test_cancel_ends_a_wait_without_end(gateway, session, monkeypatch):
-    monkeypatch.setattr("ebbtide.sql.remote.POLL_S", 0.1)
+    monkeypatch.setattr("ebbtide.sql._remote.POLL_S", 0.1)
     operation = session.execute("SELECT * FROM never")
     errors = []
 

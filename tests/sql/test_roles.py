@@ -7,13 +7,10 @@ import pytest
 from gateway_support import TOKEN, running, serving
 
 from ebbtide.errors import GatewayError, SqlError, SqlSyntaxError
-from ebbtide.sql import statements
-from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.gateway.clients import LEAST_ROLES, OF_SPARK, Role, refuse_writing
-from ebbtide.sql.gateway.guard import read_clients
-from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.session import EmbeddedSession
-from ebbtide.sql.settings import SETTINGS, Rights
+from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession, Rights, Role, read_clients
+from ebbtide.sql import _statements as statements
+from ebbtide.sql._gateway.clients import LEAST_ROLES, OF_SPARK, refuse_writing
+from ebbtide.sql._settings import SETTINGS
 
 TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
 ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}

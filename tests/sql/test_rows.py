@@ -13,10 +13,10 @@ from installing import install
 from local_pipeline import up
 
 from ebbtide.errors import SqlError
-from ebbtide.sql.catalog import Filled, Part
-from ebbtide.sql.query import Queries
-from ebbtide.sql.references import Reference, Referring
-from ebbtide.sql.rows import Names, WrittenRows, frame, json_value
+from ebbtide.sql._catalog import Filled, Part
+from ebbtide.sql._query import Queries
+from ebbtide.sql._references import Reference, Referring
+from ebbtide.sql._rows import Names, WrittenRows, frame, json_value
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from ebbtide.errors import SqlSyntaxError
-from ebbtide.sql.tokens import Place, is_complete, split
+from ebbtide.sql._tokens import Place, is_complete, split
 
 
 @pytest.mark.parametrize(

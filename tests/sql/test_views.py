@@ -7,10 +7,10 @@ import yaml
 
 from ebbtide import load
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.sql import jobs
-from ebbtide.sql.jobs import repeats
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.views import _refuse_cycle, refresh_of
+from ebbtide.sql import _jobs as jobs
+from ebbtide.sql import parse_text
+from ebbtide.sql._jobs import repeats
+from ebbtide.sql._views import _refuse_cycle, refresh_of
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from ebbtide import load, run
 from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
-from ebbtide.operations import Context
+from ebbtide.operations import Context, operations
 from ebbtide.operations import _adopt as adopt
-from ebbtide.operations._registry import operations
 from ebbtide.runtime import Plan, StepProgress, system_clock
 from ebbtide.runtime import _decide as decide
 from ebbtide.sessions import build_session

@@ -4,7 +4,7 @@ import sys
 
 from sql_support import MemorySession
 
-from ebbtide.sql.gateway import GatewayServer, Limits
+from ebbtide.sql import GatewayServer, Limits
 
 
 def say(line):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from sql_support import MemorySession
 from waiting import PATIENCE_S
 
-from ebbtide.sql.gateway import GatewayServer
+from ebbtide.sql import GatewayServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway

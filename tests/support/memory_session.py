@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 
 from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
-from ebbtide.sql import statements as ast
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, ResultKind, Row
+from ebbtide.sql import ResultKind, parse_text
+from ebbtide.sql import _statements as ast
+from ebbtide.sql._results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, Row
 
 FROM = re.compile(r"SELECT\s+(.+?)(?:\s+FROM\s+(\w+))?(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE | re.DOTALL)
 STUBBORN = "SELECT stubborn()"

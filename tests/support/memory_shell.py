@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ebbtide.cli import main
-from ebbtide.sql import opening
+from ebbtide.sql import _opening as opening
 
 
 def open_session(target):

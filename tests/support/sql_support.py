@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from ebbtide.errors import OperationCanceledError, SqlError, SqlSyntaxError
 from ebbtide.redaction import MASK, is_credential
-from ebbtide.sql import statements as ast
-from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, ResultKind
+from ebbtide.sql import ResultKind, parse_text
+from ebbtide.sql import _statements as ast
+from ebbtide.sql._results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn
 
 PAGE_ROWS = 100
 N_ORDERS = 2500

@@ -8,9 +8,10 @@ import pytest
 from memory_session import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
-from ebbtide.sql.shell.execution import BackgroundSession, Console, Interrupts, Waiting
-from ebbtide.sql.shell.script import MOST_NESTED, Client, Script, ScriptFailedError, variables
-from ebbtide.sql.shell.show import ClientSettings, Printer
+from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError, variables
+from ebbtide.sql._shell.execution import BackgroundSession, Interrupts, Waiting
+from ebbtide.sql._shell.script import MOST_NESTED, Client
+from ebbtide.sql._shell.show import Printer
 
 
 class Written:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ebbtide.sql.results import ResultColumn
-from ebbtide.sql.shell import show
+from ebbtide.sql._results import ResultColumn
+from ebbtide.sql._shell import show
 
 COLUMNS = (ResultColumn("id", "bigint"), ResultColumn("name"))
 HOSTILE = ["\x1b[2J", "\x9b31m", "\u202e", "\r", "\x07"]
