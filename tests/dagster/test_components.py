@@ -2,12 +2,12 @@
 
 import dagster as dg
 import pytest
+import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 from installing import install
 
 import ebbtide
-from ebbtide.dagster import MaterializedView, Resources, UpsertPipeline, UpsertPipelines
-from ebbtide.dagster.components import SEVERAL_EXAMPLE, STATEFUL_EXAMPLE, UPSERT_EXAMPLE, VIEW_EXAMPLE
+from ebbtide.dagster import MaterializedView, Resources, StatefulPipeline, UpsertPipeline, UpsertPipelines
 from ebbtide.errors import ConfigError
 
 # All of Dagster's own calls.
@@ -23,10 +23,17 @@ def sandbox():
         yield made
 
 
+def scaffold(sandbox, component, folder, **attributes):
+    """Write what `dg scaffold` does, with some other attributes."""
+    path = sandbox.scaffold_component(component_cls=component, defs_path=folder)
+    written = yaml.safe_load((path / "defs.yaml").read_text())
+    body = written | {"attributes": written["attributes"] | attributes}
+    (path / "defs.yaml").write_text(yaml.safe_dump(body))
+    return body["attributes"]
+
+
 def add(sandbox, folder, **attributes):
-    given = {"name": folder, "source": {"path": f"data/{folder}"}, **UPSERT_EXAMPLE, **attributes}
-    body = {"type": "ebbtide.dagster.UpsertPipeline", "attributes": given}
-    sandbox.scaffold_component(component_cls=UpsertPipeline, defs_path=folder, defs_yaml_contents=body)
+    scaffold(sandbox, UpsertPipeline, folder, **attributes)
 
 
 def root_of(definitions):
@@ -63,23 +70,20 @@ def test_pipelines_bring_resources_until_the_project_has_its_own(sandbox):
 
 
 @pytest.mark.parametrize(
-    ("spec", "example"), [(ebbtide.UpsertPipeline, UPSERT_EXAMPLE), (ebbtide.StatefulPipeline, STATEFUL_EXAMPLE)]
+    ("spec", "component"), [(ebbtide.UpsertPipeline, UpsertPipeline), (ebbtide.StatefulPipeline, StatefulPipeline)]
 )
-def test_what_is_scaffolded_is_a_spec(spec, example):
-    assert spec(name="a", source={"path": "data/a"}, **example).key == ["id"]
+def test_what_is_scaffolded_is_a_spec(sandbox, spec, component):
+    assert spec(**scaffold(sandbox, component, "a")).key == ["id"]
 
 
 def test_view_that_is_scaffolded_is_a_spec_and_loads(sandbox):
-    assert ebbtide.MaterializedView(name="a", **VIEW_EXAMPLE).key == ["customer_id"]
-    body = {"type": "ebbtide.dagster.MaterializedView", "attributes": {"name": "v", **VIEW_EXAMPLE}}
-    sandbox.scaffold_component(component_cls=MaterializedView, defs_path="v", defs_yaml_contents=body)
+    assert ebbtide.MaterializedView(**scaffold(sandbox, MaterializedView, "v")).key == ["customer_id"]
     with sandbox.build_all_defs() as definitions:
         assert dg.AssetKey("v") in definitions.resolve_asset_graph().materializable_asset_keys
 
 
 def test_several_pipelines_of_one_file_are_assets_each_and_share_no_name_with_others(sandbox):
-    body = {"type": "ebbtide.dagster.UpsertPipelines", "attributes": {"name": "shop", **SEVERAL_EXAMPLE}}
-    sandbox.scaffold_component(component_cls=UpsertPipelines, defs_path="shop", defs_yaml_contents=body)
+    scaffold(sandbox, UpsertPipelines, "shop")
     with sandbox.build_all_defs() as definitions:
         assert dg.AssetKey("orders") in definitions.resolve_asset_graph().materializable_asset_keys
         sensors = {sensor.name for sensor in definitions.sensors}
