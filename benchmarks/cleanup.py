@@ -33,8 +33,7 @@ import pyarrow as pa
 import ebbtide
 from ebbtide import UpsertPipeline, local_session
 from ebbtide.columns import entry_table, key_hashes
-from ebbtide.delta import Snapshot
-from ebbtide.delta._table import add_file
+from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Cause
 from ebbtide.operations import Context
 from ebbtide.operations._maintenance.jobs import Cleanup, Compact
@@ -163,7 +162,7 @@ def add_rows(state: Any, ids: Any, is_old: Any, rng: Any, step: int, tags: Any) 
         "_stamp_ms": pa.array(stamps_ms),
     }
     table = entry_table(state.schema, values, n_rows)
-    action = add_file(state.path, f"made-{rng.bytes(8).hex()}.parquet", table, bounded=state.bounded)
+    action = DataFile.write(state.path, f"made-{rng.bytes(8).hex()}.parquet", table, bounded=state.bounded)
     action["add"]["tags"] |= tags
     return action
 

@@ -80,8 +80,7 @@ def shorten_retention(table: Path, interval: str) -> None:
         interval: How long, as Delta's properties have it: `interval 20 minutes`.
     """
     from ebbtide.delta import Snapshot
-    from ebbtide.delta._table import commit_after
-    from ebbtide.ledger import puts_of
+    from ebbtide.ledger import writer_of
 
     snapshot = Snapshot.read(str(table))
     if snapshot is None:
@@ -90,7 +89,7 @@ def shorten_retention(table: Path, interval: str) -> None:
     short = {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
     metadata["configuration"] = dict(snapshot.configuration) | short
     info = {"operation": "SET TBLPROPERTIES"}
-    if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], info) is None:
+    if writer_of(str(table)).commit(snapshot, [{"metaData": metadata}], info) is None:
         raise RuntimeError(f"another client writes {table}")
 
 

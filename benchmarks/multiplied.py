@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ebbtide import UpsertPipeline
 from ebbtide.columns import key_hashes
 from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, write_files
-from ebbtide.delta._table import commit_after
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
 from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART
 
@@ -131,5 +130,5 @@ def snapshot_of(table: str) -> Snapshot:
 
 def commit(table: str, adds: list[Action]) -> None:
     """Commit files."""
-    if commit_after(puts_of(table), snapshot_of(table), adds, {"operation": "OPTIMIZE"}) is None:
+    if writer_of(table).commit(snapshot_of(table), adds, {"operation": "OPTIMIZE"}) is None:
         raise RuntimeError(f"another client writes {table}")

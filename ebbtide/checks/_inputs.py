@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import Mask
-from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot, positions_in
 from ebbtide.errors import DeltaFeatureError, DeltaLogError
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ class ChangeFeed(Input):
         live = np.full(n_rows, file is not None)
         if file is not None and file.vector is not None:
             gone = file.deleted_rows(self.table)
-            live[vectors.numbers(gone)] = False
+            live[positions_in(gone)] = False
         return live
 
     def frame(self, spark: SparkSession) -> DataFrame:

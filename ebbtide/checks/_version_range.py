@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ebbtide.delta import Log
-from ebbtide.delta._feed import readable_since
+from ebbtide.delta import Feed, Log
 from ebbtide.durations import to_ms
 from ebbtide.ledger import StepFacts, sink_window_end, window_end
 from ebbtide.runtime import Plan
@@ -104,7 +103,7 @@ class VersionRange:
         if tables.sink_log is not None:
             sink_end = window_end(tables.sink_log, sink_judged, newest.sink)
             asked_since = sink_window_end(tables.state.path, state_end, sink_end)
-            sink_since = readable_since(tables.sink_log, asked_since, newest.sink)
+            sink_since = Feed(tables.sink_log, asked_since, newest.sink).readable_since()
         unreadable = ""
         if sink_since > asked_since:
             unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"

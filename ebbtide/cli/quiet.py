@@ -69,7 +69,7 @@ class QuietSpark:
 
     @property
     def lazy_session(self) -> SparkSession:
-        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger._puts`)."""
+        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger._writers`)."""
         return lazy_session(lambda: self.session, self._root)
 
     def tail(self) -> str:

@@ -189,3 +189,16 @@ class Copy:
         stored = set(self.rows.column_names)
         present = [name for name in names if name in stored]
         return self.rows.select(present)
+
+
+def filled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with all columns; those that they lack are null."""
+    stored = set(rows.column_names)
+    n_rows = len(rows)
+    arrays = []
+    for column in columns:
+        if column.name in stored:
+            arrays.append(rows[column.name])
+        else:
+            arrays.append(pa.nulls(n_rows, column.type))
+    return pa.Table.from_arrays(arrays, schema=columns)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -23,6 +23,9 @@ from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta._copy_files import Copy
 from ebbtide.environment import CACHE, CACHE_BYTES
 from ebbtide.storage import Location
+
+if TYPE_CHECKING:
+    from ebbtide.delta._erasing import Doomed
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +69,30 @@ class LocalCopies:
             tables: Locations of the tables.
         """
         return copy_files.possible_copies(self.folder, tables)
+
+    def n_held(self, path: Path, ways: Iterable[Doomed]) -> int | None:
+        """Count the rows of a copy that are erased; None if it cannot be read, or does not say whose rows it has.
+
+        Args:
+            path: Its path.
+            ways: What selects rows, each in one table that the copy may be of.
+        """
+        if path.suffix != ".arrow":
+            return None  # unfinished: its writer makes it again, or is dead
+        try:
+            copy = Copy(path)
+            rows = copy.all_rows()
+        except (OSError, pa.ArrowException):
+            return None
+        if not copy.has_rows:
+            return None  # hashes alone do not say whose they are
+        n_rows = 0
+        for way in ways:
+            stored = [column for column in way.columns if column.name in rows.column_names]
+            # A copy leaves out columns that are null throughout; one of another table has other columns.
+            if stored and all(rows[column.name].type == column.type for column in stored):
+                n_rows = max(n_rows, way.n_held(copy_files.filled(rows, way.columns)))
+        return n_rows
 
     def begin(self, table: str, generation: str) -> None:
         """Note the generation of a table's copies from now on: those of an earlier one are deleted."""

@@ -6,10 +6,13 @@ Source: Delta transaction log protocol, "Add File and Remove File".
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +20,16 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._log import FOOTER, UNPACKED, Action, Log
+from ebbtide.delta._log import FOOTER, LEAST_UNPACKED, UNPACKED, Action, Log
+from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import TableMismatchError
-from ebbtide.storage import read_parquet
+from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, write_parquet
 
 FileId = tuple[str, str]
 """A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
+ROW_GROUP = 1 << 17
+"""Rows in one row group of a data file."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,7 @@ class DataFile:
         typed = pa.Table.from_arrays(arrays, schema=columns)
         if not live or self.vector is None:
             return typed
-        return vectors.without(typed, self.deleted_rows(table))
+        return vectors.rows_without(typed, self.deleted_rows(table))
 
     def deleted_rows(self, table: str) -> BitMap64:
         """Return the positions of its deleted rows, by its deletion vector; none without one.
@@ -205,6 +211,81 @@ class DataFile:
             table: Location of the table.
         """
         return None if self.vector is None else vectors.location_of(table, self.vector)
+
+    @classmethod
+    def write(
+        cls,
+        table: str,
+        name: str,
+        rows: pa.Table,
+        *,
+        bounded: Iterable[str],
+        data_change: bool = True,
+        attached: Attached | None = None,
+    ) -> Action:
+        """Write a data file; return the action that adds it.
+
+        Args:
+            table: Location of the table.
+            name: Name of the file, below it.
+            rows: Rows of the file.
+            bounded: Columns to keep statistics of.
+            data_change: The rows are new to the table.
+            attached: What else is in the file. Default: nothing.
+        """
+        location = Location(table) / name
+        # The log has the footer's checksum and the size: a file that is replaced is detected.
+        write_parquet(location, rows, row_group_size=ROW_GROUP, attached=attached)
+        tags = {FOOTER: footer_checksum(location)}
+        if rows.nbytes >= LEAST_UNPACKED:
+            tags[UNPACKED] = str(rows.nbytes)
+        add: Action = {
+            "path": encoded(name),
+            "partitionValues": {},
+            "size": location.size(),
+            "modificationTime": now_ms(),
+            "dataChange": data_change,
+            "stats": statistics(rows, bounded),
+            "tags": tags,
+        }
+        return {"add": add}
+
+    def written_without(
+        self,
+        table: str,
+        goes: BitMap64,
+        columns: pa.Schema,
+        bounded: Iterable[str],
+        *,
+        cleaned: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    ) -> list[Action]:
+        """Write it again without some of its rows; return the actions that add those left, none if none is.
+
+        In a partitioned table they keep its values of the partition columns, which stand in the log alone.
+
+        Args:
+            table: Location of the table.
+            goes: Positions of the rows that go, beside those that its vector hides.
+            columns: Columns of the table.
+            bounded: Columns to keep statistics of.
+            cleaned: Returns the rows that are left as they are to be written.
+        """
+        # The file is read with the rows that its vector hides: positions count from the beginning of the file.
+        if self.vector is not None:
+            goes |= self.deleted_rows(table)
+        rows = self.read(table, columns, live=False)
+        remaining = vectors.rows_without(rows, goes)
+        left = cleaned(remaining)
+        of_partition = {name.lower() for name in self.partition}
+        stored = [name for name in left.column_names if name.lower() not in of_partition]
+        bounded_and_stored = [name for name in bounded if name in stored]
+        if not len(left):
+            return []
+        action = self.write(table, new_name(), left.select(stored), bounded=bounded_and_stored)
+        add = action["add"]
+        add["tags"] = {**self.tags, **add["tags"]}
+        add["partitionValues"] = dict(self.partition)
+        return [action]
 
     def removed(self, at_ms: int, *, data_change: bool) -> Action:
         """Return the action that removes it.
@@ -251,3 +332,32 @@ def file_id(action: Action) -> FileId:
     """Return the `DataFile.id` that an `add` or a `remove` names."""
     vector = action.get("deletionVector")
     return str(action["path"]), vectors.unique_id(vector)
+
+
+def new_name() -> str:
+    """Return a new name for a data file."""
+    return f"part-{uuid.uuid4()}.parquet"
+
+
+def encoded(path: str) -> str:
+    """Return a relative path as written in the log."""
+    return quote(path, safe="/=-_.~")
+
+
+def now_ms() -> int:
+    """Return the time, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+class LostRows(NamedTuple):
+    """The rows that a data file loses.
+
+    Args:
+        file: The file.
+        dead: Positions of all its deleted rows, those deleted before included.
+        is_whole: No row is left.
+    """
+
+    file: DataFile
+    dead: BitMap64
+    is_whole: bool

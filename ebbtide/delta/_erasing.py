@@ -2,8 +2,8 @@
 
 | part | done by |
 |---|---|
-| rows, those that deletion vectors hide among them | `without_rows`: the commit that replaces the files |
-| files that the newest version does not name: data files, change files, vectors | `unnamed` finds them, to be deleted |
+| rows, those that deletion vectors hide among them | `FileWithout`: the commit that replaces the files |
+| files that the newest version does not name: data files, change files, vectors | `Doomed.unnamed` finds them, to be deleted |
 | statistics, facts and names in commits, checkpoints and checksum files | `cut_log` |
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -23,19 +23,13 @@ from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
 from ebbtide.delta._checkpoints import write_checkpoint
-from ebbtide.delta._commit import Puts, named_files
+from ebbtide.delta._commit import replacing
 from ebbtide.delta._data_file import DataFile
-from ebbtide.delta._joining import without
 from ebbtide.delta._log import Action, Log
-from ebbtide.delta._snapshot import Snapshot
-from ebbtide.delta._table import commit_after, replacing
+from ebbtide.delta._snapshot import VECTORS, Snapshot
+from ebbtide.delta._writer import Writer
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.storage import Location
-
-CHANGES = "_change_data"
-"""Folder of change files in a table."""
-VECTORS = ".bin"
-"""End of the names of files of deletion vectors, which have positions alone."""
 
 CHECKSUM = re.compile(r"\..+\.crc")
 """Name of a file that Hadoop's local file system writes beside each other one."""
@@ -43,45 +37,12 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of a partition's folder for null."""
 
 
-class Doomed(Protocol):
-    """Selects the rows to erase; picklable, since it is sent to workers."""
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns that it reads."""
-
-    def marks(self, rows: pa.Table) -> Mask:
-        """Mark the rows to erase.
-
-        Args:
-            rows: With `columns`.
-        """
-
-    def names(self, rows: pa.Table) -> Mask:
-        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
-
-    def cleaned(self, rows: pa.Table) -> pa.Table:
-        """Return rows that name nothing that is erased.
-
-        Args:
-            rows: With all columns of the table.
-        """
-
-
-class RowsAlone:
-    """Base class of a `Doomed` of a table whose rows name no other row."""
-
-    def names(self, rows: pa.Table) -> Mask:
-        """See `Doomed`."""
-        return np.zeros(len(rows), bool)
-
-    def cleaned(self, rows: pa.Table) -> pa.Table:
-        """See `Doomed`."""
-        return rows
+Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
+"""The results of `FileWithout`, one for each file of a version."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Held:
     """The rows of erased keys in one place, and the files that hold them.
 
     Args:
@@ -94,13 +55,136 @@ class Found:
     files: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Found) -> Found:
+    def __add__(self, other: Held) -> Held:
         """Return both together."""
-        return Found(
+        return Held(
             rows=self.rows + other.rows,
             files=self.files + other.files,
             bytes=self.bytes + other.bytes,
         )
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """The files of a table's folder that its newest version does not name.
+
+    Args:
+        holding: Locations of those that hold doomed rows, and of deletion vectors.
+        found: Rows, files and bytes of these.
+        unreadable: Locations of those that cannot be read, and may hold any row.
+    """
+
+    holding: tuple[str, ...]
+    found: Held
+    unreadable: tuple[str, ...]
+
+
+class Doomed(ABC):
+    """Selects the rows to erase; picklable, since it is sent to workers.
+
+    By default it is of a table whose rows name no other row.
+    """
+
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns that it reads."""
+
+    @abstractmethod
+    def marks(self, rows: pa.Table) -> Mask:
+        """Mark the rows to erase.
+
+        Args:
+            rows: With `columns`.
+        """
+
+    def names(self, rows: pa.Table) -> Mask:
+        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
+        return np.zeros(len(rows), bool)
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """Return rows that name nothing that is erased.
+
+        Args:
+            rows: With all columns of the table.
+        """
+        return rows
+
+    def n_held(self, rows: pa.Table) -> int:
+        """Count the rows that are erased, or name what is.
+
+        Args:
+            rows: With `columns`.
+        """
+        is_doomed = self.marks(rows)
+        names_doomed = self.names(rows)
+        is_held = is_doomed | names_doomed
+        return int(is_held.sum())
+
+    def found_in(self, snapshot: Snapshot) -> Held:
+        """Count the doomed rows of a version, hidden ones too; changes nothing."""
+        total = Held()
+        for file in snapshot.files.values():
+            rows = file.read(snapshot.table, self.columns, live=False)
+            n_rows = self.n_held(rows)
+            if n_rows:
+                total += Held(n_rows, 1, file.size)
+        return total
+
+    def unnamed(self, snapshot: Snapshot) -> Unnamed:
+        """Find the files that no version will name once the log is cut, and that hold doomed rows.
+
+        Args:
+            snapshot: The table's newest version.
+        """
+        table = snapshot.table
+        partition_columns = snapshot.metadata.get("partitionColumns") or ()
+        needed = set(partition_columns) & set(self.columns.names)
+        holding = []
+        unreadable = []
+        total = Held()
+        for name in snapshot.unnamed_files():
+            location = Location(table) / name
+            is_vectors = name.endswith(VECTORS)
+            n_rows: int | None = 0
+            if not is_vectors:
+                n_rows = self._n_held_in(table, name, needed)
+            if n_rows is None:
+                unreadable.append(location)
+            elif n_rows or is_vectors:
+                holding.append(location)
+                n_bytes = location.size() or 0
+                total += Held(n_rows, 1, n_bytes)
+        return Unnamed(tuple(holding), total, tuple(unreadable))
+
+    def _n_held_in(
+        self,
+        table: str,
+        name: str,
+        needed: set[str],
+    ) -> int | None:
+        """Count the doomed rows of a file that no version names; None if it cannot be read.
+
+        Args:
+            table: Location of the table.
+            name: Name of the file, below it.
+            needed: Partition columns that it reads.
+        """
+        values = _partition_of(name)
+        file = DataFile(
+            {
+                "path": quote(name, errors="replace"),
+                "partitionValues": values,
+            }
+        )
+        try:
+            rows = file.read(table, self.columns, live=False)
+        except (DamagedFileError, TableMismatchError):
+            return None
+        has_needed = needed <= values.keys()
+        if not has_needed:  # its folders do not say whose rows it has
+            return None
+        return self.n_held(rows)
 
 
 @dataclass(frozen=True)
@@ -130,129 +214,20 @@ class FileWithout:
             return None
         positions = np.flatnonzero(is_doomed)
         goes = BitMap64(positions.tolist())
-        adds = without(
-            self.table,
-            file,
-            goes,
-            self.schema,
-            self.bounded,
-            cleaned=self.doomed.cleaned,
-        )
+        adds = file.written_without(self.table, goes, self.schema, self.bounded, cleaned=self.doomed.cleaned)
         return file, adds
 
-
-Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
-"""The results of `FileWithout`, one for each file of a version."""
-
-
-def without_rows(rewritten: Rewritten) -> list[Action]:
-    """Return the actions of the commit that erases rows; none if no file holds one."""
-    files = []
-    adds: list[Action] = []
-    for each in rewritten:
-        if each is not None:
-            file, own_adds = each
-            files.append(file)
-            adds += own_adds
-    return replacing(files, adds)
-
-
-def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
-    """Count the doomed rows of a version, hidden ones too; changes nothing."""
-    total = Found()
-    for file in snapshot.files.values():
-        rows = file.read(snapshot.table, doomed.columns, live=False)
-        n_rows = n_held(rows, doomed)
-        if n_rows:
-            total += Found(n_rows, 1, file.size)
-    return total
-
-
-def n_held(rows: pa.Table, doomed: Doomed) -> int:
-    """Count the rows that are erased, or name what is.
-
-    Args:
-        rows: With `doomed.columns`.
-        doomed: See `Doomed`.
-    """
-    is_doomed = doomed.marks(rows)
-    names_doomed = doomed.names(rows)
-    is_held = is_doomed | names_doomed
-    return int(is_held.sum())
-
-
-@dataclass(frozen=True)
-class Unnamed:
-    """The files of a table's folder that its newest version does not name.
-
-    Args:
-        holding: Locations of those that hold doomed rows, and of deletion vectors.
-        found: Rows, files and bytes of these.
-        unreadable: Locations of those that cannot be read, and may hold any row.
-    """
-
-    holding: tuple[str, ...]
-    found: Found
-    unreadable: tuple[str, ...]
-
-
-def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
-    """Find the files that no version will name once the log is cut, and that hold doomed rows.
-
-    Args:
-        snapshot: The table's newest version.
-        doomed: Selects the rows.
-    """
-    table = snapshot.table
-    partition_columns = snapshot.metadata.get("partitionColumns") or ()
-    needed = set(partition_columns) & set(doomed.columns.names)
-    holding = []
-    unreadable = []
-    total = Found()
-    for name in unnamed_files(snapshot):
-        location = Location(table) / name
-        is_vectors = name.endswith(VECTORS)
-        n_rows: int | None = 0
-        if not is_vectors:
-            n_rows = _n_held_in(table, name, doomed, needed)
-        if n_rows is None:
-            unreadable.append(location)
-        elif n_rows or is_vectors:
-            holding.append(location)
-            n_bytes = location.size() or 0
-            total += Found(n_rows, 1, n_bytes)
-    return Unnamed(tuple(holding), total, tuple(unreadable))
-
-
-def _n_held_in(
-    table: str,
-    name: str,
-    doomed: Doomed,
-    needed: set[str],
-) -> int | None:
-    """Count the doomed rows of a file that no version names; None if it cannot be read.
-
-    Args:
-        table: Location of the table.
-        name: Name of the file, below it.
-        doomed: Selects the rows.
-        needed: Partition columns that `doomed` reads.
-    """
-    values = _partition_of(name)
-    file = DataFile(
-        {
-            "path": quote(name, errors="replace"),
-            "partitionValues": values,
-        }
-    )
-    try:
-        rows = file.read(table, doomed.columns, live=False)
-    except (DamagedFileError, TableMismatchError):
-        return None
-    has_needed = needed <= values.keys()
-    if not has_needed:  # its folders do not say whose rows it has
-        return None
-    return n_held(rows, doomed)
+    @staticmethod
+    def actions_of(rewritten: Rewritten) -> list[Action]:
+        """Return the actions of the commit that erases rows; none if no file holds one."""
+        files = []
+        adds: list[Action] = []
+        for each in rewritten:
+            if each is not None:
+                file, own_adds = each
+                files.append(file)
+                adds += own_adds
+        return replacing(files, adds)
 
 
 def _partition_of(name: str) -> dict[str, str | None]:
@@ -268,38 +243,14 @@ def _partition_of(name: str) -> dict[str, str | None]:
     return values
 
 
-def unnamed_files(snapshot: Snapshot) -> list[str]:
-    """Return the names of the files below a table's folder that its newest version does not name."""
-    table = snapshot.table
-    adds = [{"add": file.add} for file in snapshot.files.values()]
-    named = set(named_files(table, adds))
-    names = []
-    for name in _files_in(table):
-        location = Location(table) / name
-        if location not in named:
-            names.append(name)
-    return names
-
-
-def _files_in(table: str) -> Iterator[str]:
-    """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
-    for file in Location(table).walk():
-        if file.name.endswith((".parquet", VECTORS)):
-            yield file.name
-    changes = Location(table) / CHANGES
-    if changes.is_folder():
-        for file in changes.walk():
-            yield f"{CHANGES}/{file.name}"
-
-
-def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
+def cut_log(writer: Writer, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
     """Cut the log of a table: nothing is left in it of what came before its newest version.
 
     That version becomes one whose commit names no file: a commit without changes follows a newest one that does. Its checkpoint is written, and all
     earlier commits, checkpoints, sidecars and checksum files are deleted. Time travel to before ends. Interrupted, it is done again.
 
     Args:
-        puts: The table's store.
+        writer: Writes it.
         table: Its location.
         info: Returns the fields of the `commitInfo` of that commit.
 
@@ -313,7 +264,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     if snapshot is None:
         return 0
     while _names_files(table, snapshot.version):
-        made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
+        made = writer.commit(snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
     folder = Log(table).folder
     version = snapshot.version

@@ -92,7 +92,7 @@ def refuse_unwritable(
     deletes: bool = True,
     adds_rows: bool = True,
 ) -> None:
-    """Refuse a table that Ebbtide cannot write; `commit_after` calls this before each commit.
+    """Refuse a table that Ebbtide cannot write; `Writer.commit` calls this before each commit.
 
     Args:
         table: Its location.

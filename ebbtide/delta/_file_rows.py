@@ -15,10 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.columns import Hashes, columns_named
-from ebbtide.delta._copy_files import HASH, POSITION, Copy
+from ebbtide.delta._copy_files import HASH, POSITION, Copy, filled
 from ebbtide.delta._copy_space import Space
-from ebbtide.delta._data_file import DataFile
-from ebbtide.delta._table import ROW_GROUP
+from ebbtide.delta._data_file import ROW_GROUP, DataFile
 
 Positions = NDArray[np.int64]
 COPY_RATIO = 5
@@ -181,16 +180,3 @@ def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:
         if has_value or name in key:
             kept.append(name)
     return kept
-
-
-def filled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return rows with all columns; those that they lack are null."""
-    stored = set(rows.column_names)
-    n_rows = len(rows)
-    arrays = []
-    for column in columns:
-        if column.name in stored:
-            arrays.append(rows[column.name])
-        else:
-            arrays.append(pa.nulls(n_rows, column.type))
-    return pa.Table.from_arrays(arrays, schema=columns)

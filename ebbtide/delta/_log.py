@@ -7,6 +7,7 @@ several, with or without sidecars. Source: Delta transaction log protocol, "Delt
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
@@ -35,6 +36,10 @@ UNPACKED = "ebbtideUnpacked"
 """The tag of a data file with the bytes that its rows take in memory, from `LEAST_UNPACKED` on."""
 LEAST_UNPACKED = 2**20
 NO_CHECKSUM = "-" * 8
+ENGINE = "Ebbtide"
+"""The `engineInfo` of commits that join files: no step's facts say whose they are."""
+JOINED = {"operation": "OPTIMIZE", "engineInfo": ENGINE}
+"""Fields of the `commitInfo` of a commit that joins files."""
 WITHOUT_COPY = (
     "Without one: of a sink, a changelog or a quarantine run 'ebbtide repair --apply' or 'ebbtide refresh', which move the table's folder"
     " aside and make a new one; of a state move its folder away and run 'ebbtide refresh'; of a ledger move its folder away and run"
@@ -131,6 +136,13 @@ class Log:
         if raw is None:
             return None
         return _checksum(raw)
+
+    def hash_of(self, version: int) -> str:
+        """Return the hash of a version's commit, which tells it from another commit of this number; empty if it does not exist."""
+        raw = self.commit_file(version).read_bytes()
+        if raw is None:
+            return ""
+        return hashlib.sha256(raw).hexdigest()[:16]
 
     def own_commits(self) -> Iterator[tuple[int, Facts]]:
         """Yield (version, facts) of Ebbtide's commits, the newest first."""
@@ -247,6 +259,10 @@ class Commit(list[Action]):
                 StoredDocument(self.FACTS, self.location).refuse_newer_format(metadata)
                 return metadata
         return None
+
+    def is_own(self) -> bool:
+        """Return whether Ebbtide made it: it has facts, or joins files."""
+        return self.info().get("engineInfo") == ENGINE or self.facts() is not None
 
     def adds(self) -> list[Action]:
         """Return the values under `add`."""

@@ -9,20 +9,29 @@ Source: Delta transaction log protocol, "Checkpoints", "Action Reconciliation".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from ebbtide.delta import _fitting as fitting
 from ebbtide.delta import _log as log
-from ebbtide.delta._data_file import DataFile, FileId, file_id
-from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_vectors
+from ebbtide.delta import _vectors as vectors
+from ebbtide.delta._commit import named_files, replacing
+from ebbtide.delta._data_file import DataFile, FileId, LostRows, file_id, now_ms
+from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
+from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
-from ebbtide.errors import DamagedFileError, DeltaLogError
+from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
+from ebbtide.storage import Location
 
+CHANGES = "_change_data"
+"""Folder of change files in a table."""
+VECTORS = ".bin"
+"""End of the names of files of deletion vectors, which have positions alone."""
+DOMAINS = "domainMetadata"
+"""Feature of a table whose log keeps values by domain."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -122,10 +131,123 @@ class Snapshot:
             refuse_unreadable(after.table, after.protocol, after.configuration)
         return after
 
-    def rows(self, columns: pa.Schema) -> pa.Table:
-        """Read all live rows; see `DataFile.read`."""
-        tables = [file.read(self.table, columns) for file in self.files.values()]
+    def rows(self, columns: pa.Schema, files: Iterable[DataFile] | None = None) -> pa.Table:
+        """Read the live rows; see `DataFile.read`.
+
+        Args:
+            columns: Columns to read.
+            files: Data files to read. Default: all.
+        """
+        read = self.files.values() if files is None else files
+        tables = [file.read(self.table, columns) for file in read]
         return pa.concat_tables([columns.empty_table(), *tables])
+
+    def restoring(self, version: int, *, data_change: bool = True) -> list[Action]:
+        """Return the actions that restore the table to an earlier version; this one is its newest.
+
+        Args:
+            version: The earlier one.
+            data_change: Rows change. Else only their columns do.
+
+        Raises:
+            HistoryGoneError: its data files, or the commits that name them, are gone or damaged.
+        """
+        before = Snapshot.read(self.table, version)
+        if before is None or before.version != version:
+            raise _gone(self.table, version, "its commit is deleted")
+        faults = faults_of(self.table, before.files.values())
+        if faults:
+            raise _gone(self.table, version, faults)
+        # The protocol stays: a feature that was added since is kept.
+        wanted = replace(before, protocol=self.protocol)
+        return self.becoming(wanted, data_change=data_change)
+
+    def becoming(self, wanted: Snapshot, *, data_change: bool = True) -> list[Action]:
+        """Return the actions of one commit from this version to a wanted one, which may exist only in memory.
+
+        Args:
+            wanted: The wanted version: protocol, definition and files.
+            data_change: Rows change.
+        """
+        # The difference by file ids: a file of both versions is not named.
+        actions: list[Action] = []
+        if wanted.protocol != self.protocol:
+            actions.append({"protocol": wanted.protocol})
+        if wanted.metadata != self.metadata:
+            actions.append({"metaData": wanted.metadata})
+        for id_, file in wanted.files.items():
+            if id_ not in self.files:
+                add = {**file.add, "dataChange": data_change}
+                actions.append({"add": add})
+        goes = []
+        for id_, file in self.files.items():
+            if id_ not in wanted.files:
+                goes.append(file)
+        return replacing(goes, actions, data_change=data_change)
+
+    def deleting(self, losses: Sequence[LostRows]) -> list[Action]:
+        """Return the actions that delete rows; a file without a row left is removed, and gets no vector.
+
+        Args:
+            losses: One for each file.
+        """
+        at_ms = now_ms()
+        actions = [loss.file.removed(at_ms, data_change=True) for loss in losses]
+        partly = [loss for loss in losses if not loss.is_whole]
+        dead = [loss.dead for loss in partly]
+        # All vectors of a commit are in one file: one put, and one sync.
+        descriptors = vectors.write(self.table, dead)
+        for loss, descriptor in zip(partly, descriptors, strict=True):
+            add = loss.file.with_vector(descriptor, data_change=True)
+            actions.append(add)
+        return actions
+
+    def copied_to(self, table: str) -> list[Action]:
+        """Copy its data files, and their vectors, into another table with the same columns; return the actions that add them."""
+        actions = []
+        for file in self.files.values():
+            Location(file.location(self.table)).copy_to(file.location(table))
+            source = file.vector_location(self.table)
+            target = file.vector_location(table)
+            if source is not None and target is not None:
+                Location(source).copy_to(target)
+            add = {**file.add, "dataChange": True}
+            actions.append({"add": add})
+        return actions
+
+    def unnamed_files(self) -> list[str]:
+        """Return the names of the files below the table's folder that this version, its newest, does not name."""
+        adds = [{"add": file.add} for file in self.files.values()]
+        named = set(named_files(self.table, adds))
+        names = []
+        for name in _files_in(self.table):
+            location = Location(self.table) / name
+            if location not in named:
+                names.append(name)
+        return names
+
+    def keeping(self, domain: str, value: str, actions: Sequence[Action]) -> list[Action]:
+        """Return actions, and those that keep a value in the log for as long as the table exists, beyond its cleanup.
+
+        Args:
+            domain: Name of the value.
+            value: The value, as text.
+            actions: Actions of the next commit.
+        """
+        # A commit has one protocol action: the feature of domains is added to the commit's own, if it has one.
+        protocol = self.protocol
+        kept = []
+        for action in actions:
+            if "protocol" in action:
+                protocol = action["protocol"]
+            else:
+                kept.append(action)
+        if DOMAINS not in (protocol.get("writerFeatures") or ()):
+            protocol = with_feature(protocol, DOMAINS, of_readers=False)
+        if protocol != self.protocol:
+            kept.append({"protocol": protocol})
+        kept.append({DOMAINS: {"domain": domain, "configuration": value, "removed": False}})
+        return kept
 
     @property
     def id(self) -> str:
@@ -301,6 +423,21 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
     return checkpoint, state
 
 
-def encoded(path: str) -> str:
-    """Return a relative path as written in the log."""
-    return quote(path, safe="/=-_.~")
+def _files_in(table: str) -> Iterator[str]:
+    """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
+    for file in Location(table).walk():
+        if file.name.endswith((".parquet", VECTORS)):
+            yield file.name
+    changes = Location(table) / CHANGES
+    if changes.is_folder():
+        for file in changes.walk():
+            yield f"{CHANGES}/{file.name}"
+
+
+def _gone(table: str, version: int, reason: str) -> HistoryGoneError:
+    return HistoryGoneError.of(
+        f"The table '{table}' cannot be brought back to version {version}.",
+        got=reason,
+        allowed="a version whose files are all there, and whole",
+        next_step="Restore them from a copy, name another step, or run 'ebbtide refresh' to rebuild all tables from the source.",
+    )

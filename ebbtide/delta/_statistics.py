@@ -1,14 +1,14 @@
 """Statistics of a data file, for the log. Invariant: bounds may be too wide, never too narrow, since readers skip files by them.
 
 Bounds are kept of integers, dates, timestamps, texts and decimals; those of decimals are whole numbers, on whose form in JSON all readers agree. Of floats
-and other types only nulls are counted. Other writers keep to the columns of `statistics_property`. Source: Delta transaction log protocol, "Per-file Statistics".
+and other types only nulls are counted. Other writers keep to the columns that a property of the table names. Source: Delta transaction log protocol, "Per-file Statistics".
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,12 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import quoted
-
-COLUMNS = "delta.dataSkippingStatsColumns"
-"""Table property: the columns that writers keep statistics of."""
-FIRST_COLUMNS = 32
-"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 TEXT_LENGTH = 32
 """Characters of a text that are kept."""
 LAST_CHARACTER = chr(0x10FFFF)
@@ -69,45 +63,6 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
             "tightBounds": True,
         }
     )
-
-
-def bounded_columns(columns: pa.Schema, hidden: frozenset[str]) -> tuple[str, ...]:
-    """Return the columns of a table that statistics are kept of.
-
-    Args:
-        columns: All its columns.
-        hidden: Those whose values the log does not show.
-    """
-    first = columns.names[:FIRST_COLUMNS]
-    return tuple(name for name in first if name not in hidden)
-
-
-def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, str]:
-    """Return the table property by which other writers keep hidden columns out of the log; none without such columns."""
-    if not hidden:
-        return {}
-    last = columns.names[-1]  # never a user's: an empty list would be refused
-    shown = bounded_columns(columns, hidden) or (last,)
-    fields = [columns.field(name) for name in shown]
-    return statistics_property(fields)
-
-
-def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:
-    """Return the table property that names the columns of which writers keep statistics, those of types that Delta takes there.
-
-    Args:
-        columns: Top-level columns.
-    """
-    taken = [column for column in columns if _is_taken(column.type)]
-    names = [quoted(column.name) for column in taken]
-    return {COLUMNS: ",".join(names)}
-
-
-def _is_taken(type_: pa.DataType) -> bool:
-    """Return whether Delta takes a column of a type in its list: it refuses the table's property otherwise."""
-    is_bare = pa.types.is_boolean(type_) or pa.types.is_binary(type_)
-    is_collection = pa.types.is_list(type_) or pa.types.is_map(type_)
-    return not (is_bare or is_collection)
 
 
 def _has_bounds(type_: pa.DataType) -> bool:

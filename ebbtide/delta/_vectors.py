@@ -136,7 +136,7 @@ def among(gone: BitMap64, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     if len(positions) <= FEW_ROWS:
         one_by_one = [position in gone for position in positions.tolist()]
         return np.array(one_by_one, dtype=bool)
-    dead = numbers(gone)
+    dead = positions_in(gone)
     last = positions.max(initial=0)
     if last >= MOST_MARKS:
         return np.isin(positions, dead)
@@ -148,14 +148,14 @@ def among(gone: BitMap64, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     return marks
 
 
-def numbers(rows: BitMap64) -> NDArray[np.int64]:
+def positions_in(rows: BitMap64) -> NDArray[np.int64]:
     """Return the positions in a bitmap, ascending."""
     # `to_array` copies whole runs of bits, 50 times as fast as going over a bitmap.
     unsigned = np.frombuffer(rows.to_array(), np.uint64)
     return unsigned.astype(np.int64)
 
 
-def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
+def rows_without(rows: pa.Table, gone: BitMap64) -> pa.Table:
     """Return the rows of a data file without the deleted ones.
 
     Args:
@@ -163,7 +163,7 @@ def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
         gone: Positions of the deleted rows.
     """
     n_rows = len(rows)
-    dead = numbers(gone)
+    dead = positions_in(gone)
     stays = np.ones(n_rows, dtype=bool)
     stays[dead] = False
     return rows.filter(pa.array(stays))

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._lease import Holder as Holder
     from ebbtide.ledger._lease import Lease as Lease
     from ebbtide.ledger._ledger import Ledger as Ledger
-    from ebbtide.ledger._puts import puts_of as puts_of
     from ebbtide.ledger._tables import BESIDE_STATE as BESIDE_STATE
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._tables import gone as gone
@@ -36,5 +35,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._verdicts import Outcome as Outcome
     from ebbtide.ledger._windows import sink_window_end as sink_window_end
     from ebbtide.ledger._windows import window_end as window_end
+    from ebbtide.ledger._writers import writer_of as writer_of
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.delta import Puts
+from ebbtide.delta import Writer
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.lines import lines_of
 from ebbtide.model import StoredDocument
@@ -192,7 +192,7 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}", error) from error
 
-    def begin(self, puts: Puts) -> None:
+    def begin(self, puts: Writer) -> None:
         """Write an id if there is none.
 
         Args:
@@ -207,7 +207,7 @@ class Checkpoint:
 
     def plan(
         self,
-        puts: Puts,
+        puts: Writer,
         batch_id: int,
         timestamp_ms: int,
         source: str,
@@ -230,7 +230,7 @@ class Checkpoint:
         location = Location(self.path) / "offsets" / str(batch_id)
         return puts.put_if_absent(location, text.encode())
 
-    def commit(self, puts: Puts, batch_id: int) -> None:
+    def commit(self, puts: Writer, batch_id: int) -> None:
         """Write that a batch is finished, and delete the files of old ones."""
         location = Location(self.path) / "commits" / str(batch_id)
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.delta import Commit
-from ebbtide.delta._commit import Transaction
+from ebbtide.delta import Commit, Transaction
 from ebbtide.entries import Step
 from ebbtide.errors import PausedError
 from ebbtide.ledger._upgrade import upgraded

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import Action, Commit, Log, Snapshot
-from ebbtide.delta._joining import ENGINE
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.ledger._facts import Looked, StepFacts
 from ebbtide.ledger._windows import accepted_sink_version, is_own
@@ -232,8 +231,7 @@ def _changes_rows(location: str, version: int, commit: Commit, info: Action) -> 
         info: Its `commitInfo`.
     """
     has_files = any("add" in action or "remove" in action for action in commit)
-    is_of_another = info.get("engineInfo") != ENGINE and commit.facts() is None
-    if not has_files or not is_of_another:
+    if not has_files or commit.is_own():
         return False
     try:
         before = Snapshot.read(location, version - 1, any_features=True)

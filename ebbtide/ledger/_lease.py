@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
-from ebbtide.delta._checkpoints import trim_log
+from ebbtide.delta import trim_log
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger._requests import POLL_S, Requests

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from ebbtide.delta._checkpoints import trim_log
+from ebbtide.delta import trim_log
 from ebbtide.errors import ConfigError, LeaseHeldError
 from ebbtide.ledger._facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger._lease import TURNS_KEPT, Lease, has_ended

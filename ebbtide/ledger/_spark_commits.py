@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Commit, Log
-from ebbtide.delta._commit import named_files
-from ebbtide.errors import DeltaLogError
+from ebbtide.delta import Log, Writer
 from ebbtide.ledger._facts import StepFacts
-from ebbtide.storage import Location, sync_below
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +57,7 @@ def settled(path: str) -> Iterator[None]:
         return
     before = max(Log(path).versions(), default=-1)
     yield
-    settle(path, before)
+    Writer().sync_commits(path, before)
 
 
 def settle_newest(path: str) -> None:
@@ -70,29 +68,7 @@ def settle_newest(path: str) -> None:
     """
     if Location(path).is_local:
         newest = max(Log(path).versions(), default=-1)
-        settle(path, newest - UNSETTLED)
-
-
-def settle(path: str, since: int) -> None:
-    """Sync commits and checkpoints of the log, and the files that they name, as far as these still exist.
-
-    Args:
-        path: Location of the table, on a local disk.
-        since: The version before the first of them.
-    """
-    folder = Log(path).folder
-    of_log = [name for name in folder.list_files() if _version_in(name) > since]
-    named = []
-    for name in of_log:
-        if name.endswith(Log.COMMIT):
-            with suppress(DeltaLogError):  # a reader of the table reports a damaged commit
-                actions = Commit.read(folder / name)
-                named += named_files(path, actions)
-    # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
-    kept = [file for file in named if Location(file).is_file()]
-    sync_below(path, kept)
-    log_files = [folder / name for name in of_log]
-    sync_below(path, log_files)
+        Writer().sync_commits(path, newest - UNSETTLED)
 
 
 @contextmanager
@@ -117,9 +93,3 @@ def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) 
     finally:
         for name in settings:
             session.conf.unset(name)
-
-
-def _version_in(name: str) -> int:
-    """Return the version that the name of a file in the log begins with; -1 without one."""
-    digits = name[:20]
-    return int(digits) if digits.isdigit() else -1

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from ebbtide.delta import Commit, Log, Snapshot, create_if_absent
-from ebbtide.delta._commit import now_ms
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Commit, Definition, Log, Snapshot
 from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, LedgerFacts
-from ebbtide.ledger._puts import puts_of
+from ebbtide.ledger._writers import writer_of
 from ebbtide.storage import Location, current, sync_names
 from ebbtide.users import user_name
 
@@ -38,7 +37,7 @@ def create_ledger(ledger: str, pipeline: str) -> None:
     if Location(home).is_local:
         Location(home).make_home()
     Location(ledger).refuse_overwriting()
-    create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
+    writer_of(ledger).create_if_absent(ledger, Definition(COLUMNS), name=f"{pipeline} ledger")
     if Location(ledger).is_local:
         sync_names([Log(ledger).folder])
 
@@ -156,7 +155,7 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
         heartbeat=0,
         makes_way=makes_way,
         taken_by=user_name(),
-        taken_ms=now_ms(),
+        taken_ms=time.time_ns() // 1_000_000,
         paused=seen.paused,
         paused_ms=seen.paused_ms,
         looked=seen.looked,
@@ -200,7 +199,7 @@ def commit_turn(
     info = {"operation": "LEASE", "userMetadata": text}
     made = None
     if before is not None:
-        made = commit_after(puts_of(ledger), before, [], info)
+        made = writer_of(ledger).commit(before, [], info)
     if made is None:
         raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by another process.")
     return made

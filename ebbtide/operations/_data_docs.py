@@ -10,7 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ebbtide.delta import Found
+from ebbtide.delta import Held
 from ebbtide.storage import Location
 
 SITE = re.compile(r"\d{6,}")
@@ -29,10 +29,10 @@ def sites_of(docs: Path) -> list[Path]:
     return [site for site in found if SITE.fullmatch(site.name) and site.is_dir() and not site.is_symlink()]
 
 
-def found_in_sites(docs: Path) -> Found:
+def found_in_sites(docs: Path) -> Held:
     """Count the files of a pipeline's sites, and their bytes."""
     sizes = [path.stat().st_size for site in sites_of(docs) for path in site.rglob("*") if path.is_file()]
-    return Found(0, len(sizes), sum(sizes))
+    return Held(0, len(sizes), sum(sizes))
 
 
 def delete_sites(docs: Path) -> None:

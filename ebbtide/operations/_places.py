@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ebbtide.delta import Action, DataFile, Found, Log, Snapshot
+from ebbtide.delta import Action, DataFile, Held, Log, Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._operation import Report
@@ -25,10 +25,10 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
         files: The files; rows of one whose log does not count them are left out.
         fate: Why they go, and when.
     """
-    total = Found()
+    total = Held()
     for file in files:
         n_rows = file.live_rows or 0
-        total += Found(n_rows, 1, file.size)
+        total += Held(n_rows, 1, file.size)
     return Place(name, total, fate)
 
 
@@ -68,7 +68,7 @@ def of_folder(name: str, location: str, fate: str) -> list[Place]:
     used = Location(location).usage()
     if not used.files:
         return []
-    found = Found(files=used.files, bytes=used.bytes)
+    found = Held(files=used.files, bytes=used.bytes)
     return [Place(name, found, fate)]
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Action, Log, Snapshot
-from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
 from ebbtide.ledger import BESIDE_STATE, StepFacts
 from ebbtide.model import Restore
@@ -180,7 +179,7 @@ class _Target:
         """Make the target of a step; refuse one that a rewind cannot restore."""
         _refuse_other_spec(tables, facts, undone)
         now = stepper.found()
-        actions = restoring(now, version)
+        actions = now.restoring(version)
         versions, places = _versions_at(tables, facts, undone)
         of_state = _leaving("state", now, actions, facts.step)
         return cls(
@@ -283,7 +282,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         version, found, uid = _version_at(now.table, last)
         allowed = uids.get(found) or uid_of_step(tables, facts, name, found)
         refuse_other_uid(tables, name, found, uid, allowed)
-        actions = restoring(now, version)  # refuses what is gone
+        actions = now.restoring(version)  # refuses what is gone
         versions[name] = version
         places += _leaving(name, now, actions, facts.step)
         if found < known:

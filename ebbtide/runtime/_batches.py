@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ebbtide.delta import Puts
-from ebbtide.ledger import Checkpoint, puts_of
+from ebbtide.delta import Writer
+from ebbtide.ledger import Checkpoint, writer_of
 from ebbtide.runtime._clock import Clock
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._plan import Plan
@@ -70,7 +70,7 @@ class Query:
             within: Each batch is planned and made within it.
         """
         checkpoint = self.plan.checkpoint
-        puts = puts_of(checkpoint.path)
+        puts = writer_of(checkpoint.path)
         checkpoint.begin(puts)
         batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now, self.ahead)
         while not self.stop.is_set():
@@ -119,7 +119,7 @@ class _Batches:
     """
 
     checkpoint: Checkpoint
-    puts: Puts
+    puts: Writer
     planner: BatchPlanner
     batch_time: Callable[[int], int]
     ahead: Callable[[], None]

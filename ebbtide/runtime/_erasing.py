@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from ebbtide.columns import Mask
 from ebbtide.delta import Doomed
-from ebbtide.delta._erasing import RowsAlone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import parsed
 from ebbtide.formats._named_keys import keys_named
@@ -83,24 +82,29 @@ class KeyNames:
 
 
 @dataclass(frozen=True)
-class RowsOfKeys(RowsAlone):
+class RowsOfKeys(Doomed):
     """The rows of erased keys, by columns.
 
     Args:
         erased: The keys.
-        columns: The columns of the key, in its order.
+        key: The columns of the key, in its order.
     """
 
     erased: ErasedKeys
-    columns: pa.Schema
+    key: pa.Schema
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The key."""
+        return self.key
 
     def marks(self, rows: pa.Table) -> Mask:
         """See `Doomed`."""
-        return self.erased.marks(rows, self.columns.names)
+        return self.erased.marks(rows, self.key.names)
 
 
 @dataclass(frozen=True)
-class EntriesOfKeys:
+class EntriesOfKeys(Doomed):
     """The entries of erased keys by sequence, and those of rows that had an erased key before.
 
     Args:
@@ -132,7 +136,7 @@ class EntriesOfKeys:
 
 
 @dataclass(frozen=True)
-class RecordsOfKeys(RowsAlone):
+class RecordsOfKeys(Doomed):
     """The bad records that name erased keys.
 
     Args:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import Action, DataFile, Snapshot, commit_joined, small_files
-from ebbtide.ledger import puts_of
+from ebbtide.delta import Action, DataFile, Snapshot
+from ebbtide.ledger import writer_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.tables import Keep, KeepEntries, StoredEntries, packed
+from ebbtide.tables._joining import small_files
 from ebbtide.tables._state.layout import columns_by_name
 from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART, Rewrite
 from ebbtide.tasks import run_tasks
@@ -65,7 +66,7 @@ def fold_state(
         data_change=False,
         step=step,
     )
-    return commit_joined(puts_of(plan.state.path), snapshot, group, adds, {})
+    return writer_of(plan.state.path).join(snapshot, group, adds, {})
 
 
 def _grew(files: Sequence[DataFile]) -> bool:

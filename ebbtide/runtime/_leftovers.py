@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ebbtide.delta import Found
+from ebbtide.delta import Held
 from ebbtide.processes import Process
 from ebbtide.storage import Location
 from ebbtide.users import user_name
@@ -28,7 +28,7 @@ SESSIONS = "ebbtide-sql-"
 """Beginning of the names of the folders of SQL's sessions, in the folder for temporary files; the process's number follows."""
 
 
-def delete_leftovers(root: str) -> Found:
+def delete_leftovers(root: str) -> Held:
     """Delete the files on this host.
 
     Args:
@@ -37,17 +37,17 @@ def delete_leftovers(root: str) -> Found:
     Returns:
         The files that were deleted.
     """
-    total = Found()
+    total = Held()
     for path in [*_logs(root), *_results()]:
         with contextlib.suppress(OSError):
             size = path.stat().st_size
             path.unlink()
-            total += Found(0, 1, size)
+            total += Held(0, 1, size)
     for path in _logs_of_jobs(root):
         with contextlib.suppress(OSError):
             size = path.stat().st_size
             path.write_text(ERASED, encoding="utf-8")
-            total += Found(0, 1, size)
+            total += Held(0, 1, size)
     for folder in _ended_sessions():
         shutil.rmtree(folder, ignore_errors=True)
     return total

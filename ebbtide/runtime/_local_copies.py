@@ -10,14 +10,9 @@ begins another one, and the next process there that runs, changes or checks the 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from ebbtide.delta import Copy, Doomed, Found, LocalCopies
-from ebbtide.delta._erasing import n_held
-from ebbtide.delta._file_rows import filled
+from ebbtide.delta import Held, LocalCopies
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model import ErasedKeys
 from ebbtide.runtime._erasing import doomed_in
@@ -60,7 +55,7 @@ def _tables(plan: Plan) -> list[str]:
     return [plan.at(name) for name in ("state", *BESIDE_STATE)]
 
 
-def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
+def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Held:
     """Delete the copies in this process's folders that hold erased rows.
 
     Args:
@@ -70,38 +65,18 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
     """
     ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
     tables = _tables(plan)
-    total = Found()
+    total = Held()
     for copies in LocalCopies.reached():
         if not (copies.folder.is_dir() and Location(copies.folder).is_ours()):
             continue
         for path in copies.possibly_of(tables):
-            n_rows = _erased_rows(path, ways)
+            n_rows = copies.n_held(path, ways)
             if n_rows is None or n_rows:
                 with contextlib.suppress(OSError):
                     size = path.stat().st_size
                     path.unlink()
-                    total += Found(n_rows or 0, 1, size)
+                    total += Held(n_rows or 0, 1, size)
         for table in tables:
             copies.begin(table, generation)
         copies.close_deleted()
     return total
-
-
-def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
-    """Count the erased rows of a copy; None if it cannot be read."""
-    if path.suffix != ".arrow":
-        return None  # unfinished: its writer makes it again, or is dead
-    try:
-        copy = Copy(path)
-        rows = copy.all_rows()
-    except (OSError, pa.ArrowException):
-        return None
-    if not copy.has_rows:
-        return None  # hashes alone do not say whose they are
-    n_rows = 0
-    for way in ways:
-        stored = [column for column in way.columns if column.name in rows.column_names]
-        # A copy leaves out columns that are null throughout; one of another table has other columns.
-        if stored and all(rows[column.name].type == column.type for column in stored):
-            n_rows = max(n_rows, n_held(filled(rows, way.columns), way))
-    return n_rows

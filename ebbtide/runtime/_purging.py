@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Found, Log, Snapshot
-from ebbtide.delta._erasing import cut_log, unnamed, unnamed_files
+from ebbtide.delta import Held, Log, Snapshot, cut_log
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, puts_of
+from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, writer_of
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.runtime._local_copies import drop_copies, drop_older_copies
@@ -44,7 +43,7 @@ class Place:
     """
 
     name: str
-    found: Found
+    found: Held
     fate: str = NOW
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
         table = plan.at(name)
         snapshot = Snapshot.read(table)
         if snapshot is not None:
-            for file in unnamed_files(snapshot):
+            for file in snapshot.unnamed_files():
                 (Location(table) / file).delete()
             _cut(table)
     drop_older_copies(plan, stepper.last)
@@ -164,13 +163,13 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     if snapshot is None:
         return []
     doomed = doomed_in(plan, name, plan.erasures.keys(erasures))
-    old = unnamed(snapshot, doomed)
+    old = doomed.unnamed(snapshot)
     for location in old.holding:
         Location(location).delete()
     # Files that the step has replaced are among them: this is all that the table had.
-    places = [Place(name, old.found), Place(f"{name}: log", Found(files=_cut(table)))]
+    places = [Place(name, old.found), Place(f"{name}: log", Held(files=_cut(table)))]
     if old.unreadable:
-        left = Found(files=len(old.unreadable))
+        left = Held(files=len(old.unreadable))
         places.append(
             Place(f"{name}: unreadable files", left, "gone by the next vacuum after 7 days: they cannot be read")
         )
@@ -180,7 +179,7 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
 def _cut(table: str) -> int:
     """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
     Location(table).delete_unfinished(older_than_s=0)
-    n_log_files = cut_log(puts_of(table), table, _last_info)
+    n_log_files = cut_log(writer_of(table), table, _last_info)
     Log(table).folder.delete_unfinished(older_than_s=0)
     return n_log_files
 

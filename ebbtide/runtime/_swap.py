@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Action, Snapshot, replacing
-from ebbtide.delta._table import copied
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.model import Replace
@@ -56,7 +55,7 @@ def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
         taken: That of the backfill's.
     """
     definition = plan.state.redefined(own)
-    adds = copied(taken, plan.state.path)
+    adds = taken.copied_to(plan.state.path)
     actions = [*definition, *adds]
     return replacing(own.files.values(), actions)
 

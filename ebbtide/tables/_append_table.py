@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from ebbtide.delta import Action as LogAction
-from ebbtide.delta import Snapshot, create_if_absent, emptied, replacing, with_properties
-from ebbtide.delta._statistics import statistics_property
-from ebbtide.ledger import OwnTable, StepFacts, TableFacts, puts_of
+from ebbtide.delta import Definition, Snapshot, replacing
+from ebbtide.ledger import OwnTable, StepFacts, TableFacts, writer_of
 from ebbtide.model import Action, Append, Clear, Erase, Replace, Restore, Rewrite
 from ebbtide.tables import _step_commits as step_commits
+from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, erase_stage
 from ebbtide.tables._table import Work, cannot_perform, read_delta
 
@@ -68,7 +68,7 @@ class AppendTable(ABC):
 
     def create(self) -> None:
         """Create the table if it does not exist."""
-        create_if_absent(puts_of(self.path), self.path, self.schema, self.properties, name=self.STAGE)
+        writer_of(self.path).create_if_absent(self.path, Definition(self.schema, self.properties), name=self.STAGE)
 
     def facts(self) -> TableFacts | None:
         """Return its id and the last step that wrote it; None without a table."""
@@ -110,7 +110,7 @@ class AppendTable(ABC):
 
         def actions_of(found: Snapshot) -> Sequence[LogAction]:
             properties = self.properties_after(found)
-            return emptied(found, self.schema, properties)
+            return Definition(self.schema, properties).emptying(found)
 
         commit_stage(self.path, actions_of, facts, self.STAGE)
 
@@ -166,7 +166,7 @@ class AppendTable(ABC):
         self.create()
 
         def with_own_properties(found: Snapshot) -> Sequence[LogAction]:
-            return with_properties(found, actions_of(found), self.properties)
+            return Definition(self.schema, self.properties).completing(found, actions_of(found))
 
         commit_and_join(
             self.path,

@@ -23,7 +23,6 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER, TRUNCATE
 from ebbtide.delta import Action as LogAction
 from ebbtide.delta import Snapshot, write_files
-from ebbtide.delta._table import copied
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Alter, Append, SchemaChange
 from ebbtide.tables._append_table import AppendTable
@@ -106,7 +105,7 @@ class ChangelogTable(AppendTable):
 
     def files_of(self, taken: Snapshot) -> list[LogAction]:
         """Copy the files of another changelog with the same columns."""
-        return copied(taken, self.path)
+        return taken.copied_to(self.path)
 
     def alter(
         self,

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import columns_named, quoted
-from ebbtide.delta import Action, Snapshot, emptied, replacing, write_files
-from ebbtide.delta._restoring import restoring
+from ebbtide.delta import Action, Definition, Snapshot, replacing, write_files
 from ebbtide.entries import DELETE
-from ebbtide.ledger import StepFacts, gone, puts_of
+from ebbtide.ledger import StepFacts, gone, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.tables._floor import Floors
@@ -42,7 +41,7 @@ class SinkTable(SinkDefinition):
             self.path,
             self.schema,
             self.key,
-            puts_of(self.path),
+            writer_of(self.path),
             by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
             hidden=self.hidden,
@@ -161,7 +160,7 @@ class SinkTable(SinkDefinition):
         def back(found: Snapshot) -> list[Action]:
             if action.version is None:
                 return replacing(found.files.values(), [])
-            return restoring(found, action.version)
+            return found.restoring(action.version)
 
         self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
 
@@ -230,7 +229,7 @@ class SinkTable(SinkDefinition):
         adds = self._added(in_order)
 
         def actions_of(found: Snapshot) -> list[Action]:
-            without_rows = emptied(found, self.stored_schema, self.stored_properties)
+            without_rows = Definition(self.stored_schema, self.stored_properties).emptying(found)
             return [*without_rows, *adds]
 
         commit_stage(
@@ -245,7 +244,7 @@ class SinkTable(SinkDefinition):
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         commit_stage(
             self.path,
-            lambda found: emptied(found, self.stored_schema, self.stored_properties),
+            lambda found: Definition(self.stored_schema, self.stored_properties).emptying(found),
             facts,
             "sink",
             "REPLACE TABLE",

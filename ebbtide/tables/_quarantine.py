@@ -24,10 +24,9 @@ import pyarrow.compute as pc
 from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges, order_struct
 from ebbtide.columns import columns_named, entry_table, row_codes
 from ebbtide.delta import Action, DataFile, Log, Snapshot, write_files
-from ebbtide.delta._commit import on_disk
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.formats._format import REASONS
-from ebbtide.ledger import StepFacts
+from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Append
 from ebbtide.storage import Location
 from ebbtide.tables._append_table import AppendTable
@@ -198,7 +197,7 @@ class QuarantineTable(AppendTable):
     def _synced(self, actions: list[Action]) -> list[Action]:
         if Location(self.path).is_local:
             # The state's commit names the files: a power cut must not take them and leave the commit.
-            on_disk(self.path, actions)
+            writer_of(self.path).sync_files(self.path, actions)
         return actions
 
     def n_files_of(self, records: pa.Table) -> int:

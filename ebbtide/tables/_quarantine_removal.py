@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 from ebbtide.changelog import ORDER
 from ebbtide.columns import Mask, row_codes
 from ebbtide.delta import Action, DataFile, LostRows, Snapshot
-from ebbtide.delta._deleting import deleting
 
 ORDERS = pa.schema([("order", ORDER)])
 """The key of a record: no two of a quarantine have the same `order`."""
@@ -29,7 +28,7 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         gone: Their `ORDERS`.
     """
     lost = losses(snapshot, gone)
-    return deleting(snapshot.table, lost)
+    return snapshot.deleting(lost)
 
 
 def losses(snapshot: Snapshot, gone: pa.Table) -> list[LostRows]:

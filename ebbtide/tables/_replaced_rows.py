@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, columns_named, only
 from ebbtide.delta import DataFile, IndexCache, KeyBounds, Snapshot, in_hash_order
-from ebbtide.delta import _vectors as vectors
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -127,7 +126,7 @@ class ReplacedRows:
             known = file.deleted_rows(self._table)
         # The index has all rows of the file, those that a deletion vector hides included. A row is lost once: the change
         # feed would show a second delete.
-        is_new = ~vectors.among(known, positions)
+        is_new = file.is_live(self._table, positions)
         if is_new.any():
             new = BitMap64(positions[is_new].astype(np.uint64))
             dead = known | new

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER, stored_sequence_type
-from ebbtide.delta import Action, Log, Snapshot, create_if_absent
-from ebbtide.delta._statistics import bounded_columns, hiding_properties
-from ebbtide.delta._table import redefined
+from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
-from ebbtide.ledger import OwnTable, TableFacts, puts_of
+from ebbtide.ledger import OwnTable, TableFacts, writer_of
+from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._sink import Sink
 from ebbtide.tables._table import read_delta
 
@@ -110,7 +109,9 @@ class SinkDefinition(Sink):
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it does not exist."""
-        create_if_absent(puts_of(self.path), self.path, self.stored_schema, self.stored_properties, name="sink")
+        writer_of(self.path).create_if_absent(
+            self.path, Definition(self.stored_schema, self.stored_properties), name="sink"
+        )
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first.
@@ -164,4 +165,4 @@ class SinkDefinition(Sink):
 
     def definition(self, found: Snapshot) -> list[Action]:
         """Return the actions that give a version this definition's columns and properties."""
-        return redefined(found, self.stored_schema, self.stored_properties)
+        return Definition(self.stored_schema, self.stored_properties).redefining(found)

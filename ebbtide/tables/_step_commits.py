@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from ebbtide.delta import (
-    Action,
-    DataFile,
-    Doomed,
-    Snapshot,
-    commit_joined,
-    commit_on,
-    replacing,
-    small_files,
-    write_files,
-)
-from ebbtide.delta._altering import FileUnderNewColumns, under_columns
-from ebbtide.delta._erasing import FileWithout, without_rows
-from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import read_files
-from ebbtide.ledger import StepFacts, puts_of
+from ebbtide.delta import Action, DataFile, Definition, Doomed, FileWithout, Snapshot, replacing, write_files
+from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Restore, SchemaChange
+from ebbtide.tables._altering import FileUnderNewColumns
+from ebbtide.tables._joining import small_files
 from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
 
 if TYPE_CHECKING:
@@ -47,7 +35,7 @@ def commit_stage(
         facts: Facts of the step.
         stage: `sink`, `changelog` or `quarantine`.
         operation: Name of the operation, in the commit's info.
-        adds_rows: See `ebbtide.delta._features.refuse_unwritable`.
+        adds_rows: See `Snapshot.refuse_unwritable`.
 
     Returns:
         The version that it made; None if nothing happened.
@@ -55,7 +43,7 @@ def commit_stage(
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return None
-    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation), adds_rows=adds_rows)
+    return writer_of(table).commit_once(snapshot, actions_of, facts.committed(stage, operation), adds_rows=adds_rows)
 
 
 def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
@@ -69,7 +57,7 @@ def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> 
     """
     commit_stage(
         table,
-        lambda found: restoring(found, action.version, data_change=action.changes_rows),
+        lambda found: found.restoring(action.version, data_change=action.changes_rows),
         facts,
         stage,
         "RESTORE",
@@ -109,14 +97,14 @@ def commit_and_join(
     files = small_files(made.files.values())
     if not files:
         return
-    rows = read_files(table, files, columns)
+    rows = made.rows(columns, files)
     adds = write_files(
         table,
         rows,
         bounded,
         data_change=False,
     )
-    commit_joined(puts_of(table), made, files, adds, {})
+    writer_of(table).join(made, files, adds, {})
 
 
 class AlterableTable(Protocol):
@@ -162,7 +150,7 @@ def alter_stage(
     rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
 
     def actions_of(found: Snapshot) -> Sequence[Action]:
-        definition = under_columns(found, table.stored_schema)
+        definition = Definition(table.stored_schema).altering(found)
         if not change.rewrites:
             return definition
         # Rewritten for each version that is tried: another client may have written meanwhile.
@@ -210,7 +198,7 @@ def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[
     """
     files = list(found.files.values())
     rewritten = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
-    return without_rows(rewritten)
+    return FileWithout.actions_of(rewritten)
 
 
 def _are_small(files: Sequence[DataFile]) -> bool:

@@ -15,24 +15,18 @@ from ebbtide.columns import row_codes
 from ebbtide.delta import (
     Action,
     DataFile,
+    Definition,
     LostRows,
-    Puts,
     Snapshot,
-    commit_joined,
-    commit_on,
+    Transaction,
+    Writer,
     replacing,
-    small_files,
-    with_properties,
+    rows_without,
     write_files,
 )
-from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import Transaction
-from ebbtide.delta._deleting import deleting
-from ebbtide.delta._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small
-from ebbtide.delta._restoring import becoming
-from ebbtide.delta._statistics import bounded_columns, hiding_properties
-from ebbtide.delta._table import add_file, read_files
 from ebbtide.ledger import gone
+from ebbtide.tables._bounded import bounded_columns, hiding_properties
+from ebbtide.tables._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small, small_files
 from ebbtide.tables._replaced_rows import FileLoss, ReplacedRows, Upsert
 
 _IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
@@ -50,7 +44,7 @@ class Upserter:
         table: Its location.
         columns: Its columns.
         key: Names of the key's columns.
-        puts: Its store.
+        writer: Writes it.
         by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
         with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
             delete and an insert from the data files.
@@ -62,7 +56,7 @@ class Upserter:
         table: str,
         columns: pa.Schema,
         key: Sequence[str],
-        puts: Puts,
+        writer: Writer,
         *,
         by_vectors: bool = True,
         with_images: bool = True,
@@ -73,9 +67,9 @@ class Upserter:
         self._table = table
         self._columns = columns
         self._bounded = bounded_columns(columns, hidden)
-        self._properties = hiding_properties(columns, hidden)
+        self._definition = Definition(columns, hiding_properties(columns, hidden))
         self._key = list(key)
-        self._puts = puts
+        self._writer = writer
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
 
@@ -123,7 +117,7 @@ class Upserter:
             # Two changes in one commit: the first is applied in memory, and the commit holds the difference to the second.
             before = found.after(back(found))
             changes = self._changes(before, parts, adds)
-            return becoming(found, before.after(changes))
+            return found.becoming(before.after(changes))
 
         self._commit(actions_of, committed)
 
@@ -153,7 +147,7 @@ class Upserter:
         self._refuse_altered(found, adds)
         by_part = [list(self._replaced.losses(found, part)) for part in parts()]
         losses = _joined(by_part)
-        actions = [*adds, *self._removals(losses)]
+        actions = [*adds, *self._removals(found, losses)]
         if losses and self._by_vectors:
             actions += found.with_vectors()
         if losses and with_images:
@@ -161,7 +155,7 @@ class Upserter:
             for part, of_part in zip(parts(), by_part, strict=True):
                 actions.append(self._images(of_part, part.rows))
         # A table from before its columns were declared personal gets the property here.
-        return list(with_properties(found, actions, self._properties))
+        return list(self._definition.completing(found, actions))
 
     def _commit(
         self,
@@ -171,7 +165,7 @@ class Upserter:
         # A version that another client has committed since shows by the commit, which then fails: no look before it.
         known = self._known()
         self._replaced.follow(known)
-        made = commit_on(self._puts, known, actions_of, committed)
+        made = self._writer.commit_once(known, actions_of, committed)
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
@@ -193,15 +187,9 @@ class Upserter:
         group = _files_to_fold(snapshot, everything=everything)
         for some in in_batches(group):
             self._refuse_altered(snapshot)
-            rows = read_files(self._table, some, self._columns)
+            rows = snapshot.rows(self._columns, some)
             adds = self._written(rows, data_change=False)
-            snapshot = commit_joined(
-                self._puts,
-                snapshot,
-                some,
-                adds,
-                {},
-            )
+            snapshot = self._writer.join(snapshot, some, adds, {})
         self._snapshot = snapshot
 
     def begin(self, newest: Snapshot) -> None:
@@ -254,11 +242,11 @@ class Upserter:
             copies=self._replaced.copies,
         )
 
-    def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:
+    def _removals(self, found: Snapshot, losses: Sequence[FileLoss]) -> list[Action]:
         """Return the actions that delete rows from their files."""
         if self._by_vectors:
             lost = [LostRows(loss.file, loss.dead, loss.is_whole) for loss in losses]
-            return deleting(self._table, lost)
+            return found.deleting(lost)
         files = [loss.file for loss in losses]
         partly = [loss for loss in losses if not loss.is_whole]
         return replacing(files, self._rewritten(partly))
@@ -268,7 +256,7 @@ class Upserter:
         left = [self._columns.empty_table()]
         for loss in partly:
             rows = loss.file.read(self._table, self._columns, live=False)
-            left.append(vectors.without(rows, loss.dead))
+            left.append(rows_without(rows, loss.dead))
         return self._written(pa.concat_tables(left))
 
     def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
@@ -293,7 +281,7 @@ class Upserter:
         kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
         feed = images.append_column("_change_type", kind_column)
         name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
-        action = add_file(self._table, name, feed, bounded=())
+        action = DataFile.write(self._table, name, feed, bounded=())
         add = action["add"]
         cdc = {
             "path": add["path"],

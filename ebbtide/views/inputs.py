@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._feed import commit_hash, gap, has_changes
+from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.runtime._guests import view_position
@@ -42,7 +41,7 @@ class ViewTables(Source):
             location = self.location(name)
             snapshot = Snapshot.read(location, any_features=True)
             if snapshot is not None:
-                commit = commit_hash(location, snapshot.version)
+                commit = Log(location).hash_of(snapshot.version)
                 inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version, commit=commit)
         return ViewPosition(query=self.view.query_hash, inputs=inputs)
 
@@ -79,7 +78,7 @@ class ViewTables(Source):
         changed = []
         for name, table in now.inputs.items():
             before = last.inputs[name].version
-            if has_changes(self.location(name), before, table.version):
+            if Feed(self.location(name), before, table.version).has_changes():
                 changed.append(name)
         return changed
 
@@ -147,14 +146,14 @@ def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -
         if before is None or before.id != now.id:
             return f"'{name}' is another table than before"
         location = tables.location(name)
-        is_there = before.commit and before.commit == commit_hash(location, before.version)
+        is_there = before.commit and before.commit == Log(location).hash_of(before.version)
         if (
             not is_there
         ):  # with another commit of this number, the later versions are not changes of the rows that were read
             return (
                 f"'{name}' has no version {before.version} as it was read: it was restored, or its log was cleaned up"
             )
-        problem = gap(location, before.version, now.version)
+        problem = Feed(location, before.version, now.version).gap()
         if problem:
             return f"of '{name}' {problem}"
     return ""

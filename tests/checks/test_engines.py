@@ -16,13 +16,11 @@ from ebbtide.checks._keys import duplicate_keys, sink_keys
 from ebbtide.checks._queries import for_duckdb
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli import main
-from ebbtide.delta import Snapshot, replacing
-from ebbtide.delta import _joining as joining
+from ebbtide.delta import DataFile, Snapshot, Writer, replacing
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after
 from ebbtide.ledger import Cause
 from ebbtide.operations import maintain
+from ebbtide.tables import _joining as joining
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -101,7 +99,7 @@ def test_file_without_a_count_of_rows_is_read_by_spark(pipeline):
     sink = Snapshot.read(pipeline.plan.sink.path)
     [file, *_] = sink.files.values()
     unknown = {"add": {**file.add, "stats": None}}
-    commit_after(StoragePuts(), sink, [file.removed(0, data_change=False), unknown], {"operation": "OPTIMIZE"})
+    Writer().commit(sink, [file.removed(0, data_change=False), unknown], {"operation": "OPTIMIZE"})
     assert judged(pipeline).sink_rows.size() is None
     with pytest.raises(SessionAskedError):
         found(pipeline, "unique_key")
@@ -127,7 +125,7 @@ def test_rows_are_read_once_for_all_checks_of_a_run(pipeline, monkeypatch):
 def test_key_that_is_there_twice_is_counted_and_shown(pipeline):
     sink = Snapshot.read(pipeline.plan.sink.path)
     rows = judged(pipeline).sink_rows.read()
-    commit_after(StoragePuts(), sink, [add_file(sink.table, "theirs.parquet", rows.slice(0, 2), bounded=())], {})
+    Writer().commit(sink, [DataFile.write(sink.table, "theirs.parquet", rows.slice(0, 2), bounded=())], {})
     asked = judged(pipeline)
     [broken] = asked.engines.broken(sink_keys(asked), [duplicate_keys.expected(key=["id"])])
     twice = sorted(rows["id"].to_pylist()[:2])
@@ -145,18 +143,16 @@ def changes(table, since, until):
 def test_feed_of_commits_without_change_files_is_what_files_and_vectors_add_and_remove(pipeline):
     sink = Snapshot.read(pipeline.plan.sink.path)
     rows = pa.Table.from_pylist([{"id": 7}, {"id": 8}, {"id": 9}], judged(pipeline).sink_rows.columns)
-    sink = commit_after(
-        StoragePuts(), sink, replacing(sink.files.values(), [add_file(sink.table, "n.parquet", rows, bounded=())]), {}
+    sink = Writer().commit(
+        sink, replacing(sink.files.values(), [DataFile.write(sink.table, "n.parquet", rows, bounded=())]), {}
     )
     [file] = sink.files.values()
     for gone in ([0, 2], [2]):
         [vector] = vectors.write(sink.table, [vectors.BitMap64(gone)])
         changed = file.with_vector(vector, data_change=True)
-        sink = commit_after(StoragePuts(), sink, [file.removed(0, data_change=True), changed], {})
+        sink = Writer().commit(sink, [file.removed(0, data_change=True), changed], {})
         [file] = sink.files.values()
-    sink = commit_after(
-        StoragePuts(), sink, [file.removed(0, data_change=False), {"add": {**file.add, "dataChange": False}}], {}
-    )
+    sink = Writer().commit(sink, [file.removed(0, data_change=False), {"add": {**file.add, "dataChange": False}}], {})
     first = sink.version - 3
     assert changes(sink.table, first - 1, sink.version) == [
         *[(first, id_, "delete") for id_ in (1, 2, 3)],
@@ -243,7 +239,7 @@ def test_command_judges_all_checks_without_spark_and_fails_where_one_does(tmp_pa
     assert outcomes == dict.fromkeys([*(each.name for each in CHECKS), "expectations"], "passed")
     sink = Snapshot.read(str(tmp_path / "orders" / "sink"))
     [file, *_] = sink.files.values()
-    commit_after(StoragePuts(), sink, [file.removed(0, data_change=True)], {"operation": "DELETE"})
+    Writer().commit(sink, [file.removed(0, data_change=True)], {"operation": "DELETE"})
     broken = call("check", folder, "--only", "complete")
     assert broken.exit_code == 1
     assert "orders: complete failed" in broken.stdout

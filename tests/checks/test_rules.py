@@ -20,9 +20,7 @@ from ebbtide.checks._judged import Batch
 from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Log, Snapshot, replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after
+from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
 from ebbtide.spec._parts import ChecksConfig
@@ -72,8 +70,8 @@ def rewrite(table, change, operation="UPDATE"):
             rows += changed
     assert gone
     theirs = pa.Table.from_pylist(rows, table.schema)
-    file = add_file(table.path, f"theirs-{found.version}.parquet", theirs, bounded=())
-    commit_after(StoragePuts(), found, replacing(gone, [file]), {"operation": operation})
+    file = DataFile.write(table.path, f"theirs-{found.version}.parquet", theirs, bounded=())
+    Writer().commit(found, replacing(gone, [file]), {"operation": operation})
 
 
 def judge(tables, check, clock_ms=START, judged=None):
@@ -239,9 +237,9 @@ def test_key_with_two_rows_breaks_unique_key_and_is_a_foreign_write(tables):
 def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(tables):
     sink = Snapshot.read(tables.sink.path)
     rows = sink.rows(tables.sink.schema)
-    add = add_file(sink.table, "joined.parquet", rows, bounded=())["add"]
+    add = DataFile.write(sink.table, "joined.parquet", rows, bounded=())["add"]
     gone = [file.removed(0, data_change=False) for file in sink.files.values()]
-    commit_after(StoragePuts(), sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})
+    Writer().commit(sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})
     assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
     rewrite(tables.state, lambda row: [row] if row["id"] != 1 else [], "DELETE")
     assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}

@@ -14,9 +14,7 @@ from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions, stream
 from ebbtide.dagster.stream import Observer
-from ebbtide.delta import Snapshot, replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after
+from ebbtide.delta import DataFile, Snapshot, Writer, replacing
 from ebbtide.runtime import Plan
 from ebbtide.runtime._progress import StepClock
 
@@ -169,15 +167,15 @@ def plant_disorder_and_overdue_entry(plan):
     rows = [(file, file.read(sink.table, plan.sink.schema).to_pylist()) for file in sink.files.values()]
     [(theirs, [row])] = [(file, found) for file, found in rows if found[0]["id"] == 2]
     old = {"v": "z", "_changed_by": {"step": 0, "part": 0, "position": 0}}
-    file = add_file(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
-    commit_after(StoragePuts(), sink, replacing([theirs], [file]), {"operation": "UPDATE"})
+    file = DataFile.write(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
+    Writer().commit(sink, replacing([theirs], [file]), {"operation": "UPDATE"})
     state = Snapshot.read(plan.state.path)
     [entry] = [row for row in state.rows(plan.state.schema).to_pylist() if row["id"] == 2]
     late = entry | {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
     planted = pa.Table.from_pylist([late], plan.state.schema)
     # Committed as no change of data: a state that another client changed stops the run before anything is judged.
-    file = add_file(state.table, "theirs.parquet", planted, bounded=(), data_change=False)
-    commit_after(StoragePuts(), state, [file], {"operation": "WRITE"})
+    file = DataFile.write(state.table, "theirs.parquet", planted, bounded=(), data_change=False)
+    Writer().commit(state, [file], {"operation": "WRITE"})
 
 
 def red(result):

@@ -7,13 +7,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after, create
 from ebbtide.errors import DiskError
 
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +22,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def table(tmp_path):
-    create(PUTS, str(tmp_path), pa.schema([("a", pa.int64())]), {}, name="t", info={})
+    PUTS.create(str(tmp_path), Definition(pa.schema([("a", pa.int64())])), name="t", info={})
     return str(tmp_path)
 
 
@@ -38,7 +36,7 @@ def commit_until(table, version):
     while snapshot.version < version:
         number = snapshot.version + 1
         Path(table, f"{number}.parquet").touch()
-        snapshot = commit_after(PUTS, snapshot, [add(number)], {"operation": "WRITE"})
+        snapshot = PUTS.commit(snapshot, [add(number)], {"operation": "WRITE"})
 
 
 def checkpoints_of(table):

@@ -7,52 +7,51 @@ import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
-from ebbtide.delta import Log, Snapshot, commit_on
-from ebbtide.delta import _commit as committing
+from ebbtide.delta import Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import StoragePuts, Transaction, commit, named_files
-from ebbtide.delta._table import create
+from ebbtide.delta import _writer as writing
+from ebbtide.delta._commit import named_files
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 
-PUTS = StoragePuts()
+PUTS = Writer()
 INFO = {"operation": "WRITE"}
 
 
 @pytest.fixture
 def table(tmp_path):
-    create(PUTS, str(tmp_path), pa.schema([("a", pa.int64())]), {}, name="t", info={})
+    PUTS.create(str(tmp_path), Definition(pa.schema([("a", pa.int64())])), name="t", info={})
     return str(tmp_path)
 
 
 @pytest.mark.parametrize("n_others", [1, 2, 3])
 def test_version_of_another_writer_is_not_committed_again(table, n_others):
     for version in range(1, 1 + n_others):
-        commit(PUTS, table, version, [], INFO)
+        PUTS.commit_version(table, version, [], INFO)
     with pytest.raises(VersionTakenError):
-        commit(PUTS, table, 1, [], INFO)
+        PUTS.commit_version(table, 1, [], INFO)
 
 
 def test_version_that_was_lost_is_not_put_again(table):
     for version in (1, 2):
-        commit(PUTS, table, version, [], INFO)
+        PUTS.commit_version(table, version, [], INFO)
     Path(Log(table).commit_file(1)).unlink()
     with pytest.raises(DeltaLogError, match="version 2 without version 1"):
-        commit(PUTS, table, 1, [], INFO)
+        PUTS.commit_version(table, 1, [], INFO)
 
 
 @pytest.mark.parametrize("checkpoint", [None, "00000000000000000001.checkpoint.parquet"])
 def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that(table, checkpoint):
-    commit(PUTS, table, 1, [], INFO)
+    PUTS.commit_version(table, 1, [], INFO)
     if checkpoint:
         DeltaTable(table).create_checkpoint()
         assert Path(table, "_delta_log", checkpoint).exists()
     for version in Log(table).versions():
         Path(Log(table).commit_file(version)).unlink()
     if checkpoint:
-        commit(PUTS, table, 2, [], INFO)
+        PUTS.commit_version(table, 2, [], INFO)
         return
     with pytest.raises(TableMismatchError) as raised:
-        commit(PUTS, table, 2, [], INFO)
+        PUTS.commit_version(table, 2, [], INFO)
     assert str(raised.value) == (
         f"The table at '{table}' is gone. Got: no version 1 in its log. Allowed: the table as it was written."
         " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
@@ -63,15 +62,15 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
 def test_first_version_of_a_table_that_is_gone_is_not_put(table):
     Path(Log(table).commit_file(0)).unlink()
     with pytest.raises(TableMismatchError, match="no version 0 in its log"):
-        commit(PUTS, table, 1, [], INFO)
+        PUTS.commit_version(table, 1, [], INFO)
 
 
 def test_two_commits_of_the_same_at_the_same_time_have_other_bytes(table, monkeypatch):
     """Where the answer of a store was lost, a file of the same bytes counts as ours."""
-    monkeypatch.setattr(committing, "now_ms", lambda: 7)
+    monkeypatch.setattr(writing, "now_ms", lambda: 7)
     written = []
     for _ in range(2):
-        commit(PUTS, table, 1, [], INFO)
+        PUTS.commit_version(table, 1, [], INFO)
         written.append(Path(Log(table).commit_file(1)).read_bytes())
         Path(Log(table).commit_file(1)).unlink()
     assert written[0] != written[1]
@@ -96,7 +95,7 @@ def test_every_file_that_a_commit_names_is_waited_for(table):
 def test_transaction_follows_foreign_commits(table):
     stale = Snapshot.read(table)
     for version in (1, 2, 3):
-        commit(PUTS, table, version, [], INFO)
-    made = commit_on(PUTS, stale, lambda _: [], Transaction("p/sink", 7, INFO))
+        PUTS.commit_version(table, version, [], INFO)
+    made = PUTS.commit_once(stale, lambda _: [], Transaction("p/sink", 7, INFO))
     assert made.version == 4
     assert made.transactions == {"p/sink": 7}

@@ -10,9 +10,7 @@ import pytest
 from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ebbtide.delta import Snapshot, commit_on
-from ebbtide.delta._commit import StoragePuts, Transaction
-from ebbtide.delta._erasing import FileWithout, RowsAlone, cut_log, found_in, unnamed, without_rows
+from ebbtide.delta import Doomed, FileWithout, Snapshot, Transaction, Writer, cut_log
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.storage import Location
 
@@ -23,7 +21,7 @@ KEY = pa.schema([COLUMNS.field("who")])
 
 
 @dataclass(frozen=True)
-class Of(RowsAlone):
+class Of(Doomed):
     """Selects the rows of some keys."""
 
     keys: tuple[str, ...]
@@ -37,19 +35,18 @@ def erase(path, keys):
     doomed = Of(tuple(keys))
     snapshot = Snapshot.read(path)
     rewrite = FileWithout(path, COLUMNS, ("who", "n"), doomed)
-    commit_on(
-        StoragePuts(),
+    Writer().commit_once(
         snapshot,
-        lambda found: without_rows([rewrite(file) for file in found.files.values()]),
+        lambda found: FileWithout.actions_of([rewrite(file) for file in found.files.values()]),
         Transaction("app", 1, {"operation": "ERASE"}),
         adds_rows=False,
     )
     newest = Snapshot.read(path)
-    assert found_in(newest, doomed).rows == 0
-    old = unnamed(newest, doomed)
+    assert doomed.found_in(newest).rows == 0
+    old = doomed.unnamed(newest)
     for location in old.holding:
         Location(location).delete()
-    cut_log(StoragePuts(), path, lambda _: {"operation": "ERASE"})
+    cut_log(Writer(), path, lambda _: {"operation": "ERASE"})
     return old
 
 

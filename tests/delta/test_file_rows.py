@@ -13,16 +13,22 @@ from pyroaring import BitMap64
 from thinned import thinned
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import Copy, DataFile, IndexCache, Log, LostRows, Snapshot, in_hash_order, write_files
+from ebbtide.delta import (
+    DataFile,
+    Definition,
+    IndexCache,
+    Log,
+    LostRows,
+    Snapshot,
+    Writer,
+    in_hash_order,
+    write_files,
+)
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
 from ebbtide.delta import _file_rows as file_rows
-from ebbtide.delta import _joining as joining
 from ebbtide.delta import _key_index as key_index
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._copy_files import HASH, ChangedCopyError
-from ebbtide.delta._deleting import deleting
-from ebbtide.delta._table import commit_after, create
+from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
 from ebbtide.storage import read_parquet
 
 SCHEMA = pa.schema(
@@ -104,7 +110,7 @@ def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, monk
     chance = random.Random(seed)
     monkeypatch.setattr(key_index, "ATTACHED_FROM", chance.choice([1, 10**9]))
     monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
-    monkeypatch.setattr("ebbtide.delta._table.ROW_GROUP", 50)
+    monkeypatch.setattr("ebbtide.delta._data_file.ROW_GROUP", 50)
     table = Lookups(tmp_path, chance, max_bytes=chance.choice([300_000, 10**9]))
     for _ in range(25):
         deed = chance.choice(["add", "foreign", "restart", "lose", "damage", "look up", "look up", "look up all"])
@@ -190,18 +196,18 @@ def test_damaged_attached_index_is_computed(lookups, monkeypatch):
 
 def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
-    puts, path = StoragePuts(), str(tmp_path / "t")
-    create(puts, path, SCHEMA, {"delta.enableDeletionVectors": "false"}, name="t", info={})
+    puts, path = Writer(), str(tmp_path / "t")
+    puts.create(path, Definition(SCHEMA, {"delta.enableDeletionVectors": "false"}), name="t", info={})
     cache = IndexCache(path, ["key"], SCHEMA, folder=tmp_path / "copies")
     rows = rows_of(["a", "b", "c"], random.Random(1))
     adds = write_files(path, rows, [], data_change=True, copies=cache)
-    commit_after(puts, Snapshot.read(path), adds, {})
+    puts.commit(Snapshot.read(path), adds, {})
     assert cache._attached(DataFile(adds[0]["add"])) is not None
     assert DeltaTable(path).to_pyarrow_table().cast(SCHEMA).equals(rows)
 
 
 def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lookups, monkeypatch):
-    monkeypatch.setattr("ebbtide.delta._table.ROW_GROUP", 10)
+    monkeypatch.setattr("ebbtide.delta._data_file.ROW_GROUP", 10)
     lookups.add([f"k{number}" for number in range(95)])
     [file] = lookups.files
     location = file.location(lookups.path)
@@ -288,7 +294,7 @@ def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypat
     [file] = lookups.files
     erased = key_hashes(pa.table({"key": ["k7"]}), ["key"]).tobytes()
     assert erased in Path(file.location(lookups.path)).read_bytes()
-    [add] = joining.without(lookups.path, file, BitMap64([7]), SCHEMA, [])
+    [add] = file.written_without(lookups.path, BitMap64([7]), SCHEMA, [])
     left = Log(lookups.path).location_of(add["add"]["path"])
     assert erased not in Path(left).read_bytes()
     assert HASH not in read_parquet(left).column_names
@@ -300,7 +306,7 @@ def test_rows_that_a_vector_hides_keep_their_numbers_with_and_without_a_copy(tmp
     keys = [f"k{number}" for number in range(300)]
     lookups.add(keys, by_us=False)
     [file] = lookups.files
-    [_, hidden] = deleting(lookups.path, [LostRows(file, BitMap64([0, 7]), is_whole=False)])
+    [_, hidden] = Snapshot(lookups.path, 0, {}, {}).deleting([LostRows(file, BitMap64([0, 7]), is_whole=False)])
     lookups.files = [DataFile(hidden["add"])]
     lookups.refuse_wrong(keys[:20])
 

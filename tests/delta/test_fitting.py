@@ -5,10 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts
+from ebbtide.delta import Definition, Snapshot, Writer
 from ebbtide.delta._fitting import has_columns, refuse_nulls, refuse_other_columns
-from ebbtide.delta._table import create
 from ebbtide.errors import TableMismatchError
 
 COLUMNS = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
@@ -16,7 +14,7 @@ COLUMNS = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
 
 @pytest.fixture
 def metadata(tmp_path):
-    create(StoragePuts(), str(tmp_path), COLUMNS, {}, name="t", info={})
+    Writer().create(str(tmp_path), Definition(COLUMNS), name="t", info={})
     return Snapshot.read(str(tmp_path)).metadata
 
 

@@ -10,11 +10,10 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import DataFile, KeyBounds, Snapshot
+from ebbtide.delta import DataFile, Definition, KeyBounds, Snapshot
 from ebbtide.delta._key_bounds import exact_part
 from ebbtide.delta._statistics import LAST_CHARACTER, statistics
-from ebbtide.delta._table import add_file, commit_after, create
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 
 CHARACTERS = "\0ab~\x7fé\ud7ff\ue000\ufffd\uffff\U00010000\U0001f6a2\U0010ffff"
 """Those at which the orders of UTF-8 and UTF-16 differ, the greatest of each length, and those that writers append."""
@@ -248,9 +247,9 @@ def test_spark_finds_the_rows_of_a_file_by_our_bounds(spark, tmp_path):
     table = str(tmp_path / "t")
     columns = pa.schema([("name", pa.string()), ("amount", pa.decimal128(4, 2))])
     rows = pa.table({"name": ["b" * 40, "x" * 40], "amount": [Decimal("1.25"), Decimal("99.75")]}, columns)
-    create(puts_of(table), table, columns, {}, name="t", info={})
-    add = add_file(table, "f.parquet", rows, bounded=columns.names)
-    assert commit_after(puts_of(table), Snapshot.read(table), [add], {"operation": "WRITE"})
+    writer_of(table).create(table, Definition(columns), name="t", info={})
+    add = DataFile.write(table, "f.parquet", rows, bounded=columns.names)
+    assert writer_of(table).commit(Snapshot.read(table), [add], {"operation": "WRITE"})
     read = spark.read.format("delta").load(table)
     for name in columns.names:
         for value in rows[name].to_pylist():

@@ -13,7 +13,6 @@ from ebbtide.delta import _key_index as key_index
 from ebbtide.delta import _log as log
 from ebbtide.delta._copy_files import HASH, POSITION
 from ebbtide.delta._copy_space import Space
-from ebbtide.delta._table import add_file
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
@@ -25,7 +24,11 @@ def table(keys):
 @pytest.fixture
 def written(tmp_path):
     rows = table([(1, "x"), (2, "y"), (1, "z")])
-    return str(tmp_path / "t"), DataFile(add_file(str(tmp_path / "t"), "f.parquet", rows, bounded=())["add"]), rows
+    return (
+        str(tmp_path / "t"),
+        DataFile(DataFile.write(str(tmp_path / "t"), "f.parquet", rows, bounded=())["add"]),
+        rows,
+    )
 
 
 def cache_of(path, folder, **more):
@@ -123,7 +126,7 @@ def test_copies_take_so_much_and_no_more(tmp_path, written):
     where, _, rows = written
     size = None
     for number in range(10):
-        add = add_file(where, f"g{number}.parquet", rows, bounded=())["add"]
+        add = DataFile.write(where, f"g{number}.parquet", rows, bounded=())["add"]
         cache = cache_of(where, tmp_path / "c", max_bytes=size or 10**9)
         cache.index_of(DataFile(add))
         size = size or 4 * next((tmp_path / "c").iterdir()).stat().st_size
@@ -132,7 +135,7 @@ def test_copies_take_so_much_and_no_more(tmp_path, written):
 
 def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_committed_stay(tmp_path, written):
     path, old, rows = written
-    new = DataFile(add_file(path, "g.parquet", rows, bounded=())["add"])
+    new = DataFile(DataFile.write(path, "g.parquet", rows, bounded=())["add"])
     folder = tmp_path / "copies"
     cache = cache_of(path, folder)
     keep(cache, old, rows)
@@ -203,7 +206,7 @@ def test_copies_that_were_deleted_for_want_of_space_are_not_kept_mapped(tmp_path
     limit = 400_000
     caches = [cache_of(where, tmp_path / "c", max_bytes=limit) for _ in range(2)]
     for number in range(30):
-        add = add_file(where, f"g{number}.parquet", rows, bounded=())["add"]
+        add = DataFile.write(where, f"g{number}.parquet", rows, bounded=())["add"]
         caches[number % 2].index_of(DataFile(add))
     assert mapped_bytes(tmp_path / "c") <= 1.5 * limit
 
@@ -221,7 +224,7 @@ def test_copy_that_another_process_deleted_is_closed_with_the_next_version(tmp_p
 
 def test_copy_in_use_outlives_one_that_is_not(tmp_path, written):
     where, _, rows = written
-    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(9)]
+    files = [DataFile(DataFile.write(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(9)]
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
@@ -235,7 +238,7 @@ def test_copy_in_use_outlives_one_that_is_not(tmp_path, written):
 @pytest.mark.parametrize(("times", "n_warnings"), [(4, 1), (1000, 0)])
 def test_cap_that_the_copies_in_use_do_not_fit_is_warned_of_once(tmp_path, written, caplog, times, n_warnings):
     where, _, rows = written
-    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
+    files = [DataFile(DataFile.write(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
@@ -249,7 +252,7 @@ def test_cap_that_the_copies_in_use_do_not_fit_is_warned_of_once(tmp_path, writt
 
 def test_copies_that_no_step_uses_go_without_a_warning(tmp_path, written, caplog):
     where, _, rows = written
-    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
+    files = [DataFile(DataFile.write(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
@@ -277,13 +280,13 @@ def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
     cache = cache_of(where, tmp_path / "c", where=("b", "z"))
     assert ids(cache.index_of(file)) == [(1, 2)]
     rows = table([(1, None), (2, "y")])
-    some = DataFile(add_file(where, "g.parquet", rows, bounded=())["add"])
+    some = DataFile(DataFile.write(where, "g.parquet", rows, bounded=())["add"])
     assert ids(cache_of(where, tmp_path / "c", where=("b", "y")).index_of(some)) == [(2, 1)], "null is not a value"
 
 
 def test_copies_are_kept_in_a_folder_of_ones_own_only(tmp_path):
     rows = table([(1, "x")])
-    data_file = DataFile(add_file(str(tmp_path / "t"), "part.parquet", rows, bounded=())["add"])
+    data_file = DataFile(DataFile.write(str(tmp_path / "t"), "part.parquet", rows, bounded=())["add"])
     for name, mode, kept in [
         ("made", None, True),
         ("ours", 0o755, True),

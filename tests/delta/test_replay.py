@@ -9,18 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
-from ebbtide.delta._table import create
+from ebbtide.delta import Definition, Log, Snapshot, Writer
+from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
 
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 def put(table, number):
     """Commit a file of this number."""
     Path(table, f"{number}.parquet").write_bytes(b"x")
-    commit(PUTS, table, number, [add(number)], {"operation": "WRITE"})
+    PUTS.commit_version(table, number, [add(number)], {"operation": "WRITE"})
 
 
 def add(number):
@@ -32,7 +31,7 @@ def add(number):
 def table(tmp_path):
     """A table with files 1 to 4, each added by a commit of its own."""
     path = str(tmp_path / "t")
-    create(PUTS, path, pa.schema([("a", pa.int64())]), {}, name="t", info={})
+    PUTS.create(path, Definition(pa.schema([("a", pa.int64())])), name="t", info={})
     for number in range(1, 5):
         put(path, number)
     return path
@@ -102,7 +101,7 @@ def test_newest_of_several_checkpoints_counts(table):
 def test_commit_that_a_checkpoint_holds_is_not_applied_again(table):
     found = Snapshot.read(table)
     removes = [file.removed(0, data_change=True) for file in found.files.values()]
-    commit(PUTS, table, 5, removes[:1], {"operation": "DELETE"})
+    PUTS.commit_version(table, 5, removes[:1], {"operation": "DELETE"})
     checkpoint(table, 4)
     forget(table, 3)
     assert numbers(table) == [2, 3, 4]
@@ -114,7 +113,7 @@ def test_version_that_only_an_older_checkpoint_precedes_is_not_there(table):
     forget(table, 4)
     assert [Log(table).has(version) for version in (1, 2, 3)] == [False, True, False]
     with pytest.raises(TableMismatchError, match="no version 3"):
-        commit(PUTS, table, 4, [], {"operation": "WRITE"})
+        PUTS.commit_version(table, 4, [], {"operation": "WRITE"})
 
 
 def test_checkpoint_with_sidecars_is_read_with_them(table):
@@ -146,7 +145,7 @@ def test_features_that_are_not_read_are_refused_where_a_snapshot_meets_them(tabl
     start = Snapshot.read(table)
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     actions = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}]
-    commit(PUTS, table, 5, [*actions, transaction_mark("a", 1)], {"operation": "UPGRADE"})
+    PUTS.commit_version(table, 5, [*actions, transaction_mark("a", 1)], {"operation": "UPGRADE"})
     with pytest.raises(DeltaFeatureError, match="typeWidening"):
         start.advanced()
     assert Snapshot.read(table, any_features=True).transactions == {"a": 1}

@@ -12,12 +12,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
-from ebbtide.delta import Commit, DataFile, Log, Snapshot, commit_on
+from ebbtide.delta import Commit, DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import StoragePuts, Transaction, commit, transaction_mark
+from ebbtide.delta._commit import transaction_mark
 from ebbtide.delta._features import with_feature
 from ebbtide.delta._statistics import LAST_CHARACTER, statistics
-from ebbtide.delta._table import add_file, create
 from ebbtide.errors import (
     DamagedFileError,
     DeltaFeatureError,
@@ -28,7 +27,7 @@ from ebbtide.errors import (
 )
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 def rows(*ids):
@@ -38,10 +37,10 @@ def rows(*ids):
 def made(tmp_path, *batches, **properties):
     """A table with a file for each batch, each in a commit of its own."""
     table = str(tmp_path / "t")
-    create(PUTS, table, COLUMNS, properties, name="t", info={})
+    PUTS.create(table, Definition(COLUMNS, properties), name="t", info={})
     for number, batch in enumerate(batches, 1):
-        action = add_file(table, f"part-{number}.parquet", batch, bounded=COLUMNS.names)
-        commit(PUTS, table, number, [action, transaction_mark("app", number)], {"operation": "WRITE"})
+        action = DataFile.write(table, f"part-{number}.parquet", batch, bounded=COLUMNS.names)
+        PUTS.commit_version(table, number, [action, transaction_mark("app", number)], {"operation": "WRITE"})
     return table
 
 
@@ -52,7 +51,7 @@ def deleted(table, name, *positions):
     known = file.deleted_rows(table)
     [descriptor] = vectors.write(table, [known | BitMap64(positions)])
     actions = [file.removed(0, data_change=True), file.with_vector(descriptor, data_change=True)]
-    commit(PUTS, table, snapshot.version + 1, actions, {"operation": "DELETE"})
+    PUTS.commit_version(table, snapshot.version + 1, actions, {"operation": "DELETE"})
 
 
 def ids(table):
@@ -183,7 +182,7 @@ def test_advanced_is_what_a_whole_replay_gives(tmp_path):
     start = Snapshot.read(table)
     assert start.advanced() == start
     deleted(table, "part-1.parquet", 1)
-    commit(PUTS, table, 3, [transaction_mark("other", 5)], {"operation": "NOTHING"})
+    PUTS.commit_version(table, 3, [transaction_mark("other", 5)], {"operation": "NOTHING"})
     assert start.advanced() == Snapshot.read(table)
     assert start.advanced().version == 3
 
@@ -202,7 +201,7 @@ def test_of_many_who_commit_a_version_one_does(tmp_path):
     def take(number):
         barrier.wait()
         try:
-            commit(PUTS, table, 1, [transaction_mark("app", number)], {"operation": "TRY"})
+            PUTS.commit_version(table, 1, [transaction_mark("app", number)], {"operation": "TRY"})
         except VersionTakenError:
             return
         won.append(number)
@@ -220,7 +219,7 @@ def test_of_many_who_commit_a_version_one_does(tmp_path):
 def test_statistics_bound_what_is_in_the_file(tmp_path):
     long = "x" * 40
     table = pa.table({"id": [3, 1], "v": ["a", long], "at": [1_500, 2_999]}, COLUMNS)
-    stats = json.loads(add_file(str(tmp_path), "f.parquet", table, bounded=COLUMNS.names)["add"]["stats"])
+    stats = json.loads(DataFile.write(str(tmp_path), "f.parquet", table, bounded=COLUMNS.names)["add"]["stats"])
     assert stats["minValues"] == {"id": 1, "v": "a", "at": "1970-01-01T00:00:00.001"}
     assert stats["maxValues"] == {"id": 3, "v": long[:32] + LAST_CHARACTER, "at": "1970-01-01T00:00:00.003"}
     assert (stats["numRecords"], stats["nullCount"]) == (2, {"id": 0, "v": 0, "at": 0})
@@ -280,7 +279,7 @@ def test_year_that_python_has_not_gets_no_bounds(tmp_path, type_, value):
     at = value if type_ == pa.date32() else value * 4_000_000_000
     integers = pa.array([at], pa.int32() if type_ == pa.date32() else pa.int64())
     table = pa.table({"at": integers.view(type_)})
-    stats = json.loads(add_file(str(tmp_path), "f.parquet", table, bounded=["at"])["add"]["stats"])
+    stats = json.loads(DataFile.write(str(tmp_path), "f.parquet", table, bounded=["at"])["add"]["stats"])
     assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"at": 0})
 
 
@@ -310,8 +309,8 @@ def test_a_transaction_is_committed_once_and_never_after_a_later_one(tmp_path):
     table = made(tmp_path)
 
     def commit_step(number):
-        return commit_on(
-            PUTS, Snapshot.read(table), lambda _: [], Transaction("p/sink", number, {"operation": "WRITE"})
+        return PUTS.commit_once(
+            Snapshot.read(table), lambda _: [], Transaction("p/sink", number, {"operation": "WRITE"})
         )
 
     assert commit_step(5).version == 1
@@ -329,8 +328,8 @@ def test_domain_metadata_counts_until_it_is_removed_and_outlives_commits(tmp_pat
     def domain(name, text, removed=False):
         return {"domainMetadata": {"domain": name, "configuration": text, "removed": removed}}
 
-    commit(PUTS, table, 1, [{"protocol": protocol}, domain("a", "1"), domain("b", "1")], {"operation": "WRITE"})
-    commit(PUTS, table, 2, [domain("a", "2"), domain("b", "", True)], {"operation": "WRITE"})
+    PUTS.commit_version(table, 1, [{"protocol": protocol}, domain("a", "1"), domain("b", "1")], {"operation": "WRITE"})
+    PUTS.commit_version(table, 2, [domain("a", "2"), domain("b", "", True)], {"operation": "WRITE"})
     assert Snapshot.read(table).domains == {"a": "2"}
     assert Snapshot.read(table, 1).advanced().domains == {"a": "2"}
     DeltaTable(table).create_checkpoint()
@@ -352,7 +351,7 @@ def test_file_that_is_not_in_the_tables_folder_is_refused_as_data_vector_and_sid
         vectors.read(table, {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": 1, "offset": 1})
     add = {"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
-        commit(PUTS, table, 2, [add], {})
+        PUTS.commit_version(table, 2, [add], {})
     Path(Log(table).commit_file(2)).write_text(json.dumps(add))  # as another client may
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         Snapshot.read(table).rows(COLUMNS)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import positions_in
 from ebbtide.errors import DeltaLogError
 
 LARGE = BitMap64(range(0, 200_000, 3))
@@ -111,4 +112,4 @@ def test_rows_that_count_are_the_same_however_many_are_asked_for(tmp_path, monke
     assert vectors.counts(str(tmp_path), vector, positions).tolist() == [True, False, True, False, True, False]
     none = np.array([], np.int64)
     assert vectors.counts(str(tmp_path), vector, none).tolist() == []
-    assert vectors.numbers(BitMap64()).tolist() == []
+    assert positions_in(BitMap64()).tolist() == []

@@ -14,8 +14,8 @@ from thinned import graded
 
 import ebbtide
 from ebbtide.delta import Snapshot
-from ebbtide.delta._statistics import COLUMNS
 from ebbtide.errors import ConfigError
+from ebbtide.tables._bounded import COLUMNS
 
 TEXTS = "id STRING, mail STRING, n BIGINT"
 PERSONAL = {"id": {"personal": True}, "mail": {"personal": True}}

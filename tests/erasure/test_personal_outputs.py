@@ -19,7 +19,6 @@ from ebbtide.cli import main
 from ebbtide.cli.inspection import _collected, _those_where
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.delta import DataFile
-from ebbtide.delta._table import add_file
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import state, without_personal
 from ebbtide.redaction import MASK
@@ -200,7 +199,7 @@ def hold_without_personal_values(home, planted, caplog, capfd, spec, spark, chec
 
 
 def test_file_that_does_not_fit_its_columns_is_refused_without_the_value(tmp_path, planted):
-    add_file(str(tmp_path), "a.parquet", pa.table({"n": [planted[0]]}), bounded=())
+    DataFile.write(str(tmp_path), "a.parquet", pa.table({"n": [planted[0]]}), bounded=())
     with pytest.raises(TableMismatchError) as caught:
         DataFile({"path": "a.parquet"}).read(str(tmp_path), pa.schema([("n", pa.int64())]))
     assert planted[0] not in str(caught.value)

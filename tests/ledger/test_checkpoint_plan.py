@@ -1,10 +1,10 @@
 """The checkpoint of a run that plans its batches itself, in Spark's form."""
 
-from ebbtide.delta._commit import StoragePuts
+from ebbtide.delta import Writer
 from ebbtide.ledger import Checkpoint
 from ebbtide.ledger import _checkpoint as checkpoint_module
 
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 def test_batch_is_planned_read_and_committed(tmp_path):

@@ -10,9 +10,7 @@ from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
-from ebbtide.delta import Log, Snapshot, replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after
+from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
 from ebbtide.ledger import Cause, DataCommit, ForeignWrites, Ledger
 from ebbtide.ledger import _foreign_writes as module
 from ebbtide.model import Decision
@@ -23,7 +21,7 @@ def write_as_another_client(table, operation="DELETE", *, data_change=True):
     """Remove all files of a table by a commit without our identity; return its version."""
     snapshot = Snapshot.read(table)
     removes = [file.removed(0, data_change=data_change) for file in snapshot.files.values()]
-    return commit_after(StoragePuts(), snapshot, removes, {"operation": operation})
+    return Writer().commit(snapshot, removes, {"operation": operation})
 
 
 def rewrite_as_another_client(table, change):
@@ -32,12 +30,12 @@ def rewrite_as_another_client(table, change):
     columns = pa.schema(Schema.from_json(snapshot.metadata["schemaString"]).to_arrow())
     rows = change(snapshot.rows(columns).to_pylist())
     name = f"theirs-{snapshot.version}.parquet"
-    adds = [add_file(table, name, pa.Table.from_pylist(rows, columns), bounded=())] if rows else []
+    adds = [DataFile.write(table, name, pa.Table.from_pylist(rows, columns), bounded=())] if rows else []
     actions = replacing(snapshot.files.values(), adds, data_change=False)
     for action in actions:
         for kind in {"add", "remove"} & action.keys():
             action[kind]["dataChange"] = False
-    commit_after(StoragePuts(), snapshot, actions, {"operation": "OPTIMIZE"})
+    Writer().commit(snapshot, actions, {"operation": "OPTIMIZE"})
 
 
 LIES = {
@@ -90,7 +88,7 @@ def test_commits_of_other_clients_count_in_both_tables(pipeline):
 
 def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
     sink = pipeline.plan.sink.path
-    commit_after(StoragePuts(), Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
+    Writer().commit(Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
     rewrite_as_another_client(sink, lambda rows: rows)
     assert found(pipeline) == []
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta._commit import commit
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import Lease
 from ebbtide.ledger import _lease as lease_module
@@ -306,12 +305,14 @@ def unavailable(*_):
 def test_turn_with_a_lost_answer_does_not_block_the_same_process(path, monkeypatch):
     Lease(path, "p", 3600).__enter__().__exit__(None, None, None)
 
+    commit_version = Writer.commit_version
+
     def lost(*given):
-        commit(*given)
+        commit_version(*given)
         unavailable()
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.delta._table.commit", lost)
+        patch.setattr(Writer, "commit_version", lost)
         with pytest.raises(StoreUnavailableError), Lease(path, "p", 3600):
             pass
     with Lease(path, "p", 3600) as second:

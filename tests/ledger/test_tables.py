@@ -4,24 +4,23 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
-from ebbtide.delta._table import create
+from ebbtide.delta import Definition, Snapshot, Writer
+from ebbtide.delta._commit import transaction_mark
 from ebbtide.ledger import OwnTable
 
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 @pytest.fixture
 def table(tmp_path):
-    create(PUTS, str(tmp_path), pa.schema([("a", pa.int64())]), {}, name="t", info={})
+    PUTS.create(str(tmp_path), Definition(pa.schema([("a", pa.int64())])), name="t", info={})
     return str(tmp_path)
 
 
 def step(table, number, *actions):
     """Commit as a step does; None: as another writer does."""
     facts = {"userMetadata": made_facts(number).to_json()} if number else {}
-    commit(PUTS, table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
+    PUTS.commit_version(table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
 
 
 def test_last_step_is_found_from_the_new_commits(table):

@@ -9,9 +9,7 @@ from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Snapshot, replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Snapshot, Writer, replacing
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _adopt as adopt
@@ -96,7 +94,7 @@ def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make
             pipeline.do("adopt")
     sink = Snapshot.read(pipeline.plan.sink.path)
     theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
-    commit_after(StoragePuts(), sink, replacing(theirs, []), {"operation": "DELETE"})
+    Writer().commit(sink, replacing(theirs, []), {"operation": "DELETE"})
     assert adopted(pipeline) == (0, (2,))
     pipeline.read(up(9, 9, v="new"))
     assert pipeline.rows() == {100: -1, 101: -1, 9: 9}

@@ -9,15 +9,13 @@ from local_pipeline import Kept, LocalPipeline, killed, up
 from local_run import SPARK, START, as_found
 from thinned import thinned
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._quarantine import drop as quarantine_drop
 from ebbtide.operations._repair import appended
 from ebbtide.tables import COLUMNS, Selection
+from ebbtide.tables import _joining as joining
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -134,9 +132,7 @@ def test_quarantine_that_was_deleted_behind_its_first_step_is_missed(make):
 @pytest.mark.parametrize("name", APPENDED)
 def test_another_table_is_moved_aside(five_steps, name):
     snapshot = Snapshot.read(five_steps.plan.at(name))
-    commit_after(
-        StoragePuts(), snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"}
-    )
+    Writer().commit(snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"})
     [said] = findings(five_steps)
     assert said.startswith(f"{name}: another table is in its place; to be moved aside and made again; ")
     assert "lost" not in said

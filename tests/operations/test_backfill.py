@@ -13,7 +13,7 @@ from support import change, plain
 from thinned import thinned
 
 from ebbtide import MaterializedView
-from ebbtide.delta._commit import StoragePuts, commit
+from ebbtide.delta import Writer
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _pausing as pausing
@@ -584,7 +584,7 @@ def test_pipeline_whose_sink_has_features_of_others_can_be_built_beside(make):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     version = pipeline.plan.sink.version() + 1
-    commit(StoragePuts(), pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    Writer().commit_version(pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
     assert backfill_asked._has_columns_of_sink(pipeline.plan)
     backfill_asked.refuse_other_columns(pipeline.plan, pipeline.plan)
 

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._altering import under_columns
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Definition, Log, Snapshot
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 from ebbtide.operations import maintain
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.undo import undo as undo_migration
@@ -299,7 +297,7 @@ def test_migration_is_not_undone_over_what_others_have_changed_since(tmp_path):
 def foreign_delete(location):
     snapshot = Snapshot.read(location)
     removes = [file.removed(0, data_change=True) for file in snapshot.files.values()]
-    commit_after(puts_of(location), snapshot, removes, {"operation": "DELETE"})
+    writer_of(location).commit(snapshot, removes, {"operation": "DELETE"})
 
 
 def test_sink_with_columns_of_others_is_refused_before_anything_changes(tmp_path):
@@ -307,7 +305,7 @@ def test_sink_with_columns_of_others_is_refused_before_anything_changes(tmp_path
     disk.step(FIRST)
     sink = Snapshot.read(disk.plan.sink.path)
     columns = pa.schema([*disk.plan.sink.stored_schema, pa.field("theirs", pa.string())])
-    commit_after(puts_of(sink.table), sink, under_columns(sink, columns), {"operation": "ADD COLUMNS"})
+    writer_of(sink.table).commit(sink, Definition(columns).altering(sink), {"operation": "ADD COLUMNS"})
     with pytest.raises(MigrationError, match=r"has other columns than the pipeline has given it.*theirs"):
         migrated(disk, by_seq("id BIGINT NOT NULL, n BIGINT, seq INT"))
     assert disk.plan.state.last()[1].step == 1

@@ -7,15 +7,14 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
-from ebbtide.delta import DataFile, Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts, commit
+from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.operations import Context, maintain, operations
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance.measuring import _report
 from ebbtide.runtime import Stepper
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import doomed, merging, rewriting
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.rewriting import BASE
@@ -455,7 +454,7 @@ def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_a
     sink = three_steps.plan.sink.path
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    commit(StoragePuts(), sink, Log(sink).versions()[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
+    Writer().commit_version(sink, Log(sink).versions()[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
     assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
 
 

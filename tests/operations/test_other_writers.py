@@ -11,9 +11,7 @@ from local_run import SPARK, as_found
 from other_writers import THEIRS, begun, changed, step_three, values
 from parquet_pages import compressed_by_lzo
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
 from ebbtide.model import RestoreAndApply
 from ebbtide.operations import _rewind as rewind
@@ -89,7 +87,7 @@ def rewrite_file(pipeline, write):
     write(rows, path)
     add = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0}
     actions = [{"add": {**add, "dataChange": True}}, file.removed(0, data_change=True)]
-    commit_after(StoragePuts(), found, actions, {"operation": "UPDATE"})
+    Writer().commit(found, actions, {"operation": "UPDATE"})
 
 
 def large(of):

@@ -5,9 +5,9 @@ from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta import _joining as joining
 from ebbtide.ledger import Cause
 from ebbtide.operations import Context, dropped, operations
+from ebbtide.tables import _joining as joining
 
 CASES = {
     "rewind": {"to_step": 1},

@@ -11,10 +11,10 @@ from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
 from ebbtide import MaterializedView, StatefulPipeline
-from ebbtide.delta import Log, Snapshot, commit_joined, write_files
+from ebbtide.delta import Log, Snapshot, write_files
 from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect import place_text
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.operations._quarantine.operations import Replay
@@ -275,7 +275,7 @@ def join_files(disk):
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())
     adds = write_files(path, snapshot.rows(COLUMNS), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False)
-    commit_joined(puts_of(path), snapshot, files, adds, {})
+    writer_of(path).join(snapshot, files, adds, {})
 
 
 def test_files_that_somebody_joins_between_decision_and_publish_lose_the_same_records(tmp_path):

@@ -10,9 +10,7 @@ from local_pipeline import killed, up
 from local_run import SPARK
 from thinned import thinned
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import create
+from ebbtide.delta import Definition, Snapshot, Writer
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._repair import repair
@@ -199,7 +197,7 @@ def test_sink_with_other_columns_is_neither_compared_nor_repaired(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     shutil.rmtree(pipeline.home / "sink")
-    create(StoragePuts(), pipeline.plan.sink.path, pa.schema([("theirs", pa.int64())]), {}, name="theirs", info={})
+    Writer().create(pipeline.plan.sink.path, Definition(pa.schema([("theirs", pa.int64())])), name="theirs", info={})
     for work in (repair.plan, repair.repair):
         with pytest.raises(
             TableMismatchError, match=r"has other columns .* theirs is not the pipeline's.* 'ebbtide refresh'"

@@ -8,11 +8,10 @@ from local_pipeline import LocalPipeline
 from local_run import BATCH_MS, SPARK, START
 from support import change
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta import _joining as joining
+from ebbtide.delta import Log, Snapshot, trim_log
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._checkpoints import trim_log
 from ebbtide.operations import maintain
+from ebbtide.tables import _joining as joining
 
 STEPS_OF_RUNS = (4,) * 4
 LIVES_FOR = 8

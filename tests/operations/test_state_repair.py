@@ -53,12 +53,12 @@ def test_state_that_somebody_commits_to_at_the_same_time_is_not_restored(make, m
     change_state(pipeline.plan)
     taken = Log(pipeline.plan.state.path).versions()[-1] + 1
 
-    def puts_of(path):
+    def writer_of(path):
         Path(path, "_delta_log", f"{taken:020d}.json").write_text('{"commitInfo":{"operation":"OPTIMIZE"}}\n')
         return real(path)
 
-    real = state_repair.puts_of
-    monkeypatch.setattr(state_repair, "puts_of", puts_of)
+    real = state_repair.writer_of
+    monkeypatch.setattr(state_repair, "writer_of", writer_of)
     with repairing(pipeline) as stepper, pytest.raises(LeaseLostError) as raised:
         restore_state(stepper)
     assert str(raised.value) == (

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ebbtide.delta._commit import StoragePuts
+from ebbtide.delta import Writer
 from ebbtide.ledger import Checkpoint
 from ebbtide.runtime._batches import Query
 from ebbtide.runtime._following import Following
@@ -89,7 +89,7 @@ def test_batch_of_another_process_that_went_on_is_not_planned_otherwise(checkpoi
     asked = []
 
     def between(stop):
-        Checkpoint(checkpoint.path).plan(StoragePuts(), 1, 9, json.dumps({"end": 2}))
+        Checkpoint(checkpoint.path).plan(Writer(), 1, 9, json.dumps({"end": 2}))
         source.end = 3
         stop.is_set = lambda: bool(asked[1:])
 

@@ -9,9 +9,7 @@ from deltalake import DeltaTable
 from local_pipeline import up
 from local_run import SPARK
 
-from ebbtide.delta import Log, Snapshot, commit_joined
-from ebbtide.delta._commit import StoragePuts, commit
-from ebbtide.delta._table import add_file, commit_after, read_files
+from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger import Cause
 from ebbtide.model import Append
@@ -74,7 +72,7 @@ def test_sink_that_was_deleted_behind_the_first_step_is_missed(make):
 def test_table_that_another_stands_in_the_place_of_is_refused(two_steps):
     sink = Snapshot.read(two_steps.plan.sink.path)
     metadata = {**sink.metadata, "id": "another"}
-    commit_after(StoragePuts(), sink, [{"metaData": metadata}], {"operation": "REPLACE"})
+    Writer().commit(sink, [{"metaData": metadata}], {"operation": "REPLACE"})
     assert refused(two_steps) == (
         f"The table at '{sink.table}' is another one than the pipeline's. Got: id another. Allowed: id {sink.id}. {REPAIR}"
     )
@@ -143,7 +141,7 @@ def test_sink_of_others_is_known_though_it_has_features_that_are_not_read_here(m
     pipeline.do("table")
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
-    commit(StoragePuts(), pipeline.plan.sink.path, 2, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    Writer().commit_version(pipeline.plan.sink.path, 2, [{"protocol": protocol}], {"operation": "UPGRADE"})
     assert "has not written" in refused(pipeline)
 
 
@@ -180,7 +178,7 @@ def change_by_another_client(pipeline, *, data_change=True, removes=False, opera
     add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
     shutil.copy(file.location(state.table), pipeline.home / "state" / add["path"])
     actions = [file.removed(0, data_change=data_change)] if removes else [{"add": add}]
-    commit_after(StoragePuts(), state, actions, {"operation": operation})
+    Writer().commit(state, actions, {"operation": operation})
 
 
 def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
@@ -199,7 +197,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     assert refused(two_steps) == message, "who joins files behind it does not make it right"
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
-    commit_after(StoragePuts(), now, back, {"operation": "RESTORE"})
+    Writer().commit(now, back, {"operation": "RESTORE"})
     assert two_steps.run().steps == []
 
 
@@ -260,7 +258,7 @@ def test_files_of_the_state_may_be_joined_by_others(two_steps):
 def test_change_of_somebody_who_does_not_say_what_it_was_is_refused_too(two_steps):
     state = two_steps.plan.state.snapshot()
     file = next(iter(state.files.values()))
-    commit_after(StoragePuts(), state, [file.removed(0, data_change=True)], {})
+    Writer().commit(state, [file.removed(0, data_change=True)], {})
     assert f"Got: version {state.version + 1}, unknown." in refused(two_steps)
 
 
@@ -271,7 +269,7 @@ def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_i
     assert "changed by another client" in refused(two_steps)
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
-    commit_after(StoragePuts(), now, back, {"operation": "RESTORE"})
+    Writer().commit(now, back, {"operation": "RESTORE"})
     with two_steps.stepper():
         pass
 
@@ -311,9 +309,9 @@ def joined_by_another_client(table, schema):
     """Join the files of a table as another client does; its commit has none of our facts."""
     found = Snapshot.read(table)
     files = list(found.files.values())
-    rows = read_files(table, files, schema)
-    add = add_file(table, "joined.parquet", rows, bounded=(), data_change=False)
-    commit_joined(StoragePuts(), found, files, [add], {})
+    rows = found.rows(schema, files)
+    add = DataFile.write(table, "joined.parquet", rows, bounded=(), data_change=False)
+    Writer().join(found, files, [add], {})
 
 
 def test_facts_outlive_the_log_s_cleanup(two_steps):
@@ -355,7 +353,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
     with pipeline.stepper() as stepper:
         empty = stepper.newest()
         row = pipeline.plan.state.note_file([("0000.jsonl", 1)], step=1)
-        commit_after(StoragePuts(), empty, [row], {"operation": "WRITE"})
+        Writer().commit(empty, [row], {"operation": "WRITE"})
         facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.perform(Append(), StateWork(facts, empty))
@@ -415,7 +413,7 @@ def alters(table, **fields):
         known[name] = {**known.get(name, new), **change}
     schema["fields"] = [field for field in known.values() if field.get("type")]
     metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}
-    commit_after(StoragePuts(), snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
+    Writer().commit(snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
 
 
 @pytest.mark.parametrize(
@@ -466,7 +464,7 @@ def test_comments_and_the_order_of_columns_are_anybodys_to_change(two_steps):
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"] = [{**field, "metadata": {"comment": "theirs"}} for field in reversed(schema["fields"])]
     metadata = {**snapshot.metadata, "description": "theirs", "schemaString": json.dumps(schema)}
-    commit_after(StoragePuts(), snapshot, [{"metaData": metadata}], {"operation": "CHANGE COLUMN"})
+    Writer().commit(snapshot, [{"metaData": metadata}], {"operation": "CHANGE COLUMN"})
     two_steps.read(up(2, 1))
     assert two_steps.rows() == {1: 2, 2: 1}
 

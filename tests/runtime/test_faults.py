@@ -14,11 +14,9 @@ from processes import as_another_process
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
@@ -259,7 +257,7 @@ def test_commit_is_not_put_where_one_was_lost(again):
     stale = Snapshot.read(table, lost - 1)
     Path(Log(table).commit_file(lost)).unlink()
     with pytest.raises(DeltaLogError, match=f"version {last} without version {lost}"):
-        commit_after(StoragePuts(), stale, [], {"operation": "WRITE"})
+        Writer().commit(stale, [], {"operation": "WRITE"})
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ import pytest
 from local_pipeline import BY_SEQ, killed, up
 from thinned import thinned
 
-from ebbtide.delta import replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Writer, replacing
 from ebbtide.errors import (
     CheckpointMismatchError,
     QuarantineThresholdError,
@@ -69,7 +67,7 @@ def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_i
 def take_away(pipeline):
     """Take all rows out of the state, as another client does; returns what was there."""
     state = pipeline.plan.state.snapshot()
-    commit_after(StoragePuts(), state, replacing(state.files.values(), []), {"operation": "DELETE"})
+    Writer().commit(state, replacing(state.files.values(), []), {"operation": "DELETE"})
     return state
 
 

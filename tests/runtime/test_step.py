@@ -12,9 +12,7 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import change, envelope, record
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import Commit, Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts, commit
+from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseLostError,
@@ -32,6 +30,7 @@ from ebbtide.runtime._driver import reset
 from ebbtide.runtime._reading import SourceSteps, decided_batch
 from ebbtide.sources import _files as files
 from ebbtide.storage import Location
+from ebbtide.tables import _joining as joining
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):
@@ -226,7 +225,7 @@ def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
     made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "code": "0", "step": 2}
     stored = {Commit.FORMAT: 1, **made_by, "now_ms": 0, "state_version": 1}
     said = {"operation": "WRITE", "userMetadata": json.dumps(stored)}
-    commit(StoragePuts(), state, Log(state).versions()[-1] + 1, [], said)
+    Writer().commit_version(state, Log(state).versions()[-1] + 1, [], said)
     with pytest.raises(StoredFormatError, match="an older"), pipeline.stepper():
         pass
 

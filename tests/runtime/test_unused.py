@@ -6,9 +6,7 @@ import shutil
 import pytest
 from local_pipeline import up
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.errors import SpecChangedError, TableMismatchError
 from ebbtide.runtime._unused import unused_of_another_spec
 
@@ -74,7 +72,7 @@ def test_table_that_was_altered_by_another_client_is_refused_not_dropped(make):
     schema = json.loads(sink.metadata["schemaString"])
     schema["fields"].append({"name": "theirs", "type": "string", "nullable": True, "metadata": {}})
     metadata = {**sink.metadata, "schemaString": json.dumps(schema)}
-    commit_after(StoragePuts(), sink, [{"metaData": metadata}], {"operation": "ADD COLUMNS"})
+    Writer().commit(sink, [{"metaData": metadata}], {"operation": "ADD COLUMNS"})
     pipeline.spec = pipeline.with_fields(schema=WITH_W)
     assert "sink" not in unused_of_another_spec(pipeline.plan)
     with pytest.raises(TableMismatchError, match="has other columns"):
@@ -86,9 +84,7 @@ def test_rows_of_another_client_are_refused_not_dropped(make):
     pipeline.run()
     sink = Snapshot.read(pipeline.plan.sink.path)
     rows = pipeline.plan.sink.schema.empty_table()
-    commit_after(
-        StoragePuts(), sink, [add_file(sink.table, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"}
-    )
+    Writer().commit(sink, [DataFile.write(sink.table, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
     pipeline.spec = pipeline.with_fields(schema=WITH_W)
     with pytest.raises(TableMismatchError, match="has not written"):
         pipeline.run()
@@ -98,7 +94,7 @@ def test_rows_of_another_client_are_refused_not_dropped(make):
 def test_empty_table_of_another_client_is_refused_not_dropped(make):
     pipeline = make(schema=WITH_W)
     table = pipeline.plan.sink.path
-    create(StoragePuts(), table, make(schema=ID_AND_N).spec.sink_table.columns, {}, name="theirs", info={})
+    Writer().create(table, Definition(make(schema=ID_AND_N).spec.sink_table.columns), name="theirs", info={})
     with pytest.raises(TableMismatchError, match="has other columns"):
         pipeline.run()
     assert Log(table).versions() == [0]

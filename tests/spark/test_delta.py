@@ -7,16 +7,14 @@ import pytest
 from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._table import add_file, create
+from ebbtide.delta import DataFile, Definition, Snapshot, Transaction, Writer
 from ebbtide.errors import VersionTakenError
-from ebbtide.ledger._puts import LogStorePuts
+from ebbtide.ledger._writers import LogStoreWriter
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 class Both:
@@ -26,7 +24,7 @@ class Both:
         self.spark, self.path, self.random = spark, path, random.Random(seed)
         self.rows, self.next_id, self.commits = {}, 0, 0
         properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
-        create(PUTS, path, COLUMNS, properties, name="both", info={})
+        PUTS.create(path, Definition(COLUMNS, properties), name="both", info={})
         self.upserter = Upserter(path, COLUMNS, ["id"], PUTS)
         self.kept = {}
         self.keep()
@@ -172,10 +170,12 @@ def test_tables_that_two_write_at_random_hold_for_every_reader_what_they_must(sp
 
 def test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made(spark, tmp_path):
     table = str(tmp_path / "t")
-    puts = LogStorePuts(table)
-    create(puts, table, COLUMNS, {}, name="t", info={})
+    writer = LogStoreWriter(table)
+    writer.create(table, Definition(COLUMNS), name="t", info={})
     rows = pa.table({"id": [1], "v": ["\u00e9\n"], "at": [0]}, COLUMNS)
-    commit(puts, table, 1, [add_file(table, "f.parquet", rows, bounded=COLUMNS.names)], {"operation": "WRITE"})
+    writer.commit_version(
+        table, 1, [DataFile.write(table, "f.parquet", rows, bounded=COLUMNS.names)], {"operation": "WRITE"}
+    )
     with pytest.raises(VersionTakenError):
-        commit(puts, table, 1, [], {"operation": "WRITE"})
+        writer.commit_version(table, 1, [], {"operation": "WRITE"})
     assert spark.read.format("delta").load(table).select("id", "v").collect() == [(1, "\u00e9\n")]

@@ -9,9 +9,7 @@ from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
 
-from ebbtide.delta import Commit, Log, Snapshot
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import create
+from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables import SinkTable, spark_schema
@@ -160,7 +158,7 @@ def test_rows_below_a_truncate_go_with_the_merge_that_met_it(spark, sink_of, seq
 
 def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spark, tmp_path):
     path = str(tmp_path / "a table")
-    create(StoragePuts(), path, COLUMNS, {}, name="theirs", info={})
+    Writer().create(path, Definition(COLUMNS), name="theirs", info={})
     spark.createDataFrame([(1, 1, 1), (2, 2, 2)], "id BIGINT, n INT, `a.b` BIGINT").write.format("delta").mode(
         "append"
     ).save(path)

@@ -9,9 +9,8 @@ from local_run import as_found
 from power import copies_at_syncs
 
 import ebbtide
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError
-from ebbtide.ledger import _spark_commits as transaction
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
@@ -87,7 +86,7 @@ class Relied:
 @pytest.mark.parametrize("is_compacted", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tmp_path, monkeypatch, is_compacted):
     """That of a run that was killed behind it, perhaps of a compaction, and of a step."""
-    settle = transaction.settle
+    sync_commits = Writer.sync_commits
     n_calls = 0
 
     def killed(*given):
@@ -95,10 +94,10 @@ def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tm
         n_calls += 1
         if n_calls == 2:  # behind the step's MERGE; the first one is what the run begins with
             raise InterruptedError
-        settle(*given)
+        sync_commits(*given)
 
     relied = Relied(pipeline)
-    monkeypatch.setattr(transaction, "settle", killed)
+    monkeypatch.setattr(Writer, "sync_commits", killed)
     with copies_at_syncs(Path(pipeline.root), tmp_path / "cuts") as copies:
         pipeline.put(up(1, 2), up(3, 2))
         with pytest.raises(InterruptedError):

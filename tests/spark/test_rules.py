@@ -24,10 +24,8 @@ from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Snapshot, commit_joined, replacing
-from ebbtide.delta._table import add_file, commit_after
-from ebbtide.ledger import _puts as puts
-from ebbtide.ledger import puts_of
+from ebbtide.delta import DataFile, Snapshot, Writer, replacing
+from ebbtide.ledger import writer_of
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._fold import rewritten
@@ -83,8 +81,8 @@ def spoil(rng, path, columns, schema):
             name = rng.choice(columns)
             rows[rng.randrange(len(rows))] = {**row, name: rng.choice([each[name] for each in rows])}
     rows = rng.sample(rows, rng.randint(len(rows) // 2, len(rows)))
-    file = add_file(path, f"theirs-{rng.random()}.parquet", pa.Table.from_pylist(rows, schema), bounded=())
-    commit_after(puts.StoragePuts(), found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
+    file = DataFile.write(path, f"theirs-{rng.random()}.parquet", pa.Table.from_pylist(rows, schema), bounded=())
+    Writer().commit(found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
 
 
 JUDGED = ("ordering", "expiry", "complete", "unique_key")
@@ -141,8 +139,8 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     rows = [{"id": n, "n": rng.choice([0, 1, 2]), "w": rng.choice([None, 1])} for n in range(30)]
     plan = pipeline.plan
     found = Snapshot.read(plan.sink.path)
-    file = add_file(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
-    commit_after(puts.StoragePuts(), found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
+    file = DataFile.write(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
+    Writer().commit(found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
     spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
     [judge_own] = [each.load() for each in checks_of(spec) if each.name == "expectations"]
@@ -200,7 +198,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
         later = [file for file in state.files.values() if file.least("_step") > 1]
         keep = KeepEntries(is_whole=False)
         adds = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
-        commit_joined(puts_of(tables.state.path), state, later, adds, {})
+        writer_of(tables.state.path).join(state, later, adds, {})
     noted = tables.state.frames.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
     assert [(row["_step"], row["v"], row["_change"]) for row in noted] == [(1, "a", "I"), (3, "B", None)]
     assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0

@@ -8,8 +8,8 @@ from spark_support import forget_last_commit, sink, write
 from store_support import line, stateful
 
 from ebbtide import StatefulPipeline, run
-from ebbtide.delta import _joining as joining
 from ebbtide.runtime import Plan
+from ebbtide.tables import _joining as joining
 from ebbtide.testing import MemoryPipeline
 
 

@@ -8,12 +8,9 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.amounts import amount
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._checkpoints import trim_log
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Log, Snapshot, Writer, trim_log
 from ebbtide.inspect import status
 from ebbtide.ledger import Lease
-from ebbtide.ledger import _puts as puts
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._maintenance.jobs import Vacuum
 from ebbtide.runtime import Plan
@@ -25,7 +22,7 @@ def keep_nothing_old(table):
     retentions = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
     properties = found.configuration | dict.fromkeys(retentions, "interval 0 hours")
     metadata = {"metaData": {**found.metadata, "configuration": properties}}
-    commit_after(puts.StoragePuts(), found, [metadata], {"operation": "SET TBLPROPERTIES"})
+    Writer().commit(found, [metadata], {"operation": "SET TBLPROPERTIES"})
 
 
 def rows(home, spec):

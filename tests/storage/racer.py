@@ -6,10 +6,9 @@ Starts after a line on stdin, and prints its versions.
 import json
 import sys
 
-from ebbtide.delta import Snapshot, commit_on
+from ebbtide.delta import Snapshot, Transaction
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta._commit import Transaction
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 
 if __name__ == "__main__":
     table, name, n, interval = sys.argv[1:]
@@ -20,6 +19,8 @@ if __name__ == "__main__":
     sys.stdin.readline()
     made = []
     for number in range(int(n)):
-        snapshot = commit_on(puts_of(table), snapshot, lambda _: [], Transaction(name, number, {"operation": "WRITE"}))
+        snapshot = writer_of(table).commit_once(
+            snapshot, lambda _: [], Transaction(name, number, {"operation": "WRITE"})
+        )
         made.append(snapshot.version)
     sys.stdout.write(json.dumps(made))

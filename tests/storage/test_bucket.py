@@ -12,7 +12,6 @@ import pytest
 from s3_server import BUCKET, SECRET, first
 from thinned import thinned
 
-from ebbtide.delta._commit import commit
 from ebbtide.errors import (
     ConfigError,
     DamagedFileError,
@@ -22,7 +21,7 @@ from ebbtide.errors import (
     Terminal,
     Transient,
 )
-from ebbtide.ledger import Lease, puts_of
+from ebbtide.ledger import Lease, writer_of
 from ebbtide.storage import Location, Usage, read_parquet, write_parquet
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _faults as faults
@@ -35,7 +34,7 @@ QUICK_TRIES = 4
 
 
 def put(location, data):
-    return puts_of(location).put_if_absent(location, data)
+    return writer_of(location).put_if_absent(location, data)
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
     monkeypatch.setattr("ebbtide.delta._commit.now_ms", lambda: 1)
     tables = [f"{root}/a", f"{root}/b"]
     for table in tables:
-        commit(puts_of(table), table, 0, [], {"operation": "WRITE"})
+        writer_of(table).commit_version(table, 0, [], {"operation": "WRITE"})
     one, other = (Location(f"{table}/_delta_log/{0:020d}.json").read_bytes() for table in tables)
     assert one != other
 

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 from waiting import PATIENCE_S
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._table import create
+from ebbtide.delta import Definition, Log, Snapshot
 from ebbtide.errors import LeaseHeldError
-from ebbtide.ledger import Lease, puts_of
+from ebbtide.ledger import Lease, writer_of
 from ebbtide.storage import Location
 
 pytestmark = pytest.mark.xdist_group("object_store")
@@ -60,7 +59,7 @@ def some_lost():
 
 def test_of_two_writers_one_has_each_version_and_no_commit_is_lost(proxy, root):
     table = f"{root}/t"
-    create(puts_of(table), table, pa.schema([("n", pa.int64())]), {}, name="t", info={})
+    writer_of(table).create(table, Definition(pa.schema([("n", pa.int64())])), name="t", info={})
     with proxy.failing(some_lost()):
         a, b = race(table)
     assert sorted(a + b) == list(range(1, 2 * N_EACH + 1))

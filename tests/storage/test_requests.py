@@ -11,10 +11,8 @@ from waiting import PATIENCE_S
 import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Log, Snapshot, replacing
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._table import commit_after
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import Lease, puts_of
+from ebbtide.ledger import Lease, writer_of
 from ebbtide.ledger import _requests as requests
 from ebbtide.ledger._facts import Pause
 from ebbtide.ledger._turns import commit_next
@@ -24,6 +22,7 @@ from ebbtide.storage import _bucket as bucket
 from ebbtide.storage import _faults as faults
 from ebbtide.storage._bucket import bucket_of
 from ebbtide.storage._together import Memory
+from ebbtide.tables import _joining as joining
 
 pytestmark = pytest.mark.xdist_group("object_store")
 DATA = b"rows"
@@ -176,7 +175,7 @@ def test_heartbeat_is_a_put_after_two_looks_at_once(proxy, root):
 def test_look_at_the_lease_finds_what_came_behind_commits_of_other_clients(root):
     path = f"{root}/ledger"
     with Lease(path, "p", 3600) as lease:
-        assert commit_after(puts_of(path), Snapshot.read(path), [], {"operation": "OPTIMIZE"})
+        assert writer_of(path).commit(Snapshot.read(path), [], {"operation": "OPTIMIZE"})
         lease.check()
         commit_next(path, lambda newest: newest.model_copy(update={"epoch": 7, "holder": "other@:1:1/x"}))
         with pytest.raises(LeaseLostError):
@@ -201,7 +200,7 @@ def change_state(root, *, data_change):
     state = Plan.under(root, spec_in(root)).state.snapshot()
     files = list(state.files.values())
     actions = replacing(files[:1], []) if data_change else [{"add": {**files[0].add, "dataChange": False}}]
-    assert commit_after(puts_of(state.table), state, actions, {"operation": "OTHER"})
+    assert writer_of(state.table).commit(state, actions, {"operation": "OTHER"})
 
 
 def test_rows_that_another_client_deletes_are_missed_by_the_next_step_which_commits_nothing(proxy, root):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebbtide.delta import Action, Snapshot
-from ebbtide.delta._commit import StoragePuts, commit
+from ebbtide.delta import Action, Snapshot, Writer
 from ebbtide.delta._features import with_feature
 
 REFUSED = {
@@ -33,7 +32,7 @@ def altered(path: str, feature: str, properties: Mapping[str, str]) -> None:
     actions: list[Action] = [{"metaData": metadata}] if properties else []
     if feature:
         actions.append({"protocol": with_feature(found.protocol, feature, of_readers=False)})
-    commit(StoragePuts(), path, found.version + 1, actions, {"operation": "ALTER"})
+    Writer().commit_version(path, found.version + 1, actions, {"operation": "ALTER"})
 
 
 def put_back(path: str, version: int) -> None:
@@ -48,4 +47,4 @@ def put_back(path: str, version: int) -> None:
     assert found is not None
     assert before is not None
     actions = [{"metaData": before.metadata}, {"protocol": before.protocol}]
-    commit(StoragePuts(), path, found.version + 1, actions, {"operation": "DROP FEATURE"})
+    Writer().commit_version(path, found.version + 1, actions, {"operation": "DROP FEATURE"})

@@ -10,10 +10,7 @@ from typing import Any
 import pyarrow as pa
 from local_pipeline import LocalPipeline
 
-from ebbtide.delta import DataFile, Log, Snapshot, replacing
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import add_file, commit_after
+from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
 
 Damage = Callable[[LocalPipeline], None]
 
@@ -27,9 +24,9 @@ def _sink(pipeline: LocalPipeline) -> tuple[Snapshot, pa.Table]:
 def _commit(pipeline: LocalPipeline, operation: str, rows: pa.Table | None, *, is_whole: bool) -> None:
     """Commit rows as another client does: in the place of all, or beside them."""
     found, _ = _sink(pipeline)
-    adds = [] if rows is None else [add_file(found.table, f"theirs-{found.version}.parquet", rows, bounded=())]
+    adds = [] if rows is None else [DataFile.write(found.table, f"theirs-{found.version}.parquet", rows, bounded=())]
     goes = found.files.values() if is_whole else ()
-    commit_after(StoragePuts(), found, replacing(goes, adds), {"operation": operation})
+    Writer().commit(found, replacing(goes, adds), {"operation": operation})
 
 
 def insert(pipeline: LocalPipeline) -> None:
@@ -60,7 +57,7 @@ def overwrite(pipeline: LocalPipeline) -> None:
 def restore(pipeline: LocalPipeline) -> None:
     """RESTORE TABLE, by another client, to what the first step left."""
     found, _ = _sink(pipeline)
-    commit_after(StoragePuts(), found, restoring(found, 1), {"operation": "RESTORE"})
+    Writer().commit(found, found.restoring(1), {"operation": "RESTORE"})
 
 
 def _files(pipeline: LocalPipeline) -> list[Path]:
@@ -105,7 +102,7 @@ def lose_commit(pipeline: LocalPipeline) -> None:
 def replace_table(pipeline: LocalPipeline) -> None:
     """Another table, of the same columns."""
     found, _ = _sink(pipeline)
-    commit_after(StoragePuts(), found, [{"metaData": {**found.metadata, "id": "another"}}], {"operation": "REPLACE"})
+    Writer().commit(found, [{"metaData": {**found.metadata, "id": "another"}}], {"operation": "REPLACE"})
 
 
 def keep_copy(pipeline: LocalPipeline) -> None:

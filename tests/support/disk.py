@@ -11,10 +11,9 @@ import pyarrow as pa
 from made_facts import made_facts
 from support import change
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._table import create
+from ebbtide.delta import Definition, Snapshot
 from ebbtide.formats import RECORDS, summarize
-from ebbtide.ledger import Head, StateFacts, StepFacts, puts_of
+from ebbtide.ledger import Head, StateFacts, StepFacts, writer_of
 from ebbtide.model import Append, BatchSummary, StepRecords
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime import _decide as deciding
@@ -42,7 +41,9 @@ class DiskPipeline:
         self.metrics: Counter[str] = Counter()
         self.plan.state.create()
         sink = self.plan.sink
-        create(puts_of(sink.path), sink.path, sink.stored_schema, sink.stored_properties, name="sink", info={})
+        writer_of(sink.path).create(
+            sink.path, Definition(sink.stored_schema, sink.stored_properties), name="sink", info={}
+        )
         self.snapshot = self.plan.state.snapshot()
         self.head = Head(0)
 

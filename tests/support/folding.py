@@ -11,9 +11,9 @@ from disk import DiskPipeline
 from support import change, plain
 
 from ebbtide import StatefulPipeline
-from ebbtide.delta import Snapshot, commit_joined
+from ebbtide.delta import Snapshot
 from ebbtide.entries import DELETE
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _fold as fold
 from ebbtide.runtime._fold import rewritten
@@ -104,7 +104,7 @@ class FoldedAtRandom(DiskPipeline):
         files = list(self.snapshot.files.values())
         keep = KeepEntries(is_whole=True, at=self.head.facts.operator_step)
         adds = rewritten(self, self.plan, files, keep, is_whole=True, data_change=False, step=self.head.facts.step)
-        self.snapshot = commit_joined(puts_of(self.plan.state.path), self.snapshot, files, adds, {})
+        self.snapshot = writer_of(self.plan.state.path).join(self.snapshot, files, adds, {})
 
 
 def newest_versions_of(plan: Plan) -> list[Row]:

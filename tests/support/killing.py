@@ -42,13 +42,18 @@ PLACES: dict[str, Place] = {
     "the changelog is committed": ("ebbtide.tables._changelog:ChangelogTable", "append", "after", 2),
     "the quarantine is not committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "before", 2),
     "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 2),
-    "the quarantine's files are not joined": ("ebbtide.tables._step_commits", "commit_joined", "before", 1),
+    "the quarantine's files are not joined": (
+        "ebbtide.delta:Writer from ebbtide.tables._step_commits",
+        "join",
+        "before",
+        1,
+    ),
     "the step is published": ("ebbtide.runtime._step", "publish", "after", 3),
     "the staged files are deleted": ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete", "after", 2),
     "the state's fold is written": ("ebbtide.runtime._fold", "rewritten", "after", 1),
-    "the state is folded": ("ebbtide.runtime._fold", "commit_joined", "after", 1),
-    "the sink's fold is not committed": ("ebbtide.tables._upsert", "commit_joined", "before", 1),
-    "the sink is folded": ("ebbtide.tables._upsert", "commit_joined", "after", 1),
+    "the state is folded": ("ebbtide.delta:Writer from ebbtide.runtime._fold", "join", "after", 1),
+    "the sink's fold is not committed": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "before", 1),
+    "the sink is folded": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "after", 1),
     "the batch is made": ("ebbtide.runtime._reading:SourceSteps", "batch", "after", 2),
     "the tick is decided": ("ebbtide.runtime._reading", "expire", "after", 1),
     "the lease is not given back": ("ebbtide.ledger._lease:Lease", "__exit__", "before", 1),
@@ -71,7 +76,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | COMMITS,
     "merge": {
         "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
-        "the files of the ranges are written": ("ebbtide.tables._state.merging", "deleting", "before", 1),
+        "the files of the ranges are written": (
+            "ebbtide.delta:Snapshot from ebbtide.tables._state.merging",
+            "deleting",
+            "before",
+            1,
+        ),
         "the ranges are merged": ("ebbtide.operations._maintenance.compaction", "merged", "after", 1),
     }
     | COMMITS,
@@ -105,8 +115,18 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
     },
     "restore": {
-        "the state is not brought back": ("ebbtide.operations._repair.state", "commit_after", "before", 1),
-        "the state is brought back": ("ebbtide.operations._repair.state", "commit_after", "after", 1),
+        "the state is not brought back": (
+            "ebbtide.delta:Writer from ebbtide.operations._repair.state",
+            "commit",
+            "before",
+            1,
+        ),
+        "the state is brought back": (
+            "ebbtide.delta:Writer from ebbtide.operations._repair.state",
+            "commit",
+            "after",
+            1,
+        ),
     },
     "repair": COMMITS
     | {
@@ -159,7 +179,7 @@ AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt"
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),
-    ("ebbtide.delta._table", "write_parquet"),
+    ("ebbtide.delta._data_file", "write_parquet"),
     ("ebbtide.storage:Location from ebbtide.delta._vectors", "write_bytes"),
     ("ebbtide.storage:Location from ebbtide.sources._sizing", "replace_bytes"),
     ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete"),

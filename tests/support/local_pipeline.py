@@ -16,8 +16,7 @@ from support import change, plain
 
 import ebbtide
 from ebbtide import StatefulPipeline
-from ebbtide.delta import Log, Snapshot, replacing
-from ebbtide.delta._table import add_file
+from ebbtide.delta import DataFile, Log, Snapshot, replacing
 from ebbtide.ledger import Lease, StepFacts
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import RepairReport
@@ -196,7 +195,7 @@ def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> Repa
 
     def give(sink: SinkTable, _: Any, work: Any) -> None:
         assert rows is not None, "the sink has a way back"
-        adds = [add_file(sink.path, f"repaired-{work.facts.step}.parquet", rows, bounded=())] if len(rows) else []
+        adds = [DataFile.write(sink.path, f"repaired-{work.facts.step}.parquet", rows, bounded=())] if len(rows) else []
         commit_stage(sink.path, lambda found: replacing(found.files.values(), adds), work.facts, "sink")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,12 +16,9 @@ import pyarrow.compute as pc
 import pytest
 
 import ebbtide
-from ebbtide.delta import Log, Snapshot, replacing
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts, named_files
-from ebbtide.delta._erasing import unnamed_files
-from ebbtide.delta._table import add_file, commit_after, create, redefined
+from ebbtide.delta._commit import named_files
 from ebbtide.ledger import Head
 from ebbtide.operations import Context, maintain
 from ebbtide.operations import _adopt as adopt
@@ -46,6 +43,7 @@ from ebbtide.runtime._belonging import refuse_older_state
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection, SinkTable
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import rewriting
 from ebbtide.tasks import LocalSession
 
@@ -64,7 +62,7 @@ class VacuumingSession(LocalSession):
         snapshot = Snapshot.read(statement.split("`")[1])
         assert snapshot is not None
         newest = named_files(snapshot.table, Log(snapshot.table).commit(snapshot.version))
-        for name in unnamed_files(snapshot):
+        for name in snapshot.unnamed_files():
             path = Path(snapshot.table, name)
             if str(path) not in newest:
                 path.unlink()
@@ -87,18 +85,18 @@ ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in rang
 
 def make_table(path: str, columns: pa.Schema) -> None:
     """Make a table as others have it: the user's columns alone."""
-    create(StoragePuts(), path, columns, {}, name="theirs", info={})
+    Writer().create(path, Definition(columns), name="theirs", info={})
     rows = pa.Table.from_pylist(ADOPTED, columns)
     empty = Snapshot.read(path)
     assert empty is not None
-    commit_after(StoragePuts(), empty, [add_file(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+    Writer().commit(empty, [DataFile.write(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
 
 
 def change_state(plan: Plan) -> None:
     """Delete a data file's rows of the state, as others do."""
     state = plan.state.snapshot()
     first, *_ = state.files.values()
-    commit_after(StoragePuts(), state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
+    Writer().commit(state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,8 @@ def adopt_without_spark() -> None:
     def extend(sink: SinkTable, _: Any) -> None:
         found = Snapshot.read(sink.path)
         assert found is not None
-        actions = redefined(found, sink.stored_schema, sink.stored_properties)
-        commit_after(StoragePuts(), found, actions, {"operation": "SET TBLPROPERTIES"})
+        actions = Definition(sink.stored_schema, sink.stored_properties).redefining(found)
+        Writer().commit(found, actions, {"operation": "SET TBLPROPERTIES"})
 
     adopting: Any = adopt
     sinks: Any = SinkTable
@@ -157,7 +155,7 @@ def spoil(path: str) -> None:
     found = Snapshot.read(path)
     assert found is not None
     [file, *_] = found.files.values()
-    commit_after(StoragePuts(), found, replacing([file], []), {"operation": "DELETE"})
+    Writer().commit(found, replacing([file], []), {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)
@@ -211,7 +209,7 @@ def swap_without_spark() -> None:
         return NetChangesHere(own, taken, plan.sink.schema, plan.sink.key)
 
     def replace(sink: SinkTable, _: Any, keys: pa.Table, rows: pa.Table, facts: Any) -> None:
-        adds = [add_file(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
+        adds = [DataFile.write(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
         key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
         sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
 

@@ -10,13 +10,11 @@ from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
 from made_facts import made_facts as facts
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._table import add_file, create
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError
-from ebbtide.ledger import _puts as ledger_puts
+from ebbtide.ledger import _writers as ledger_writers
 from ebbtide.model import Restore
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
 from ebbtide.tables._upsert import Upserter
@@ -31,8 +29,8 @@ HARMLESS = {
 
 
 @dataclass
-class AlteringPuts(StoragePuts):
-    """Puts that another client is ahead of: what waits is done right before the next one."""
+class AlteringWriter(Writer):
+    """A writer that another client is ahead of: what waits is done right before the next one."""
 
     waiting: list = field(default_factory=list)
 
@@ -44,8 +42,8 @@ class AlteringPuts(StoragePuts):
 
 @pytest.fixture
 def puts(monkeypatch):
-    altering = AlteringPuts()
-    monkeypatch.setattr(ledger_puts, "StoragePuts", lambda: altering)
+    altering = AlteringWriter()
+    monkeypatch.setattr(ledger_writers, "Writer", lambda: altering)
     return altering
 
 
@@ -61,7 +59,7 @@ class Appended:
 
     def write(self, step, ids):
         def actions_of(found):
-            return [add_file(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
+            return [DataFile.write(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
 
         commit_and_join(self.path, COLUMNS, actions_of, ["id"], facts(step), "changelog")
 
@@ -86,7 +84,7 @@ class Staged:
 
     def write(self, step, ids):
         def actions_of(found):
-            return [add_file(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
+            return [DataFile.write(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
 
         commit_stage(self.path, actions_of, facts(step), "sink", "RESTORE")
 
@@ -97,7 +95,7 @@ WRITERS = [Appended, Upserted, Staged]
 def made(tmp_path):
     path = str(tmp_path / "t")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
-    create(StoragePuts(), path, COLUMNS, properties, name="t", info={})
+    Writer().create(path, Definition(COLUMNS, properties), name="t", info={})
     return path
 
 
@@ -139,7 +137,7 @@ def test_rule_for_a_nested_field_is_refused(tmp_path, puts):
     listed = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
     schema["fields"].append({"name": "n", "type": listed, "nullable": True, "metadata": {}})
     metadata = {**found.metadata, "schemaString": json.dumps(schema)}
-    commit(StoragePuts(), path, 1, [{"metaData": metadata}], {"operation": "ALTER"})
+    Writer().commit_version(path, 1, [{"metaData": metadata}], {"operation": "ALTER"})
     with pytest.raises(DeltaFeatureError, match="invariants"):
         Staged(path, puts).write(1, [1])
 
@@ -161,7 +159,7 @@ def test_restore_of_a_version_with_a_rule_for_writers_is_refused(tmp_path, puts)
     altered(path, "", {"delta.constraints.c": "id < 3"})
     found = Snapshot.read(path)
     without = {**found.metadata, "configuration": {}}
-    commit(StoragePuts(), path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
+    Writer().commit_version(path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
     with pytest.raises(DeltaFeatureError, match="checkConstraints"):
         restore_stage(path, Restore(1, changes_rows=True), facts(1), "sink")
     restore_stage(path, Restore(0, changes_rows=True), facts(1), "sink")

@@ -9,8 +9,8 @@ from made_facts import made_facts as facts
 from made_facts import stands_above
 
 from ebbtide.delta import Snapshot
-from ebbtide.delta import _joining as joining
 from ebbtide.model import SchemaChange
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._changelog import ChangelogTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])

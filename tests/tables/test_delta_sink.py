@@ -11,20 +11,19 @@ from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
-from ebbtide.delta import Commit, Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts, commit, transaction_mark
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import Commit, Log, Snapshot, Writer
+from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables import SinkTable
+from ebbtide.tables import _joining as joining
 from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._changelog import ChangelogTable
 from ebbtide.tables._delta_sink import RowFiles
 from ebbtide.tables._spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 class Changes:
@@ -227,7 +226,7 @@ def test_last_step_is_read_from_the_mark_if_the_commit_has_no_facts(sink, tmp_pa
     if table is ChangelogTable:
         sink = ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
         sink.create()
-    commit(PUTS, sink.path, 1, [transaction_mark(f"t/{name}", 7)], {"operation": "WRITE"})
+    PUTS.commit_version(sink.path, 1, [transaction_mark(f"t/{name}", 7)], {"operation": "WRITE"})
     assert sink.last_step() == 7
 
 
@@ -244,12 +243,12 @@ def test_sink_with_foreign_columns_or_features_cannot_be_altered(sink):
     )
     made = Snapshot.read(sink.path)
     metadata = {**made.metadata, "configuration": {**made.configuration, "delta.appendOnly": "true"}}
-    commit(PUTS, sink.path, made.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    PUTS.commit_version(sink.path, made.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
     with pytest.raises(DeltaFeatureError, match=f"{sink.path}.*appendOnly"):
         sink.refuse_unalterable(COLUMNS)
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
-    commit(PUTS, sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    PUTS.commit_version(sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
     merging(sink).refuse_unalterable(COLUMNS)  # Spark itself refuses what it cannot write
 
 
@@ -301,7 +300,7 @@ def test_rows_of_a_task_become_data_files_of_the_table(sink):
     assert (statistics["minValues"]["id"], statistics["maxValues"]["seq"]) == (1, 2)
     names = [action["add"]["path"] for action in written]
     assert all(name.startswith("part-") and name.endswith(".parquet") for name in names)
-    commit_after(PUTS, Snapshot.read(sink.path), written[:1], {"operation": "WRITE"})
+    PUTS.commit(Snapshot.read(sink.path), written[:1], {"operation": "WRITE"})
     assert shown(sink) == {1: 1, 2: 2}
 
 

@@ -14,15 +14,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from parquet_pages import compressed_by_lzo
 
-from ebbtide.delta import DataFile, Log, Snapshot
-from ebbtide.delta._commit import StoragePuts, Transaction, commit
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._features import with_feature
-from ebbtide.delta._table import create
 from ebbtide.errors import EbbtideError, TableMismatchError, UnsupportedFileError
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
-PUTS = StoragePuts()
+PUTS = Writer()
 INSTANTS = [
     datetime.fromisoformat(text)
     for text in (
@@ -109,7 +107,7 @@ def drawn(path, seed):
     chance = random.Random(seed)
     names = chance.sample(sorted(VALUES), chance.randrange(1, 6))
     columns = pa.schema([pa.field("id", pa.int64()), *[pa.field(name, VALUES[name][0]) for name in names]])
-    create(PUTS, path, columns, {"delta.enableDeletionVectors": "true"}, name="t", info={})
+    PUTS.create(path, Definition(columns, {"delta.enableDeletionVectors": "true"}), name="t", info={})
     found = Snapshot.read(path)
     protocol = found.protocol
     configuration = dict(found.configuration)
@@ -124,7 +122,7 @@ def drawn(path, seed):
         protocol = with_feature(protocol, feature)
     metadata = {**found.metadata, "partitionColumns": made.partitioned, "configuration": configuration}
     adds = [drawn_file(made, number, chance) for number in range(chance.randrange(1, 4))]
-    commit(PUTS, path, 1, [{"metaData": metadata}, {"protocol": protocol}, *adds], {"operation": "CONVERT"})
+    PUTS.commit_version(path, 1, [{"metaData": metadata}, {"protocol": protocol}, *adds], {"operation": "CONVERT"})
     if kind == "plain" and chance.random() < 0.3:
         DeltaTable(path).create_checkpoint()
     return made
@@ -240,11 +238,11 @@ def test_partition_of_delta_rs_is_read_as_delta_rs_reads_it(tmp_path, name):
 
 def put_file(path, table, columns, **more):
     """Make a table of one file that another client wrote."""
-    create(PUTS, path, columns, {}, name="t", info={})
+    PUTS.create(path, Definition(columns), name="t", info={})
     pq.write_table(table, Path(path, "0.parquet"), **more)
     size = Path(path, "0.parquet").stat().st_size
     add = {"path": "0.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-    commit(PUTS, path, 1, [{"add": add}], {"operation": "WRITE"})
+    PUTS.commit_version(path, 1, [{"add": add}], {"operation": "WRITE"})
 
 
 def test_lists_that_another_writer_has_as_views_are_read_at_any_depth(tmp_path):

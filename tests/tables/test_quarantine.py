@@ -8,8 +8,8 @@ from made_facts import made_facts as facts
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
-from ebbtide.delta import _joining as joining
 from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._quarantine import QuarantineTable, oldest_first
 from ebbtide.tables._quarantine_removal import ORDERS
 

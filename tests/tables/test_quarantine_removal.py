@@ -3,12 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer
 from ebbtide.tables._quarantine_removal import ORDERS, rebased, removal
 
-PUTS = StoragePuts()
+PUTS = Writer()
 ONE = pa.schema([("order", ORDERS.field("order").type)])
 
 
@@ -21,14 +19,14 @@ def orders(*positions):
 def table(tmp_path):
     """A table with records 0 to 3 in one file and 4 to 5 in another."""
     path = str(tmp_path / "t")
-    create(PUTS, path, ONE, {"delta.enableDeletionVectors": "true"}, name="t", info={})
+    PUTS.create(path, Definition(ONE, {"delta.enableDeletionVectors": "true"}), name="t", info={})
     put(path, "a.parquet", 0, 1, 2, 3)
     put(path, "b.parquet", 4, 5)
     return path
 
 
 def put(path, name, *positions):
-    commit_after(PUTS, Snapshot.read(path), [add_file(path, name, orders(*positions), bounded=())], {"operation": "W"})
+    PUTS.commit(Snapshot.read(path), [DataFile.write(path, name, orders(*positions), bounded=())], {"operation": "W"})
 
 
 def left(path):
@@ -37,7 +35,7 @@ def left(path):
 
 
 def commit_actions(path, actions):
-    commit_after(PUTS, Snapshot.read(path), actions, {"operation": "DELETE"})
+    PUTS.commit(Snapshot.read(path), actions, {"operation": "DELETE"})
 
 
 def test_records_are_deleted_by_a_vector_or_with_a_file_that_has_no_more(table):
@@ -65,15 +63,15 @@ def test_file_without_such_a_record_is_not_changed(table):
 
 def test_actions_are_unchanged_if_no_client_has_moved_the_records(table):
     found = Snapshot.read(table)
-    actions = [*removal(found, orders(1, 4, 5)), add_file(table, "new.parquet", orders(8), bounded=())]
+    actions = [*removal(found, orders(1, 4, 5)), DataFile.write(table, "new.parquet", orders(8), bounded=())]
     assert rebased(actions, found) == actions
 
 
 def test_records_that_another_client_has_moved_are_deleted_from_their_new_file(table):
     commit_actions(table, removal(Snapshot.read(table), orders(0)))
     found = Snapshot.read(table)
-    actions = [*removal(found, orders(1, 4, 5)), add_file(table, "new.parquet", orders(8), bounded=())]
-    joined = add_file(table, "joined.parquet", found.rows(ORDERS), bounded=(), data_change=False)
+    actions = [*removal(found, orders(1, 4, 5)), DataFile.write(table, "new.parquet", orders(8), bounded=())]
+    joined = DataFile.write(table, "joined.parquet", found.rows(ORDERS), bounded=(), data_change=False)
     removes = [file.removed(0, data_change=False) for file in found.files.values()]
     commit_actions(table, [*removes, joined])
     again = rebased(actions, Snapshot.read(table))

@@ -6,15 +6,13 @@ import pyarrow as pa
 import pytest
 from made_facts import made_facts as facts
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.errors import LeaseLostError
 from ebbtide.model import Restore
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
 
-PUTS = StoragePuts()
+PUTS = Writer()
 NUMBERS = pa.schema([("n", pa.int64())])
 
 
@@ -26,14 +24,14 @@ def numbered(*numbers):
 def table(tmp_path):
     """A table with rows 0 to 3 in one file and 4 to 5 in another."""
     path = str(tmp_path / "t")
-    create(PUTS, path, NUMBERS, {}, name="t", info={})
+    PUTS.create(path, Definition(NUMBERS), name="t", info={})
     put(path, "a.parquet", 0, 1, 2, 3)
     put(path, "b.parquet", 4, 5)
     return path
 
 
 def put(path, name, *numbers):
-    commit_after(PUTS, Snapshot.read(path), [add_file(path, name, numbered(*numbers), bounded=())], {"operation": "W"})
+    PUTS.commit(Snapshot.read(path), [DataFile.write(path, name, numbered(*numbers), bounded=())], {"operation": "W"})
 
 
 def left(path):
@@ -67,7 +65,12 @@ def test_small_files_are_joined_after_the_stage_that_fills_a_size_class(table, m
     def append(step, number):
         name = f"{number}.parquet"
         commit_and_join(
-            table, NUMBERS, lambda _: [add_file(table, name, numbered(number), bounded=())], (), facts(step), "sink"
+            table,
+            NUMBERS,
+            lambda _: [DataFile.write(table, name, numbered(number), bounded=())],
+            (),
+            facts(step),
+            "sink",
         )
 
     append(1, 6)

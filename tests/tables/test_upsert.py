@@ -11,12 +11,10 @@ from deltalake import DeltaTable, QueryBuilder
 from processes import as_another_process
 from thinned import thinned
 
-from ebbtide.delta import Copy, IndexCache, Log, Snapshot
-from ebbtide.delta import _joining as joining
-from ebbtide.delta import _table as tables
-from ebbtide.delta._commit import StoragePuts, Transaction, commit
-from ebbtide.delta._table import add_file, create
+from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
+from ebbtide.delta._copy_files import Copy
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
+from ebbtide.tables import _joining as joining
 from ebbtide.tables import _upsert as upserts
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
@@ -25,7 +23,7 @@ COLUMNS = pa.schema(
     [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False), ("v", pa.int64())]
 )
 KEY = ["a", "b"]
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +38,7 @@ def merge(number):
 
 def made(tmp_path, **properties):
     path = str(tmp_path / "t")
-    create(PUTS, path, COLUMNS, {"delta.enableChangeDataFeed": "true", **properties}, name="t", info={})
+    PUTS.create(path, Definition(COLUMNS, {"delta.enableChangeDataFeed": "true", **properties}), name="t", info={})
     return path
 
 
@@ -164,7 +162,7 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
 
 def files_with(path, values):
     """Write a data file; return the actions that add it."""
-    return [add_file(path, "ready.parquet", rows_of(values), bounded=("a",))]
+    return [DataFile.write(path, "ready.parquet", rows_of(values), bounded=("a",))]
 
 
 def keys_of(*keys):
@@ -245,15 +243,17 @@ def test_upsert_is_computed_again_after_a_foreign_commit(tmp_path, monkeypatch):
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
     upserter.apply(change({(n, "x"): n for n in range(20)}), merge(1))
 
-    def late(puts, table, version, actions, info):
-        monkeypatch.setattr(tables, "commit", commit)
-        snapshot = Snapshot.read(table)
-        joined = add_file(table, "joined.parquet", snapshot.rows(COLUMNS), bounded=(), data_change=False)
-        removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
-        commit(puts, table, snapshot.version + 1, [joined, *removes], {"operation": "OPTIMIZE"})
-        commit(puts, table, version, actions, info)
+    commit_version = Writer.commit_version
 
-    monkeypatch.setattr(tables, "commit", late)
+    def late(puts, table, version, actions, info):
+        monkeypatch.setattr(Writer, "commit_version", commit_version)
+        snapshot = Snapshot.read(table)
+        joined = DataFile.write(table, "joined.parquet", snapshot.rows(COLUMNS), bounded=(), data_change=False)
+        removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
+        puts.commit_version(table, snapshot.version + 1, [joined, *removes], {"operation": "OPTIMIZE"})
+        puts.commit_version(table, version, actions, info)
+
+    monkeypatch.setattr(Writer, "commit_version", late)
     upserter.apply(change({(5, "x"): 500}, deleted=[(6, "x")]), merge(2))
     want = {(n, "x"): n for n in range(20) if n != 6} | {(5, "x"): 500}
     assert ours(path) == theirs(path) == want
@@ -332,7 +332,7 @@ def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
         upserter.apply(change({(number, "x"): number}), merge(number))
     found = Snapshot.read(path)
     metadata = {**found.metadata, "configuration": {**found.configuration, "delta.appendOnly": "true"}}
-    commit(PUTS, path, found.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    PUTS.commit_version(path, found.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
     with pytest.raises(DeltaFeatureError, match=f"{path}.*appendOnly"):
         upserter.fold(everything=True)
 
@@ -369,7 +369,7 @@ def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, fe
 def test_key_with_a_null_column_is_found_outside_of_the_bounds(tmp_path):
     columns = pa.schema([pa.field("a", pa.int64()), ("b", pa.string()), ("v", pa.int64())])
     path = str(tmp_path / "t")
-    create(PUTS, path, columns, {"delta.enableChangeDataFeed": "true"}, name="t", info={})
+    PUTS.create(path, Definition(columns, {"delta.enableChangeDataFeed": "true"}), name="t", info={})
     upserter = Upserter(path, columns, KEY, PUTS)
 
     def put(number, *keys):
@@ -393,6 +393,6 @@ def test_recreated_table_does_not_use_the_indices_of_the_old_one(tmp_path):
         pq.write_table(rows, path / "part-0.parquet", compression="none", write_statistics=False)
         size = (path / "part-0.parquet").stat().st_size
         add = {"path": "part-0.parquet", "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
-        commit(PUTS, str(path), 1, [{"add": add}], {"operation": "WRITE"})
+        PUTS.commit_version(str(path), 1, [{"add": add}], {"operation": "WRITE"})
         Upserter(str(path), COLUMNS, KEY, PUTS).apply(change({(ids[-1], "x"): 99}), merge(1))
     assert ours(str(path)) == theirs(str(path)) == {(2, "x"): 0, (3, "x"): 0, (4, "x"): 99}

@@ -10,12 +10,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from killing import arm
 from victims import load
 
-from ebbtide.delta import _joining as joining
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import _decide as decide
 from ebbtide.runtime import _driver as driver
 from ebbtide.sessions import build_session
 from ebbtide.sources import _file_source as file_source
+from ebbtide.tables import _joining as joining
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",

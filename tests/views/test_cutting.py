@@ -9,8 +9,7 @@ import pytest
 from local_pipeline import up
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta._feed import commit_hash, gap, has_changes
+from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable
@@ -103,7 +102,7 @@ def test_table_whose_change_files_are_gone_is_computed_whole(table, view):
     tables = ViewTables(view, table.root)
     location = table.plan.at("sink")
     name = table.spec.name
-    earlier = TableVersion(id=tables.pinned().inputs[name].id, version=1, commit=commit_hash(location, 1))
+    earlier = TableVersion(id=tables.pinned().inputs[name].id, version=1, commit=Log(location).hash_of(1))
     for path in (table.home / "sink" / "_change_data").iterdir():
         path.unlink()
     said = why_whole(ViewPosition(query=view.query_hash, inputs={name: earlier}), tables.pinned(), tables)
@@ -113,22 +112,22 @@ def test_table_whose_change_files_are_gone_is_computed_whole(table, view):
 def test_gap_in_the_change_feed_is_told(table):
     location = table.plan.at("sink")
     first, *_, last = Log(location).versions()
-    assert gap(location, first + 1, last) == ""
-    assert "changed in version 0" in gap(location, -1, last)
+    assert Feed(location, first + 1, last).gap() == ""
+    assert "changed in version 0" in Feed(location, -1, last).gap()
     for path in (table.home / "sink" / "_change_data").iterdir():
         path.unlink()
-    assert f"the changes in versions {last} to {last} are gone" in gap(location, last - 1, last)
+    assert f"the changes in versions {last} to {last} are gone" in Feed(location, last - 1, last).gap()
 
 
 def test_commit_that_changes_no_row_is_no_change(table):
     location = table.plan.at("sink")
     *_, before, last = Log(location).versions()
-    assert has_changes(location, before, last)
-    assert not has_changes(location, last, last)
+    assert Feed(location, before, last).has_changes()
+    assert not Feed(location, last, last).has_changes()
     table.plan.sink.join_files(None)
     folded = Log(location).versions()[-1]
     assert folded > last
-    assert not has_changes(location, last, folded)
+    assert not Feed(location, last, folded).has_changes()
 
 
 @pytest.fixture
@@ -154,7 +153,7 @@ def test_step_says_why_all_is_computed(table, view):
         why_whole(ViewPosition(query=now.query, inputs=moved), now, tables) == f"'{name}' is another table than before"
     )
     location = table.plan.at("sink")
-    earlier = TableVersion(id=now.inputs[name].id, version=1, commit=commit_hash(location, 1))
+    earlier = TableVersion(id=now.inputs[name].id, version=1, commit=Log(location).hash_of(1))
     assert why_whole(ViewPosition(query=now.query, inputs={name: earlier}), now, tables) == ""
 
 
@@ -212,6 +211,6 @@ def test_view_over_a_table_that_is_not_there_is_refused(table, view):
 def test_versions_are_those_of_the_tables(table, view):
     now = ViewTables(view, table.root).pinned()
     snapshot = Snapshot.read(table.plan.at("sink"))
-    commit = commit_hash(table.plan.at("sink"), snapshot.version)
+    commit = Log(table.plan.at("sink")).hash_of(snapshot.version)
     assert now.inputs == {table.spec.name: TableVersion(id=snapshot.id, version=snapshot.version, commit=commit)}
     assert ViewTables(view, table.root).discover({}, 0).streams

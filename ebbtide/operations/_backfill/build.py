@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger import Cause, puts_of
+from ebbtide.ledger import Cause, writer_of
 from ebbtide.model import Decision, Replace, Source
 from ebbtide.operations._backfill.asked import (
     ASKED,
@@ -225,7 +225,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
         # Put if absent: of two processes that begin a backfill, one stores its request and the other reads it.
         location = Location(tables.backfills) / ASKED
         content = wanted.model_dump_json().encode()
-        puts_of(tables.backfills).put_if_absent(location, content)
+        writer_of(tables.backfills).put_if_absent(location, content)
         return asked_of(tables) or wanted
     is_named = begin is not None or snapshot is not None
     if is_named and known != wanted:

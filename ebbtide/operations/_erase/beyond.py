@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Found, Log, Snapshot
+from ebbtide.delta import Held, Log, Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep
 from ebbtide.model import Erase
@@ -96,13 +96,13 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     if plan.sink_log is None:
         fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
         name = f"sink of type {plan.spec.sink.type}"
-        places.append(Place(name, Found(), fate))
+        places.append(Place(name, Held(), fate))
     if Location(plan.root).is_in_object_store:
         _, _, location = plan.root.partition("://")
         bucket, _, prefix = location.partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
         fate = f"{NOT_OURS}: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
-        places.append(Place("object store", Found(), fate))
+        places.append(Place("object store", Held(), fate))
     name = plan.spec.name
     wipe = f"'dagster asset wipe {name}', 'dagster run delete' of its runs, and their folders in DAGSTER_HOME/storage"
     dagster = f"{NOT_OURS}: samples of checks and logs of runs quote rows: {wipe}"
@@ -112,7 +112,7 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
         "positions in the source": "stay: names of source files and offsets are the pipeline's position in its source",
     }
     for place, fate in fates.items():
-        places.append(Place(place, Found(), fate))
+        places.append(Place(place, Held(), fate))
     return places
 
 
@@ -126,8 +126,8 @@ def data_docs(ctx: Context, names: Sequence[str], *, deletes: bool) -> Place:
     """
     elsewhere = "those in another folder, or on another host, are gone by the next check in Dagster there"
     if ctx.data_docs is None:
-        return Place("Data Docs", Found(), elsewhere)
-    total = Found()
+        return Place("Data Docs", Held(), elsewhere)
+    total = Held()
     for name in names:
         sites = ctx.data_docs / name
         total += found_in_sites(sites)
@@ -142,10 +142,10 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
     if read is not None:
         end = json.dumps(read.get("end", read))
         fate = f"{NOT_OURS}: records read up to {end}"
-        yield Place("source", Found(), fate)
+        yield Place("source", Held(), fate)
     elif path is not None:
         fate = f"{NOT_OURS}: the files at '{path}'"
-        yield Place("source", Found(), fate)
+        yield Place("source", Held(), fate)
 
 
 def _undecoded(plan: Plan) -> Iterator[Place]:
@@ -170,5 +170,5 @@ def _undecoded(plan: Plan) -> Iterator[Place]:
     first = sorted(places)[:SHOWN]
     shown = ", ".join(first)
     fate = f"stay: they cannot be parsed; see 'ebbtide quarantine show', then 'ebbtide quarantine drop': {shown}"
-    found = Found(len(places), 0, n_bytes)
+    found = Held(len(places), 0, n_bytes)
     yield Place("quarantine: records without a key", found, fate)

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Found, Snapshot
-from ebbtide.delta._erasing import FileWithout, found_in, unnamed
+from ebbtide.delta import FileWithout, Held, Snapshot
 from ebbtide.ledger import (
     BESIDE_STATE,
     Cause,
@@ -171,8 +170,8 @@ def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
         if snapshot is None:
             continue
         doomed = doomed_in(plan, name, erased)
-        newest = Place(name, found_in(snapshot, doomed))
-        in_earlier = unnamed(snapshot, doomed)
+        newest = Place(name, doomed.found_in(snapshot))
+        in_earlier = doomed.unnamed(snapshot)
         earlier = Place(f"{name}: files of earlier versions", in_earlier.found)
         places += [newest, earlier]
     return places
@@ -190,7 +189,7 @@ def _report(
         rest: What lies beside that.
         step: The step that erased them; None of a plan.
     """
-    total = sum((place.found for place in found), Found())
+    total = sum((place.found for place in found), Held())
     places = [*found, *rest]
     counts = {
         "keys": n_keys,
@@ -206,7 +205,7 @@ def _report(
         done = f"{keys} to erase"
     lines = [f"{done}: {_held_text(total)}."]
     for place in places:
-        is_any = place.found != Found()
+        is_any = place.found != Held()
         if is_any or place.fate != NOW:
             lines.append(place.text(is_planned=is_planned))
     if not is_planned:
@@ -215,7 +214,7 @@ def _report(
     return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
 
 
-def _held_text(found: Found) -> str:
+def _held_text(found: Held) -> str:
     """Return what tables hold of keys, in words."""
     if not found.rows:
         return "none found: no row of theirs is in the tables, or in files of earlier versions"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Found
+from ebbtide.delta import Held
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import ErasureLedger
 from ebbtide.runtime import NOW, Place
@@ -51,7 +51,7 @@ def _above(pipeline: str, inputs: Mapping[str, frozenset[str]]) -> set[str]:
 def planned_views(plan: Plan) -> list[Place]:
     """Return the views as a plan has them."""
     fate = f"{NOW}: it is computed again, from scratch"
-    views = [Place(f"view {name}", Found(), fate) for name in views_above(plan)]
+    views = [Place(f"view {name}", Held(), fate) for name in views_above(plan)]
     return [*views, *_unreadable(plan)]
 
 
@@ -60,7 +60,7 @@ def _unreadable(plan: Plan) -> list[Place]:
     fate = "unknown: its state cannot be read; if it is a view over this sink, refresh it, and run this again"
     views = views_under(plan.all_pipelines)
     unreadable = [name for name, read in views.items() if read is None]
-    return [Place(name, Found(), fate) for name in unreadable]
+    return [Place(name, Held(), fate) for name in unreadable]
 
 
 def computed_again(ctx: Context, plan: Plan) -> list[Place]:
@@ -81,7 +81,7 @@ def computed_again(ctx: Context, plan: Plan) -> list[Place]:
         fate = f"{NOW}: it was computed again"
         if problem:
             fate = f"gone by the next run of the view: {problem}"
-        view = Place(f"view {name}", Found(), fate)
+        view = Place(f"view {name}", Held(), fate)
         places.append(view)
     return [*places, *_unreadable(plan)]
 

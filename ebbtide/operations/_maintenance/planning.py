@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import DataFile, Found, Log
+from ebbtide.delta import DataFile, Held, Log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
@@ -128,7 +128,7 @@ def _of_changes(changes: Sequence[_Change], losses: Mapping[str, int]) -> Iterat
         files = change.files
         if files:
             n_rows = sum(losses.get(file.path, 0) for file in files)
-            found = Found(n_rows, len(files), _bytes(files))
+            found = Held(n_rows, len(files), _bytes(files))
             yield Place("state", found, change.fate)
 
 
@@ -136,7 +136,7 @@ def _of_quarantine(dropped: Mapping[str, int]) -> Iterator[Place]:
     """Yield the records that the limits no longer keep."""
     for limit, n_records in dropped.items():
         if n_records:
-            yield Place("quarantine", Found(rows=n_records), f"dropped by {limit}")
+            yield Place("quarantine", Held(rows=n_records), f"dropped by {limit}")
 
 
 def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
@@ -224,7 +224,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     first = f"{left_out} to leave out, {kept} to keep; small files of the sink to be joined."
     details = {"job": "compaction"}
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide compact'.")
-    going = Found(n_left_out, n_files, n_bytes)
+    going = Held(n_left_out, n_files, n_bytes)
     fate = f"to be written again without superseded, expired and dropped rows; files of before are {BY_VACUUM}"
     whole = with_places(report, [Place("state", going, fate)])
     if max_files is None:
@@ -246,14 +246,14 @@ def plan_vacuum(ctx: Context) -> Report:
         return _nothing(ctx, "vacuum")
     named: list[dict[str, Any]] = []
     places = []
-    total = Found()
+    total = Held()
     for name in ("state", *BESIDE_STATE):
         table = plan.at(name)
         if not Log(table).versions():
             continue
         sizes = unneeded(ctx.spark, table)
         n_bytes = sum(sizes.values())
-        found = Found(files=len(sizes), bytes=n_bytes)
+        found = Held(files=len(sizes), bytes=n_bytes)
         if found.files:
             places.append(Place(name, found))
         total += found

@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Log
-from ebbtide.delta._checkpoints import trim_log
+from ebbtide.delta import Log, trim_log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper

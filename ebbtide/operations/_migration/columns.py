@@ -23,7 +23,6 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.columns import columns_named
-from ebbtide.delta import fills_of
 from ebbtide.errors import MigrationError
 from ebbtide.formats import Coding, convert, of_bytes
 from ebbtide.ledger import StepFacts
@@ -33,6 +32,7 @@ from ebbtide.operators import Operator, altered_entries
 from ebbtide.runtime import operator_of
 from ebbtide.spec import Pipeline, ddl_of, type_ddl
 from ebbtide.tables import Keep
+from ebbtide.tables._altering import fills_of
 
 FIRST_OWN_COLUMN = "_step"
 """The state table's first column behind the user's."""

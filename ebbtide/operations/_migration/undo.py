@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Action, Log, Snapshot
-from ebbtide.delta._restoring import restoring
 from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger import BESIDE_STATE, Cause, NoStep, StepFacts
 from ebbtide.model import Action as TableAction
@@ -94,7 +93,7 @@ def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
     if now is None:
         return []
     try:
-        return restoring(now, version, data_change=data_change)
+        return now.restoring(version, data_change=data_change)
     except HistoryGoneError as error:
         raise MigrationError(f"{error} {_CHANGE_BACK}") from error
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
 from ebbtide.columns import Mask
-from ebbtide.delta import Found
+from ebbtide.delta import Held
 from ebbtide.durations import to_ms
 from ebbtide.ledger import Cause, NoStep, StepFacts
 from ebbtide.model import Append, Decision
@@ -56,7 +56,7 @@ def place_of(tables: Plan, records: pa.Table) -> list[Place]:
     lengths = pc.binary_length(records["raw"])
     n_bytes = pc.sum(lengths).as_py()
     n_files = tables.quarantine.n_files_of(records)
-    found = Found(len(records), n_files, n_bytes or 0)
+    found = Held(len(records), n_files, n_bytes or 0)
     fate = f"dropped; files that hold no other record are {BY_VACUUM}"
     return [Place("quarantine", found, fate)]
 

@@ -8,10 +8,8 @@ since when a value is known, nor which files were read. Its rows come back with 
 from __future__ import annotations
 
 from ebbtide.delta import Snapshot, WholeFiles
-from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import commit_after
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
-from ebbtide.ledger import puts_of
+from ebbtide.ledger import writer_of
 from ebbtide.operations._rewind import can_go_back
 from ebbtide.runtime import Stepper
 from ebbtide.tables import foreign_change
@@ -40,9 +38,9 @@ def restore_state(stepper: Stepper) -> int | None:
         return None
     version = versions[-1]
     stepper.lease.check()
-    actions = restoring(state, version)
-    puts = puts_of(state.table)
-    made = commit_after(puts, state, actions, {"operation": "RESTORE"})
+    actions = state.restoring(version)
+    puts = writer_of(state.table)
+    made = puts.commit(state, actions, {"operation": "RESTORE"})
     if made is None:
         raise LeaseLostError.of(
             f"Another process has committed to '{state.table}' at the same time.",

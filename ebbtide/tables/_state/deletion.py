@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, equals
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, replacing
-from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._deleting import deleting
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot, positions_in, replacing, rows_without
 from ebbtide.entries import Step
 from ebbtide.operators import Operator
 from ebbtide.tables._state.doomed import Found
@@ -104,7 +102,7 @@ class Deletion:
         adds = [add for each in left for add in each]
         actions = replacing([*self.removed, *rewritten], adds)
         if self.hidden:
-            actions += deleting(state.table, self.hidden)
+            actions += snapshot.deleting(self.hidden)
             actions += snapshot.with_vectors()
         return actions
 
@@ -181,7 +179,7 @@ def hidden_rows(
     kind = pa.field("_entry", pa.string())
     columns = pa.schema([kind, *columns_of_entries(operator, names)])
     rows = file.read(table, columns, live=False)
-    positions = vectors.numbers(dead)
+    positions = positions_in(dead)
     hidden = rows.take(pa.array(positions))
     is_entry = equals(hidden, "_entry", ROW)
     return hidden.filter(pa.array(is_entry))
@@ -195,7 +193,7 @@ def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -
     if least_ms == UNKNOWN:
         column = pa.schema([pa.field("_stamp_ms", pa.int64())])
         stamps = file.read(table, column, live=False)
-        left = vectors.without(stamps, dead)
+        left = rows_without(stamps, dead)
         least_ms = pc.min(left["_stamp_ms"]).as_py()
     least = dict(file.stats.get("minValues", {}))
     greatest = dict(file.stats.get("maxValues", {}))

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import Hashes, Mask, flags, ints, key_hashes, row_codes
-from ebbtide.delta import DataFile
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import DataFile, positions_in
 from ebbtide.entries import newest
 from ebbtide.operators import Operator
 from ebbtide.tables._state.judging import Doom, Judged, bitmap, entries_in, is_for_driver, judge_rows, least_stamp
@@ -158,7 +157,7 @@ class FindVersions:
         hashes = key_hashes(rows, operator.entry_key)
         doomed = BitMap64.deserialize(self.doomed[number])
         is_doomed = np.zeros(len(rows), dtype=bool)
-        is_doomed[vectors.numbers(doomed)] = True
+        is_doomed[positions_in(doomed)] = True
         is_own = counts
         if self.n_parts > 1:
             n_hashes = 2**64

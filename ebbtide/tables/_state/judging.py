@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import LONG_MAX, Mask, equals, ints
-from ebbtide.delta import DataFile
-from ebbtide.delta import _vectors as vectors
+from ebbtide.delta import DataFile, positions_in
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
 from ebbtide.tables._state.lookup import Stored
@@ -135,7 +134,7 @@ def entries_in(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table
         rows = rows.drop_columns(["_entry"])
     if file.vector is not None:
         gone = file.deleted_rows(table)
-        is_entry[vectors.numbers(gone)] = False
+        is_entry[positions_in(gone)] = False
     return rows, is_entry
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ebbtide.delta import Action, LostRows, Snapshot
-from ebbtide.delta._deleting import deleting
 from ebbtide.tables._state.deletion import UNKNOWN, narrowed
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.layout import ROW, may_have
@@ -113,7 +112,7 @@ def merged(
         adds += own
         merged_rows.append(positions)
     losses = _losses(entries, merged_rows)
-    deletes = deleting(entries.state.table, losses)
+    deletes = snapshot.deleting(losses)
     actions = [*adds, *deletes]
     if not all(loss.is_whole for loss in losses):
         actions += snapshot.with_vectors()

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
-from ebbtide.delta._table import add_file
 from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import ACKNOWLEDGED, FILE, FileSizes, columns_of_state, files_noted, rows_of
 
@@ -78,12 +77,8 @@ class StateNotes:
 
     def add_rows(self, rows: pa.Table, *, data_change: bool) -> Action:
         """Write rows as a data file; return the action that adds it."""
-        return add_file(
-            self.path,
-            f"notes-{uuid.uuid4()}.parquet",
-            rows,
-            bounded=self.bounded,
-            data_change=data_change,
+        return DataFile.write(
+            self.path, f"notes-{uuid.uuid4()}.parquet", rows, bounded=self.bounded, data_change=data_change
         )
 
     def note_file(

@@ -17,9 +17,9 @@ from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, flags, is_set
 from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex, in_hash_order, write_files
-from ebbtide.delta._joining import ROWS_PER_FILE, without
 from ebbtide.entries import Step, newest_versions
 from ebbtide.operators import Operator
+from ebbtide.tables._joining import ROWS_PER_FILE
 from ebbtide.tables._state.layout import with_kind
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tasks import BYTES_IN_DRIVER
@@ -241,7 +241,7 @@ class WithoutRows:
         """
         file, serialized = loss
         goes = BitMap64.deserialize(serialized)
-        return without(self.state.table, file, goes, self.schema, self.bounded)
+        return file.written_without(self.state.table, goes, self.schema, self.bounded)
 
 
 def _quotient(n_rows: int, at_most: int) -> int:

@@ -17,15 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot, commit_on, create_if_absent, emptied, with_properties
-from ebbtide.delta._altering import under_columns
-from ebbtide.delta._features import with_feature
-from ebbtide.delta._statistics import statistics_property
-from ebbtide.delta._table import redefined
+from ebbtide.delta import Action, Commit, DataFile, Definition, Log, Snapshot
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
-from ebbtide.ledger import StepFacts, TableFacts, puts_of
+from ebbtide.ledger import StepFacts, TableFacts, writer_of
 from ebbtide.model import Action as Performed
 from ebbtide.model import Append
+from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.foreign_changes import foreign_change
 from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, ROW, newest_step
 from ebbtide.tables._state.lookup import Stored
@@ -69,13 +66,7 @@ class StateTable(StateNotes):
 
     def create(self) -> None:
         """Create the table if it does not exist."""
-        create_if_absent(
-            puts_of(self.path),
-            self.path,
-            self.schema,
-            self._properties,
-            name="state",
-        )
+        writer_of(self.path).create_if_absent(self.path, Definition(self.schema, self._properties), name="state")
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -153,13 +144,13 @@ class StateTable(StateNotes):
             _refuse_moved(found, action.actions)
             actions = self._with_new_columns(found, action.actions)
             if self.personal:
-                actions = with_properties(found, actions, self._properties)
+                actions = Definition(self.schema, self._properties).completing(found, actions)
             return _with_kept_facts(found, actions, facts)
 
         # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one
         # finds the mark.
         transaction = facts.committed("state")
-        made = commit_on(puts_of(self.path), snapshot, actions_on, transaction)
+        made = writer_of(self.path).commit_once(snapshot, actions_on, transaction)
         if made is None:
             raise self._lost(facts)
         return made
@@ -171,7 +162,7 @@ class StateTable(StateNotes):
         is_defined = any("metaData" in action for action in actions)
         if is_defined or not stored < wanted:
             return actions
-        return [*actions, *under_columns(found, self.schema)]
+        return [*actions, *Definition(self.schema).altering(found)]
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
         """Refuse a version whose rows another client has changed since an earlier one, unless the change was undone.
@@ -202,11 +193,11 @@ class StateTable(StateNotes):
 
     def emptied(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that leave a version without rows, with this spec's columns and properties."""
-        return emptied(snapshot, self.schema, self._properties)
+        return Definition(self.schema, self._properties).emptying(snapshot)
 
     def redefined(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that give a version this spec's columns."""
-        return redefined(snapshot, self.schema, self._properties)
+        return Definition(self.schema, self._properties).redefining(snapshot)
 
     def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
         """Return (version, facts) of the newest step; None before the first.
@@ -245,28 +236,11 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
         actions: Log actions of the step.
         facts: Facts of the step.
     """
-    # A commit has one protocol action: the feature of domains is added to the step's own, if it has one.
-    protocol = found.protocol
-    kept_actions = []
-    for action in actions:
-        if "protocol" in action:
-            protocol = action["protocol"]
-        else:
-            kept_actions.append(action)
-    if FEATURE not in (protocol.get("writerFeatures") or ()):
-        protocol = with_feature(protocol, FEATURE, of_readers=False)
-    if protocol != found.protocol:
-        kept_actions.append({"protocol": protocol})
     kept = {
         "version": found.version + 1,
         "facts": facts.model_dump(mode="json", by_alias=True),
     }
-    domain = {
-        "domain": DOMAIN,
-        "configuration": json.dumps(kept, separators=(",", ":")),
-        "removed": False,
-    }
-    return [*kept_actions, {"domainMetadata": domain}]
+    return found.keeping(DOMAIN, json.dumps(kept, separators=(",", ":")), actions)
 
 
 def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:

@@ -12,12 +12,8 @@ from disk import DiskPipeline
 from processes import as_another_process
 from support import change, plain
 
-from ebbtide.delta import Commit, DataFile, Log, Snapshot, replacing
-from ebbtide.delta import _joining as joining
+from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer, replacing
 from ebbtide.delta import _log as log
-from ebbtide.delta._commit import StoragePuts, commit
-from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import commit_after
 from ebbtide.entries import INSERT, Step
 from ebbtide.errors import (
     DamagedFileError,
@@ -31,6 +27,7 @@ from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.model import Append, StoredDocument
 from ebbtide.operators import ExpiryRules
 from ebbtide.tables import StepChanges, foreign_change, newest_step
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._state.layout import DOMAIN, may_hold_expired, rows_of
 from ebbtide.tables._state.table import StateWork
 
@@ -53,7 +50,7 @@ def newest(disk):
 
 def foreign(disk, actions, operation):
     """Commit to the state as another client."""
-    return commit_after(StoragePuts(), newest(disk), actions, {"operation": operation})
+    return Writer().commit(newest(disk), actions, {"operation": operation})
 
 
 def joined(disk):
@@ -102,7 +99,7 @@ def test_step_is_refused_after_a_foreign_change_of_entries(disk):
 
 def test_step_is_refused_after_one_of_another_run(disk):
     theirs = disk.head.facts.model_copy(update={"step": 7, "pipeline": "theirs"})
-    commit(StoragePuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
+    Writer().commit_version(disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
     with pytest.raises(LeaseLostError, match="was committed by another run"):
         next_step(disk)
 
@@ -213,20 +210,20 @@ def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
     facts = json.loads(disk.head.facts.to_json())
     clock = {"now_ms": 0, "state_version": 2}
     older = {"ebbtide": 1, "pipeline": "t", "incarnation": "i", "epoch": 0, "code": "0", "step": 3, **clock}
-    commit(StoragePuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
+    Writer().commit_version(state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
     with pytest.raises(StoredFormatError, match="Got: format 1"):
         state.last()
     assert state.last(older=True)[1].step == 3
     assert list(state.steps()) == []
     newer = {**facts, Commit.FORMAT: StoredDocument.FORMAT + 1}
-    commit(StoragePuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
+    Writer().commit_version(state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
         newest_step(state.path)
 
 
 def test_unknown_field_of_facts_is_refused(disk):
     unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
-    commit(StoragePuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
+    Writer().commit_version(disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
     with pytest.raises(StoredFormatError, match="of_a_later_release"):
         newest_step(disk.plan.state.path)
 
@@ -248,6 +245,6 @@ def test_facts_in_the_metadata_domain_are_read_or_refused_as_newer(disk):
 def test_restored_state_has_its_rows_again(disk):
     before = disk.snapshot
     deleted(disk)
-    foreign(disk, restoring(newest(disk), before.version), "RESTORE")
+    foreign(disk, newest(disk).restoring(before.version), "RESTORE")
     assert newest(disk).files.keys() == before.files.keys()
     assert foreign_change(before.version, newest(disk))[0] == ""

@@ -10,10 +10,10 @@ from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
-from ebbtide.delta import _joining as joining
 from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime import _decide as decide
 from ebbtide.tables import Stager
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import rewriting, staging
 from ebbtide.tables._state.staging import SLICES, StagedFile, balanced
 from ebbtide.testing import MemoryPipeline

@@ -13,10 +13,8 @@ from local_run import SPARK
 from support import change, plain
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Snapshot, replacing
-from ebbtide.delta import _joining as joining
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, copied, create
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing
+from ebbtide.tables import _joining as joining
 from ebbtide.tables import find
 from ebbtide.tables._state import deletion, doomed
 from ebbtide.tables._state.doomed import is_base
@@ -24,7 +22,7 @@ from ebbtide.tables._state.judging import Doom
 from ebbtide.tables._state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
-LOCAL = StoragePuts()
+LOCAL = Writer()
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def delete(state, doom, **how):
     found = find(SPARK, stored, lambda: state.operator, doom, **how)
     planned = deletion.planned(stored, state.operator, found, doom)
     actions = planned.actions(SPARK, snapshot, stored, state.schema, state.bounded)
-    commit_after(LOCAL, snapshot, actions, {"operation": "DELETE"})
+    LOCAL.commit(snapshot, actions, {"operation": "DELETE"})
     return found
 
 
@@ -58,7 +56,7 @@ def as_base(state):
     """Tag all files as those of a fold of the whole state."""
     snapshot = state.snapshot()
     adds = [{"add": {**file.add, "tags": {**file.tags, **BASE}}} for file in snapshot.files.values()]
-    commit_after(LOCAL, snapshot, adds, {"operation": "OPTIMIZE"})
+    LOCAL.commit(snapshot, adds, {"operation": "OPTIMIZE"})
 
 
 @pytest.mark.parametrize("share", [0.0, 2.0], ids=["rewritten", "by vectors"])
@@ -102,8 +100,8 @@ def test_stamps_of_deleted_rows_do_not_bound_a_file(state, monkeypatch):
     rows = [{"_entry": "row", "id": 10 + n, "_step": 3, "_removed": False, "_stamp_ms": n} for n in (1, 2, 9)]
     rows += [{"_entry": "row", "id": 20, "_step": 3, "_removed": False}]
     table = pa.Table.from_pylist(rows, columns)
-    add = add_file(state.path, "a.parquet", table, bounded=state.bounded)
-    commit_after(LOCAL, snapshot, [add], {"operation": "WRITE"})
+    add = DataFile.write(state.path, "a.parquet", table, bounded=state.bounded)
+    LOCAL.commit(snapshot, [add], {"operation": "WRITE"})
 
     def bounds():
         [file] = [file for file in state.snapshot().files.values() if file.path == "a.parquet"]
@@ -153,7 +151,7 @@ def test_keys_are_read_only_where_an_entry_may_have_versions_in_several_files(st
     snapshot = state.snapshot()
     base, *_ = sorted(snapshot.files.values(), key=lambda file: -(file.rows or 0))
     others = [file for file in snapshot.files.values() if file.least("_entry") == "row" and file is not base]
-    commit_after(LOCAL, snapshot, replacing(others, []), {"operation": "DELETE"})
+    LOCAL.commit(snapshot, replacing(others, []), {"operation": "DELETE"})
     as_base(state)
     read = []
 
@@ -219,13 +217,13 @@ def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(
         }
         if newest_of_file:
             table = entry_table(state.schema, values, len(newest_of_file))
-            action = add_file(state.path, f"{number}.parquet", table, bounded=state.bounded)
+            action = DataFile.write(state.path, f"{number}.parquet", table, bounded=state.bounded)
             if number == 0:
                 action["add"]["tags"] |= BASE
             adds.append(action)
         for id_, (is_doomed, is_removed) in newest_of_file.items():
             expected[id_].append((number, is_doomed, is_removed))
-    commit_after(LOCAL, state.snapshot(), adds, {"operation": "WRITE"})
+    LOCAL.commit(state.snapshot(), adds, {"operation": "WRITE"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(doomed, "ROWS_IN_PART", n_rows)
         found = delete(state, Doom(lambda rows, operator: rows["n"].to_numpy() == 1, frozenset(["n"])))
@@ -245,7 +243,7 @@ def test_copied_table_has_its_vectors(state, tmp_path, monkeypatch):
     monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
     delete(state, of_ids(5))
     to = str(tmp_path / "other")
-    create(LOCAL, to, state.schema, {}, name="other", info={})
-    commit_after(LOCAL, Snapshot.read(to), copied(state.snapshot(), to), {"operation": "WRITE"})
+    LOCAL.create(to, Definition(state.schema), name="other", info={})
+    LOCAL.commit(Snapshot.read(to), state.snapshot().copied_to(to), {"operation": "WRITE"})
     rows = Snapshot.read(to).rows(state.schema)
     assert sorted(rows["id"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 4]

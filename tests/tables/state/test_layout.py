@@ -6,12 +6,10 @@ import pytest
 from support import plain
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import Snapshot
-from ebbtide.delta._commit import StoragePuts, commit
-from ebbtide.delta._table import add_file
+from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.runtime import Plan
 
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 @pytest.fixture
@@ -24,8 +22,8 @@ def state(tmp_path):
 def add_rows(state, **columns):
     rows = entry_table(state.schema, columns, len(columns["_entry"]))
     snapshot = Snapshot.read(state.path)
-    action = add_file(state.path, f"{snapshot.version}.parquet", rows, bounded=state.bounded)
-    commit(PUTS, state.path, snapshot.version + 1, [action], {"operation": "WRITE"})
+    action = DataFile.write(state.path, f"{snapshot.version}.parquet", rows, bounded=state.bounded)
+    PUTS.commit_version(state.path, snapshot.version + 1, [action], {"operation": "WRITE"})
     return snapshot.version + 1
 
 
@@ -34,6 +32,6 @@ def test_noted_source_files_are_found_in_each_form(state):
     note = json.dumps({"name": "ü.jsonl", "size": 7})
     add_rows(state, _entry=["file", "row"], _note=[note, None])
     snapshot = Snapshot.read(state.path)
-    commit(PUTS, state.path, snapshot.version + 1, [state.note_file([("b", 3)], 5)], {"operation": "WRITE"})
+    PUTS.commit_version(state.path, snapshot.version + 1, [state.note_file([("b", 3)], 5)], {"operation": "WRITE"})
     files = Snapshot.read(state.path).files.values()
     assert state.files(files) == {"old.jsonl": None, "ü.jsonl": 7, "b": 3}

@@ -13,13 +13,11 @@ from pyroaring import BitMap64
 from support import plain
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import DataFile, KeyIndex, Snapshot
+from ebbtide.delta import DataFile, KeyIndex, Snapshot, Writer
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _joining as joining
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
 from ebbtide.tables import KeepEntries, Stored, StoredEntries
+from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import rewriting
 from ebbtide.tables._state.rewriting import BASE, Part, rows_of
 
@@ -48,7 +46,7 @@ def without_row(state, id_, n):
         if at:
             [vector] = vectors.write(state.path, [BitMap64(at)])
             actions = [file.removed(0, data_change=True), file.with_vector(vector, data_change=True)]
-            commit_after(StoragePuts(), found, actions, {"operation": "DELETE"})
+            Writer().commit(found, actions, {"operation": "DELETE"})
             return
     raise LookupError(id_)
 

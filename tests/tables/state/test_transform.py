@@ -6,9 +6,7 @@ from support import plain
 
 from ebbtide.changelog import CHANGELOG_COLUMNS
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Snapshot, write_files
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import commit_after
+from ebbtide.delta import DataFile, Snapshot, Writer, write_files
 from ebbtide.runtime import Plan
 from ebbtide.tables import Stager, StepChanges
 from ebbtide.tables._state.staging import Share
@@ -86,7 +84,7 @@ def test_failing_rows_are_all_counted_and_some_reported(state):
 
 
 def test_changes_for_the_sink_are_what_was_selected(state):
-    made = commit_after(StoragePuts(), Snapshot.read(state.path), [written(state)], {"operation": "WRITE"})
+    made = Writer().commit(Snapshot.read(state.path), [written(state)], {"operation": "WRITE"})
     changes = StepChanges(state.path, made.version, state.operator)
     assert changes.rows(OUT).to_pylist() == [
         {"_change": "U", "key": 1, "n": 4},

@@ -11,24 +11,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ebbtide.delta import Puts
-from ebbtide.delta._commit import StoragePuts
+from ebbtide.delta import Writer
 from ebbtide.lines import lines_of
 from ebbtide.storage import Location
 
 
-def puts_of(table: str) -> Puts:
-    """Return the puts of a table's store.
+def writer_of(table: str) -> Writer:
+    """Return the writer of a table, by its store.
 
     Args:
         table: Its location.
     """
     path = table.removeprefix("file://")
-    return LogStorePuts(table) if Location(path).needs_jvm else StoragePuts()
+    return LogStoreWriter(table) if Location(path).needs_jvm else Writer()
 
 
-class LogStorePuts:
-    """Puts by Delta's own `LogStore`, in the JVM of the active session: for every store that Spark is configured for.
+class LogStoreWriter(Writer):
+    """Commits by Delta's own `LogStore`, in the JVM of the active session: for every store that Spark is configured for.
 
     The log store has to put a version only if it is absent.
 
@@ -40,7 +39,7 @@ class LogStorePuts:
         self._table = table
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Put a file if it is absent; see `Puts`."""
+        """Put a file if it is absent; see `Writer`."""
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
 

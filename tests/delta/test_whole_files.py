@@ -6,36 +6,32 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._altering import under_columns
-from ebbtide.delta._commit import StoragePuts, commit
-from ebbtide.delta._restoring import restoring
-from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.errors import HistoryGoneError
 
 COLUMNS = pa.schema([("n", pa.int64())])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 @pytest.fixture
 def table(tmp_path):
     """Version 1 has rows 1 to 3; 2 lacks row 2 by a vector; 3 has 4 too."""
     path = str(tmp_path / "t")
-    create(PUTS, path, COLUMNS, {"delta.enableDeletionVectors": "true"}, name="t", info={})
+    PUTS.create(path, Definition(COLUMNS, {"delta.enableDeletionVectors": "true"}), name="t", info={})
     put(path, "a.parquet", 1, 2, 3)
     found = Snapshot.read(path)
     [file] = found.files.values()
     [vector] = vectors.write(path, [BitMap64([1])])
     actions = [file.removed(0, data_change=True), file.with_vector(vector, data_change=True)]
-    commit_after(PUTS, found, actions, {"operation": "DELETE"})
+    PUTS.commit(found, actions, {"operation": "DELETE"})
     put(path, "b.parquet", 4)
     return path
 
 
 def put(path, name, *numbers):
     rows = pa.table({"n": list(numbers)}, COLUMNS)
-    commit_after(PUTS, Snapshot.read(path), [add_file(path, name, rows, bounded=["n"])], {"operation": "WRITE"})
+    PUTS.commit(Snapshot.read(path), [DataFile.write(path, name, rows, bounded=["n"])], {"operation": "WRITE"})
 
 
 def numbers(path):
@@ -46,7 +42,7 @@ def numbers(path):
 @pytest.mark.parametrize("data_change", [True, False])
 def test_rows_are_those_of_the_version(table, version, rows, data_change):
     found = Snapshot.read(table)
-    commit_after(PUTS, found, restoring(found, version, data_change=data_change), {"operation": "RESTORE"})
+    PUTS.commit(found, found.restoring(version, data_change=data_change), {"operation": "RESTORE"})
     assert numbers(table) == rows
     newest = Log(table).commit(4)
     flags = {action[kind]["dataChange"] for action in newest for kind in ("add", "remove") if kind in action}
@@ -57,7 +53,7 @@ def test_file_that_is_gone_is_counted_and_nothing_restored(table):
     found = Snapshot.read(table)
     Path(table, "a.parquet").unlink()
     with pytest.raises(HistoryGoneError, match="1 of its data files deleted"):
-        restoring(found, 1)
+        found.restoring(1)
 
 
 @pytest.mark.parametrize("harm", ["size", "footer", "vector"])
@@ -73,28 +69,28 @@ def test_file_that_is_not_whole_is_counted_and_nothing_restored(table, harm):
         torn[-1 if harm == "vector" else -12] ^= 1
     file.write_bytes(torn)
     with pytest.raises(HistoryGoneError, match="1 of its data files damaged"):
-        restoring(found, 2)
+        found.restoring(2)
 
 
 def test_columns_and_properties_are_those_of_the_version(table):
     found = Snapshot.read(table)
-    wider = under_columns(found, COLUMNS.append(pa.field("b", pa.string())))
-    altered = commit_after(PUTS, found, wider, {"operation": "ALTER"})
-    restored = commit_after(PUTS, altered, restoring(altered, 3), {"operation": "RESTORE"})
+    wider = Definition(COLUMNS.append(pa.field("b", pa.string()))).altering(found)
+    altered = PUTS.commit(found, wider, {"operation": "ALTER"})
+    restored = PUTS.commit(altered, altered.restoring(3), {"operation": "RESTORE"})
     assert altered.metadata != restored.metadata == found.metadata
 
 
 def test_version_whose_commit_is_deleted_is_not_mistaken_for_the_one_below_it(table):
     found = Snapshot.read(table)
     with pytest.raises(HistoryGoneError, match="its commit is deleted"):
-        restoring(found, 9)
-    commit(PUTS, table, 4, [], {"operation": "WRITE"})
+        found.restoring(9)
+    PUTS.commit_version(table, 4, [], {"operation": "WRITE"})
     Path(Log(table).commit_file(3)).unlink()
     with pytest.raises(HistoryGoneError, match="its commit is deleted"):
-        restoring(found, 3)
+        found.restoring(3)
 
 
 def test_removed_file_is_named_with_its_vector(table):
     found = Snapshot.read(table)
-    removes = [action["remove"] for action in restoring(found, 0) if "remove" in action]
+    removes = [action["remove"] for action in found.restoring(0) if "remove" in action]
     assert {remove["path"]: "deletionVector" in remove for remove in removes} == {"a.parquet": True, "b.parquet": False}

@@ -2,17 +2,17 @@
 
 import pytest
 
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.ledger import puts_of
-from ebbtide.ledger._puts import LogStorePuts
+from ebbtide.delta import Writer
+from ebbtide.ledger import writer_of
+from ebbtide.ledger._writers import LogStoreWriter
 
 
 @pytest.mark.parametrize("table", ["/data/t", "data/t", "file:///data/t", "s3://bucket/t", "gs://bucket/t"])
 def test_tables_on_disks_and_in_object_stores_are_put_by_the_storage(table):
-    assert isinstance(puts_of(table), StoragePuts)
+    assert type(writer_of(table)) is Writer
 
 
 def test_tables_elsewhere_are_put_by_the_log_store():
-    puts = puts_of("hdfs://host/t")
-    assert isinstance(puts, LogStorePuts)
-    assert puts._table == "hdfs://host/t"
+    writer = writer_of("hdfs://host/t")
+    assert isinstance(writer, LogStoreWriter)
+    assert writer._table == "hdfs://host/t"

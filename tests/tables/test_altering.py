@@ -6,29 +6,29 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from ebbtide.delta import DataFile, Snapshot, fills_of
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._altering import FileUnderNewColumns, under_columns
-from ebbtide.delta._commit import StoragePuts
-from ebbtide.delta._table import add_file, commit_after, create
 from ebbtide.model import SchemaChange
+from ebbtide.tables._altering import FileUnderNewColumns, fills_of
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 def made(tmp_path):
-    create(PUTS, str(tmp_path), COLUMNS, {"delta.logRetentionDuration": "interval 3 days"}, name="t", info={})
+    PUTS.create(
+        str(tmp_path), Definition(COLUMNS, {"delta.logRetentionDuration": "interval 3 days"}), name="t", info={}
+    )
     found = Snapshot.read(str(tmp_path))
     schema = json.loads(found.metadata["schemaString"])
     schema["fields"][0]["metadata"] = {"comment": "of a"}
     metadata = {**found.metadata, "schemaString": json.dumps(schema)}
-    return commit_after(PUTS, found, [{"metaData": metadata}], {"operation": "COMMENT"})
+    return PUTS.commit(found, [{"metaData": metadata}], {"operation": "COMMENT"})
 
 
 def test_comments_properties_and_id_stay(tmp_path):
     found = made(tmp_path)
-    [action] = under_columns(found, pa.schema([*COLUMNS, ("c", pa.int32())]))
+    [action] = Definition(pa.schema([*COLUMNS, ("c", pa.int32())])).altering(found)
     metadata = action["metaData"]
     fields = {field["name"]: field["metadata"] for field in json.loads(metadata["schemaString"])["fields"]}
     assert fields == {"a": {"comment": "of a"}, "b": {}, "c": {}}
@@ -38,12 +38,12 @@ def test_comments_properties_and_id_stay(tmp_path):
 def test_column_of_times_without_a_zone_brings_its_feature_once(tmp_path):
     found = made(tmp_path)
     wider = pa.schema([*COLUMNS, ("at", pa.list_(pa.timestamp("us")))])
-    actions = under_columns(found, wider)
+    actions = Definition(wider).altering(found)
     [protocol] = [action["protocol"] for action in actions if "protocol" in action]
     assert "timestampNtz" in protocol["readerFeatures"]
     assert "timestampNtz" in protocol["writerFeatures"]
-    after = commit_after(PUTS, found, actions, {"operation": "ALTER"})
-    assert [list(action) for action in under_columns(after, wider)] == [["metaData"]]
+    after = PUTS.commit(found, actions, {"operation": "ALTER"})
+    assert [list(action) for action in Definition(wider).altering(after)] == [["metaData"]]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_column_is_filled_with_a_value_that_counts_as_false(value, type_):
 def test_file_under_new_columns_has_the_rows_that_count_and_changes_none(tmp_path):
     rows = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}, COLUMNS)
     table = str(tmp_path)
-    file = DataFile(add_file(table, "f.parquet", rows, bounded=["a"])["add"])
+    file = DataFile(DataFile.write(table, "f.parquet", rows, bounded=["a"])["add"])
     [vector] = vectors.write(table, [BitMap64([1])])
     some = DataFile({**file.add, "deletionVector": vector, "tags": {**file.tags, "made": "here"}})
     columns = pa.schema([("a", pa.int64()), ("c", pa.string()), ("n", pa.int32())])

@@ -6,16 +6,22 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import DataFile, Snapshot, commit_joined, small_files, write_files
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer, write_files
 from ebbtide.delta import _log as log
-from ebbtide.delta import _table as tables
-from ebbtide.delta._altering import under_columns
-from ebbtide.delta._commit import StoragePuts, commit
-from ebbtide.delta._joining import LEAST_BYTES, MOST_BYTES, ROWS_PER_FILE, SMALL_BYTES, WIDTH, emptied_files, in_batches
-from ebbtide.delta._table import commit_after, create, read_files
+from ebbtide.delta import _writer as writer
+from ebbtide.tables._joining import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    ROWS_PER_FILE,
+    SMALL_BYTES,
+    WIDTH,
+    emptied_files,
+    in_batches,
+    small_files,
+)
 
 COLUMNS = pa.schema([("n", pa.int64())])
-PUTS = StoragePuts()
+PUTS = Writer()
 
 
 def file_of(size, rows=None, gone=0, unpacked=None):
@@ -109,7 +115,7 @@ def test_small_files_whose_rows_fill_memory_are_joined_by_what_they_take_there()
 
 def test_bytes_in_memory_are_noted_of_files_of_a_megabyte(tmp_path):
     path = str(tmp_path / "t")
-    create(PUTS, path, COLUMNS, {}, name="t", info={})
+    PUTS.create(path, Definition(COLUMNS), name="t", info={})
     of_rows = {}
     for n_rows in (10, 2**18):
         rows = pa.table({"n": pa.repeat(7, n_rows)}, COLUMNS)
@@ -123,10 +129,10 @@ def test_bytes_in_memory_are_noted_of_files_of_a_megabyte(tmp_path):
 @pytest.fixture
 def table(tmp_path):
     path = str(tmp_path / "t")
-    create(PUTS, path, COLUMNS, {}, name="t", info={})
+    PUTS.create(path, Definition(COLUMNS), name="t", info={})
     for start in range(0, 12, 3):
         rows = pa.table({"n": range(start, start + 3)}, COLUMNS)
-        commit(PUTS, path, Snapshot.read(path).version + 1, written(path, rows), {"operation": "WRITE"})
+        PUTS.commit_version(path, Snapshot.read(path).version + 1, written(path, rows), {"operation": "WRITE"})
     return path
 
 
@@ -140,9 +146,9 @@ def numbers(path):
 
 
 def join_all(snapshot, files):
-    rows = read_files(snapshot.table, files, COLUMNS)
+    rows = snapshot.rows(COLUMNS, files)
     adds = write_files(snapshot.table, rows, ["n"], rows_per_file=5, data_change=False, tags={"made": "here"})
-    return commit_joined(PUTS, snapshot, files, adds, {"userMetadata": "x"})
+    return PUTS.join(snapshot, files, adds, {"userMetadata": "x"})
 
 
 def test_joined_files_hold_the_same_rows_for_any_reader(table):
@@ -165,7 +171,7 @@ def test_files_that_another_client_removed_are_not_replaced(table):
 def test_files_that_another_client_added_stay(table):
     snapshot = Snapshot.read(table)
     rows = pa.table({"n": [100]}, COLUMNS)
-    commit(PUTS, table, snapshot.version + 1, written(table, rows), {"operation": "WRITE"})
+    PUTS.commit_version(table, snapshot.version + 1, written(table, rows), {"operation": "WRITE"})
     made = join_all(snapshot, list(snapshot.files.values()))
     assert made.version == snapshot.version + 2
     assert numbers(table) == [*range(12), 100]
@@ -173,7 +179,7 @@ def test_files_that_another_client_added_stay(table):
 
 def test_files_that_were_written_for_other_columns_are_left_alone(table):
     snapshot = Snapshot.read(table)
-    altered = commit_after(PUTS, snapshot, under_columns(snapshot, COLUMNS.append(pa.field("b", pa.int64()))), {})
+    altered = PUTS.commit(snapshot, Definition(COLUMNS.append(pa.field("b", pa.int64()))).altering(snapshot), {})
     assert join_all(snapshot, list(snapshot.files.values())).version == altered.version
     assert Snapshot.read(table).files.keys() == snapshot.files.keys()
 
@@ -184,13 +190,13 @@ def test_every_row_is_in_a_file_with_a_footer_of_its_own(table, n_rows):
     older = {"made": "here", log.FOOTER: "00000000"}
     adds = write_files(table, rows, ["n"], rows_per_file=5, data_change=True, tags=older)
     files = [DataFile(action["add"]) for action in adds]
-    assert read_files(table, files, COLUMNS)["n"].to_pylist() == list(range(n_rows))
+    assert Snapshot.read(table).rows(COLUMNS, files)["n"].to_pylist() == list(range(n_rows))
     assert {file.tags["made"] for file in files} == {"here"}
     assert all(file.tags[log.FOOTER] != older[log.FOOTER] for file in files)
 
 
 def test_joining_writes_the_checkpoint_that_is_due(table, monkeypatch):
     due = []
-    monkeypatch.setattr(tables, "checkpoint_if_due", lambda table, version: due.append(version))
+    monkeypatch.setattr(writer, "checkpoint_if_due", lambda table, version: due.append(version))
     made = join_all(Snapshot.read(table), list(Snapshot.read(table).files.values()))
     assert due == [made.version]

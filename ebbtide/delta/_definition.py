@@ -1,0 +1,147 @@
+"""What defines a table: its columns and properties, as `protocol` and `metaData` of its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ebbtide.columns import inner_fields
+from ebbtide.delta._commit import replacing
+from ebbtide.delta._data_file import now_ms
+from ebbtide.delta._features import with_feature
+from ebbtide.delta._log import Action
+from ebbtide.delta._snapshot import Snapshot
+
+FEATURES = ("deletionVectors",)
+"""Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The columns and properties that a table is to have.
+
+    Args:
+        columns: All its columns.
+        properties: Its properties.
+    """
+
+    columns: pa.Schema
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def actions(self, *, table_id: str, name: str, keep_vectors: bool = False) -> list[Action]:
+        """Return the actions that define a table: `protocol` and `metaData`.
+
+        Args:
+            table_id: Its id, which a new definition keeps.
+            name: Its name.
+            keep_vectors: List deletion vectors even where they are switched off: files of the table may have some.
+        """
+        from deltalake import Schema
+
+        # A protocol of version (3, 7) lists all features that the table uses, also those that older versions implied.
+        # A table without deletion vectors does not list them either: readers that know none would refuse it for the feature alone.
+        has_vectors = keep_vectors or self.properties.get("delta.enableDeletionVectors") != "false"
+        features = [*FEATURES] if has_vectors else []
+        if self._has_local_times():
+            features.append("timestampNtz")
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": [*features, "appendOnly", "changeDataFeed", "invariants"],
+        }
+        metadata = {
+            "id": table_id,
+            "name": name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": Schema.from_arrow(self.columns).to_json(),
+            "partitionColumns": [],
+            "configuration": dict(self.properties),
+            "createdTime": now_ms(),
+        }
+        return [{"protocol": protocol}, {"metaData": metadata}]
+
+    def redefining(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a table these columns and properties; its id, name and rows stay.
+
+        Args:
+            snapshot: The table's newest version.
+        """
+        name = snapshot.metadata.get("name") or ""
+        features = snapshot.protocol.get("readerFeatures") or ()
+        return self.actions(
+            table_id=snapshot.id,
+            name=str(name),
+            keep_vectors="deletionVectors" in features,
+        )
+
+    def emptying(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that delete all rows of a table, and give it these columns and properties; id and history stay.
+
+        Args:
+            snapshot: The table's newest version.
+        """
+        return replacing(snapshot.files.values(), self.redefining(snapshot))
+
+    def altering(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a table these columns alone; its properties and files stay.
+
+        Args:
+            snapshot: The table's newest version.
+        """
+        stored = snapshot.metadata
+        defined = self.actions(table_id=snapshot.id, name="")
+        [new] = [action["metaData"] for action in defined if "metaData" in action]
+        schema = _with_field_metadata(new["schemaString"], stored["schemaString"])
+        # Id, name, properties and creation time stay: streaming readers identify the table by its id.
+        metadata = {**stored, "schemaString": schema}
+        actions: list[Action] = [{"metaData": metadata}]
+        feature = "timestampNtz"
+        listed = snapshot.protocol.get("writerFeatures") or ()
+        if self._has_local_times() and feature not in listed:
+            protocol = with_feature(snapshot.protocol, feature)
+            actions.append({"protocol": protocol})
+        return actions
+
+    def completing(self, snapshot: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Return actions, and the one that gives the table properties that it lacks: those of a table that was made without them.
+
+        Args:
+            snapshot: The version that the actions follow.
+            actions: Actions of a commit.
+        """
+        configuration = snapshot.configuration
+        is_defined = any("metaData" in action for action in actions)
+        has_properties = self.properties.items() <= configuration.items()
+        if is_defined or has_properties:
+            return actions
+        metadata = {
+            **snapshot.metadata,
+            "configuration": {**configuration, **self.properties},
+        }
+        return [*actions, {"metaData": metadata}]
+
+    def _has_local_times(self) -> bool:
+        """Return whether a column has times without a zone."""
+        return any(_has_local_time(column.type) for column in self.columns)
+
+
+def _has_local_time(type_: pa.DataType) -> bool:
+    """Return whether a type has times without a zone, at any depth."""
+    if pa.types.is_timestamp(type_):
+        return type_.tz is None
+    return any(_has_local_time(inner.type) for inner in inner_fields(type_))
+
+
+def _with_field_metadata(new: str, stored: str) -> str:
+    """Return a schema whose columns keep their stored metadata, such as comments."""
+    stored_fields = json.loads(stored)["fields"]
+    known = {column["name"]: column["metadata"] for column in stored_fields}
+    schema = json.loads(new)
+    for column in schema["fields"]:
+        name = column["name"]
+        column["metadata"] = known.get(name, {})
+    return json.dumps(schema)

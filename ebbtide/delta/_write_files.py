@@ -1,0 +1,49 @@
+"""Writes rows as data files of a table, indexed for lookups by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from ebbtide.delta._data_file import DataFile, new_name
+from ebbtide.delta._key_index import IndexCache
+from ebbtide.delta._log import Action
+
+
+def write_files(
+    table: str,
+    rows: pa.Table,
+    bounded: Sequence[str],
+    *,
+    rows_per_file: int | None = None,
+    data_change: bool,
+    copies: IndexCache | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> list[Action]:
+    """Write rows as data files of a table, in their order; return the actions that add the files.
+
+    Args:
+        table: Its location.
+        rows: All columns.
+        bounded: Columns to keep statistics of.
+        rows_per_file: The most of them in one file; None: all are in one.
+        data_change: The rows are new to the table.
+        copies: The files are indexed, and copied for the lookups of this process. Default: they are not.
+        tags: Tags of the files in the log.
+    """
+    actions = []
+    n_rows = rows_per_file or max(len(rows), 1)
+    for start in range(0, len(rows), n_rows):
+        part = rows.slice(start, n_rows).combine_chunks()
+        name = new_name()
+        indexed = None if copies is None else copies.indexed(part)
+        attached = None if indexed is None else indexed.attached
+        action = DataFile.write(table, name, part, bounded=bounded, data_change=data_change, attached=attached)
+        add = action["add"]
+        if tags:
+            add["tags"] = {**tags, **add["tags"]}
+        if copies is not None and indexed is not None:
+            copies.keep(DataFile(add), indexed)
+        actions.append(action)
+    return actions

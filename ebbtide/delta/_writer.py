@@ -1,0 +1,292 @@
+"""Writes a table's log: each commit is the file of a version, which is put if it is absent.
+
+Invariant: of all writers of one version exactly one succeeds. On a local disk a hard link ensures it, in an object store a conditional put. Source: Delta transaction log
+protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ebbtide.delta._checkpoints import checkpoint_if_due
+from ebbtide.delta._commit import Transaction, named_files, replacing, transaction_mark
+from ebbtide.delta._data_file import DataFile, now_ms
+from ebbtide.delta._definition import Definition
+from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Commit, Log, with_checksum
+from ebbtide.delta._snapshot import Snapshot
+from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, TableMismatchError, VersionTakenError
+from ebbtide.storage import Location, at_once, sync_below
+
+
+class Writer:
+    """Creates tables and commits to them, on a local disk or in an object store that has conditional puts."""
+
+    def put_if_absent(self, location: str, data: bytes) -> bool:
+        """Write a file atomically if it is absent; return whether this writer's file is there.
+
+        If an answer may be lost, a file of the same bytes counts as this writer's: all writers' bytes differ.
+        """
+        path = Location(location.removeprefix("file://"))
+        return path.put_if_absent(data)
+
+    def create(self, table: str, definition: Definition, *, name: str, info: Mapping[str, object]) -> None:
+        """Create a table: commit version 0, without rows.
+
+        Args:
+            table: Its location.
+            definition: Its columns and properties.
+            name: Its name, shown to readers.
+            info: Further fields of the commit's `commitInfo`.
+
+        Raises:
+            VersionTakenError: the table exists.
+        """
+        actions = definition.actions(table_id=str(uuid.uuid4()), name=name)
+        self.commit_version(table, 0, actions, {"operation": "CREATE TABLE", **info})
+
+    def create_if_absent(self, table: str, definition: Definition, *, name: str) -> None:
+        """Create a table if it does not exist; arguments as `create`."""
+        if Log(table).versions():
+            return
+        with contextlib.suppress(VersionTakenError):  # another process has created it
+            self.create(table, definition, name=name, info={})
+
+    def commit(
+        self,
+        snapshot: Snapshot,
+        actions: Sequence[Action],
+        info: Mapping[str, object],
+        *,
+        adds_rows: bool = True,
+    ) -> Snapshot | None:
+        """Commit the version that follows one, and the checkpoint that is due with it.
+
+        Args:
+            snapshot: A version of the table.
+            actions: Its changes.
+            info: Fields of the commit's `commitInfo`.
+            adds_rows: See `refuse_unwritable`.
+
+        Returns:
+            The version that it made; None if another client has committed that version.
+
+        Raises:
+            DeltaFeatureError: the table has, or would get, a feature that Ebbtide does not write.
+        """
+        # Replayed before it is committed: a version that could not be read or written afterwards is refused.
+        made = snapshot.after(list(actions))
+        removes = [action["remove"] for action in actions if "remove" in action]
+        deletes = any(remove["dataChange"] for remove in removes)
+        # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
+        for each in (snapshot, made):
+            each.refuse_unwritable(
+                deletes=deletes,
+                adds_rows=adds_rows,
+            )
+        try:
+            self.commit_version(snapshot.table, made.version, actions, info)
+        except VersionTakenError:
+            return None
+        # After the commit: a checkpoint that fails costs later readers time, and nothing else.
+        checkpoint_if_due(made.table, made.version)
+        return made
+
+    def commit_once(
+        self,
+        snapshot: Snapshot,
+        actions_of: Callable[[Snapshot], Sequence[Action]],
+        transaction: Transaction,
+        *,
+        adds_rows: bool = True,
+    ) -> Snapshot | None:
+        """Commit a transaction on a table's newest version; tried again if another client commits in between.
+
+        Args:
+            snapshot: A version of the table.
+            actions_of: Returns the actions for a version; called again for each version that is tried.
+            transaction: Identity of the commit.
+            adds_rows: See `refuse_unwritable`.
+
+        Returns:
+            The version that it made; None if the transaction was committed before.
+
+        Raises:
+            LeaseLostError: a later transaction of this application was committed.
+        """
+        app_id = transaction.app_id
+        number = transaction.number
+        # Optimistic concurrency. The marks are read again with each version that was lost: a replay of the same step ends here.
+        while (last := snapshot.transactions.get(app_id, -1)) < number:
+            mark = transaction_mark(app_id, number)
+            actions = [*actions_of(snapshot), mark]
+            made = self.commit(snapshot, actions, transaction.info, adds_rows=adds_rows)
+            if made is not None:
+                return made
+            snapshot = snapshot.advanced()
+        if last > number:
+            raise LeaseLostError.of(
+                f"Another run has written the Delta table '{snapshot.table}' meanwhile.",
+                got=f"step {number}, after step {last}",
+                next_step="Nothing was written twice; start the run again.",
+            )
+        return None
+
+    def join(
+        self,
+        snapshot: Snapshot,
+        files: Sequence[DataFile],
+        adds: Sequence[Action],
+        info: Mapping[str, Any],
+    ) -> Snapshot:
+        """Commit files that replace older ones, unless another writer has changed one of those, or the table, in between.
+
+        Args:
+            snapshot: The version that was read.
+            files: Its data files that are replaced.
+            adds: The actions that add the new files.
+            info: Further fields of the commit's `commitInfo`.
+
+        Returns:
+            The version that it made; else the newest one, without the new files.
+
+        Raises:
+            DeltaFeatureError: the table has got a feature that Ebbtide does not write.
+        """
+        actions = replacing(files, adds, data_change=False)
+        commit_info = {**JOINED, **info}
+        metadata = snapshot.metadata  # the columns and properties for which the files were written
+        # A file that another writer has removed, or given a new vector, has lost rows: its copy would bring them back.
+        while snapshot.metadata == metadata and all(file.id in snapshot.files for file in files):
+            made = self.commit(snapshot, actions, commit_info)
+            if made is not None:
+                return made
+            snapshot = snapshot.advanced()
+        return snapshot
+
+    def commit_version(
+        self,
+        table: str,
+        version: int,
+        actions: Iterable[Action],
+        info: Mapping[str, Any],
+    ) -> None:
+        """Commit a version.
+
+        Args:
+            table: Its location.
+            version: The version after the newest.
+            actions: Its changes.
+            info: Fields of its `commitInfo`, such as `operation` and `userMetadata`.
+
+        Raises:
+            VersionTakenError: another client has committed the version.
+            DeltaLogError: a later version exists.
+            TableMismatchError: the version before it does not exist: the table was deleted.
+        """
+        commit_info = {
+            "timestamp": now_ms(),
+            "txnId": str(uuid.uuid4()),  # no two commits have the same bytes: see `put_if_absent`
+            **info,
+            CHECKSUM: NO_CHECKSUM,
+        }
+        actions = list(actions)
+        lines = [_line({"commitInfo": commit_info})]
+        for action in actions:
+            line = _line(action)
+            lines.append(line)
+        content = "".join(lines).encode()
+        # Both before the put: a version in a gap of the log, or in an emptied folder, could not be taken back.
+        looks = [partial(_refuse_hole, table, version), partial(_refuse_gone, table, version)]
+        if Location(table).is_in_object_store:
+            at_once(*looks)
+        else:
+            for look in looks:
+                look()
+        location = Log(table).commit_file(version)
+        # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
+        if Location(table).is_local:
+            self.sync_files(table, actions)
+        # Of two writers of one version one succeeds; the other reads that commit, and tries the next version.
+        is_written = self.put_if_absent(location, with_checksum(content))
+        if not is_written:
+            raise VersionTakenError.of(
+                f"Version {version} of the Delta table '{table}' was committed by another client."
+            )
+
+    def sync_files(self, table: str, actions: Iterable[Action]) -> None:
+        """Sync the files that actions name, so that a commit names no file that a power cut can take.
+
+        Args:
+            table: Location of the table, a local one.
+            actions: Actions of the commit.
+
+        Raises:
+            DamagedFileError: a file is gone.
+        """
+        files = named_files(table, actions)
+        try:
+            sync_below(table, files)
+        except FileNotFoundError as error:
+            raise DamagedFileError.of(
+                f"The file '{error.filename}' was deleted before it was committed.",
+                next_step="Nothing was committed. Run it again: the file is written again.",
+            ) from error
+
+    def sync_commits(self, table: str, since: int) -> None:
+        """Sync commits and checkpoints that another writer has made, and the files that they name, as far as these still exist.
+
+        Args:
+            table: Location of the table, on a local disk.
+            since: The version before the first of them.
+        """
+        folder = Log(table).folder
+        of_log = [name for name in folder.list_files() if _version_in(name) > since]
+        named = []
+        for name in of_log:
+            if name.endswith(Log.COMMIT):
+                with contextlib.suppress(DeltaLogError):  # a reader of the table reports a damaged commit
+                    actions = Commit.read(folder / name)
+                    named += named_files(table, actions)
+        # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
+        kept = [file for file in named if Location(file).is_file()]
+        sync_below(table, kept)
+        log_files = [folder / name for name in of_log]
+        sync_below(table, log_files)
+
+
+def _refuse_hole(table: str, version: int) -> None:
+    """Refuse to put a version that was lost: readers of the next version have read other actions in its place."""
+    has_later = Log(table).commit_file(version + 1).is_file()
+    if has_later and not Log(table).commit_file(version).is_file():
+        raise DeltaLogError.of(
+            f"The log of the Delta table '{table}' is not whole.",
+            got=f"version {version + 1} without version {version}",
+            next_step=f"Restore the missing file of _delta_log. {WITHOUT_COPY}",
+        )
+
+
+def _refuse_gone(table: str, version: int) -> None:
+    """Refuse to put a version without the one before it: no reader could read such a log."""
+    if version > 0 and not Log(table).has(version - 1):
+        raise TableMismatchError.of(
+            f"The table at '{table}' is gone.",
+            got=f"no version {version - 1} in its log",
+            allowed="the table as it was written",
+            next_step="Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'.",
+        )
+
+
+def _line(action: Action) -> str:
+    text = json.dumps(action, separators=(",", ":"))
+    return text + "\n"
+
+
+def _version_in(name: str) -> int:
+    """Return the version that the name of a file in the log begins with; -1 without one."""
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else -1

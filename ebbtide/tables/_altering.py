@@ -1,0 +1,64 @@
+"""Rewrites data files of a table under new columns.
+
+Column mapping and type widening would rewrite no file, but readers would have to know these features. Files are rewritten one by one,
+with their rows in order, in commits that declare no data change: so the change feed shows no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.delta import Action, DataFile, write_files
+from ebbtide.formats import convert
+from ebbtide.model import SchemaChange
+
+
+@dataclass(frozen=True)
+class FileUnderNewColumns:
+    """Rewrites data files under new columns; runs in workers.
+
+    Args:
+        table: Location of the table.
+        stored: Its old columns.
+        columns: Its new columns.
+        bounded: Columns to keep statistics of.
+        change: The change from the old columns to the new ones.
+    """
+
+    table: str
+    stored: pa.Schema
+    columns: pa.Schema
+    bounded: tuple[str, ...]
+    change: SchemaChange
+
+    def __call__(self, file: DataFile) -> list[Action]:
+        """Return the actions that add a file's rows again; none if all its rows are deleted."""
+        rows = file.read(self.table, self.stored)
+        fills = fills_of(self.change, self.columns)
+        altered = self.change.rows(rows, self.columns, fills)
+        return write_files(
+            self.table,
+            altered,
+            self.bounded,
+            data_change=False,
+            tags=file.tags,
+        )
+
+
+def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar]:
+    """Return the values of added columns in existing rows.
+
+    Args:
+        change: Has them, as JSON.
+        columns: All columns, with their types.
+    """
+    fills = {}
+    for name, value in change.added.items():
+        if value is not None:
+            type_ = columns.field(name).type
+            array, _ = convert([value], type_)
+            fills[name] = array[0]
+    return fills

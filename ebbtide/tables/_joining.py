@@ -1,0 +1,102 @@
+"""Which data files of a table are joined, in commits that change no row.
+
+Each step adds files, and a table of many small steps would have very many. Files are joined by size class: once eight of a class exist
+they become one file of the next class, which is eight times as large. So a row is rewritten once per class, O(log(bytes)) times, and a
+table has at most a few dozen small files, however many steps wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ebbtide.delta import DataFile
+
+WIDTH = 8
+"""Number of files of a class that become one of the next class, and the ratio of their sizes."""
+LEAST_BYTES = 64 * 2**10
+"""Files of the first class are smaller than this."""
+SMALL_BYTES = 16 * 2**20
+"""A file of this size or more is not joined; see `is_small`."""
+MOST_BYTES = 128 * 2**20
+"""The most bytes of files that are joined at a time, as far as is known in memory: their rows are held there."""
+ROWS_PER_FILE = 1_000_000
+"""The most rows of a data file that is written in one go."""
+
+
+def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
+    """Return whether a file is to be joined with further files.
+
+    Args:
+        file: The file.
+        rows_per_file: The most rows of the files that a join writes. A file of half as many or more is as large as a join makes it, whatever
+            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step. So is one whose
+            rows take half of `MOST_BYTES` in memory.
+    """
+    is_full = file.rows is not None and 2 * file.rows >= rows_per_file
+    fills_memory = 2 * file.unpacked_bytes >= MOST_BYTES
+    return file.size < SMALL_BYTES and not is_full and not fills_memory
+
+
+def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -> list[DataFile]:
+    """Return the files to join now; none before a size class is full.
+
+    Args:
+        files: Data files of a table.
+        rows_per_file: See `is_small`.
+    """
+    classes: dict[int, list[DataFile]] = {}
+    for file in files:
+        if is_small(file, rows_per_file):
+            number = _class_of(file)
+            classes.setdefault(number, []).append(file)
+    joined: list[DataFile] = []
+    lower: list[DataFile] = []
+    # Smallest class first: what it becomes counts as one more file of the next, so that one commit joins as far up as it can.
+    for number in sorted(classes):
+        own = classes[number]
+        n_files = len(own) + bool(joined)  # the lower classes, joined, are one file of this class
+        lower += own
+        if n_files >= WIDTH:
+            joined = list(lower)
+    return joined
+
+
+def _class_of(file: DataFile) -> int:
+    number = 0
+    limit = LEAST_BYTES
+    while file.size >= limit:
+        number += 1
+        limit *= WIDTH
+    return number
+
+
+def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the large files of which at least half the rows are deleted; small ones are rewritten when they are joined."""
+    large = [file for file in files if not is_small(file)]
+    return [file for file in large if _is_half_empty(file)]
+
+
+def _is_half_empty(file: DataFile) -> bool:
+    n_rows = file.rows
+    n_live = file.live_rows
+    if n_rows is None or n_live is None:
+        return False
+    return 2 * n_live <= n_rows
+
+
+def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield files in groups of at most `MOST_BYTES` in memory, or of one larger file."""
+    group: list[DataFile] = []
+    n_bytes = 0
+    # Smallest first: the many small files share a group.
+    smallest_first = sorted(files, key=lambda file: file.unpacked_bytes)
+    for file in smallest_first:
+        is_full = n_bytes + file.unpacked_bytes > MOST_BYTES
+        if group and is_full:
+            yield group
+            group = []
+            n_bytes = 0
+        group.append(file)
+        n_bytes += file.unpacked_bytes
+    if group:
+        yield group
