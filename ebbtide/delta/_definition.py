@@ -1,4 +1,4 @@
-"""What defines a table: its columns and properties, as `protocol` and `metaData` of its log."""
+"""The definition of a table: its columns and properties, as `protocol` and `metaData` of its log."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Log:
         return _checksum(raw)
 
     def hash_of(self, version: int) -> str:
-        """Return the hash of a version's commit, which tells it from another commit of this number; empty if it does not exist."""
+        """Return the hash of a version's commit, by which it is known from another commit of this number; empty if it does not exist."""
         raw = self.commit_file(version).read_bytes()
         if raw is None:
             return ""

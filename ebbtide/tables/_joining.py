@@ -1,4 +1,4 @@
-"""Which data files of a table are joined, in commits that change no row.
+"""The data files of a table that are joined, in commits that change no row.
 
 Each step adds files, and a table of many small steps would have very many. Files are joined by size class: once eight of a class exist
 they become one file of the next class, which is eight times as large. So a row is rewritten once per class, O(log(bytes)) times, and a

@@ -31,7 +31,7 @@ from ebbtide.sources import _file_source as file_source
 from ebbtide.sources import _positioned as positioned
 from ebbtide.spec import Pipeline
 from ebbtide.tables import _step_commits as step_commits
-from ebbtide.tables._state import deletion, doomed, rewriting
+from ebbtide.tables._state import deletion, doomed, judging, rewriting
 from ebbtide.views import cutting
 
 SMALL = {
@@ -58,7 +58,7 @@ def leave_all_to_tasks() -> None:
     decide.ROWS_IN_DRIVER = 1
     file_source.BYTES_IN_DRIVER = 0
     positioned.RECORDS_IN_DRIVER = 0
-    doomed.ROWS_IN_DRIVER = 0
+    judging.ROWS_IN_DRIVER = 0
     cutting.TABLE_BYTES = -1
     for module in (deletion, rewriting, step_commits):
         module.BYTES_IN_DRIVER = 0
