@@ -299,6 +299,6 @@ def _refuse_taken(folder: Path, names: Sequence[str]) -> None:
             raise ConfigError.of(
                 f"The name '{name}' is in use.",
                 got=f"'{taken[name].file}'",
-                allowed="a name of its own for each pipeline, source, table and function of a project",
+                allowed="a unique name for each pipeline, source, table and function of a project",
                 next_step="Choose another name.",
             )

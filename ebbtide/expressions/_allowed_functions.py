@@ -1,7 +1,7 @@
-"""Functions of Spark that SQL of a user may call, by name, and their options: one list for the SQL gateway, views and transforms.
+"""Spark functions that a user's SQL may call, and their options: one list for the SQL gateway, views and transforms.
 
-A function that is not listed is refused, so one that a later version of Spark adds is refused until it was looked at. The list has
-all functions of Spark 4.2 but those of `REFUSED`.
+A function that is not listed is refused, so functions of later Spark versions are refused until they are reviewed. The list has
+all functions of Spark 4.2 except those of `REFUSED`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Return the names of a list that is written as one text."""
+    """Split a text into names."""
     return frozenset(text.split())
 
 
@@ -90,7 +90,7 @@ FUNCTIONS = names_in("""
     cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     from_xml schema_of_xml to_xml
 """)
-"""Scalar functions, aggregates and operators, by Spark's groups: they compute values from their arguments alone."""
+"""Scalar functions, aggregates and operators, by Spark's groups: they compute values only from their arguments."""
 TABLE_FUNCTIONS = names_in("""
     collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range sql_keywords
     stack table_changes variant_explode variant_explode_outer
@@ -108,7 +108,7 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "fetches the document type that an XML document names, from a file or a host": FOLLOWING_DOCUMENTS,
     "shows data of other sessions": OF_OTHER_SESSIONS,
 }
-"""Functions that were looked at and are not listed, by the reason."""
+"""Reviewed functions that are not allowed, by reason."""
 
 
 @dataclass(frozen=True)
@@ -162,4 +162,7 @@ OPTIONS: Mapping[str, OptionMap] = {
     "schema_of_avro": OptionMap(1, _AVRO),
     "to_avro": OptionMap(2, _AVRO),
 }
-"""Functions to the options that they take. An option that names a place, such as `rowValidationXSDPath` or `avroSchemaUrl`, is not among them."""
+"""Functions to their allowed options.
+
+Options that name a file or host, such as `rowValidationXSDPath` or `avroSchemaUrl`, are not.
+"""

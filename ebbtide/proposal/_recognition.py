@@ -36,7 +36,7 @@ class Recognised:
 
     Args:
         settings: The spec's `format`.
-        map: Where records have what a change is made of.
+        map: The fields of records that make up a change.
         own_columns: Beginnings of the names of the columns that the tool adds to those of the table.
         sequence: Fields that order changes, as `order.sequence` has them; empty if the records have none.
         note: What the sample leaves open, for people; empty if nothing.

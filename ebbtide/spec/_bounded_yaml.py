@@ -1,4 +1,4 @@
-"""Reads YAML within bounds: a file that is too large, nested too deep, or made of aliases that multiply is refused at once."""
+"""Reads YAML within bounds: files that are too large, nested too deep, or multiplied by aliases are refused at once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 import yaml
 
 MOST_BYTES = 2**20
-"""Bytes of a file: a thousand pipelines of ten columns take a fifth of it."""
+"""Maximum bytes of a file: a thousand pipelines of ten columns take a fifth of it."""
 MOST_NODES = 50_000
-"""Values of a document; what an alias stands for counts each time."""
+"""Maximum values of a document; the target of an alias counts each time."""
 MOST_DEPTH = 64
-"""Lists and mappings within each other."""
+"""Maximum nesting of lists and mappings."""
 
 
 class YamlBoundError(ValueError):
-    """Raised for YAML beyond a bound; the message says which, and what is allowed."""
+    """Raised for YAML beyond a bound; the message names it and the allowed value."""
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """Builds plain values, and stops at the first node beyond a bound: the parser works as nodes are asked for."""
+    """Builds plain values, and stops at the first node beyond a bound. The parser is lazy."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
         self._n_nodes = 0
         self._n_below: dict[int, int] = {}
-        """Number of nodes at and below each node that is whole, by its id: all of them stay alive in the tree."""
+        """Number of nodes at and below each complete node, by `id()`: the tree keeps all nodes alive."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Return the next node."""
@@ -44,19 +44,19 @@ class BoundedLoader(yaml.SafeLoader):
         elif id(node) in self._n_below:
             self._n_nodes += self._n_below[id(node)]
         else:
-            raise YamlBoundError("an alias stands within what it stands for")
+            raise YamlBoundError("an alias is within its own target")
         if self._n_nodes > MOST_NODES:
             raise YamlBoundError(f"it has more than {MOST_NODES:,} values, aliases followed")
         return node
 
 
 def read_yaml(text: str) -> Any:
-    """Return what a text in YAML says.
+    """Parse a YAML text.
 
     Raises:
         ValueError: it is beyond a bound, or not YAML: a `yaml.YAMLError` is raised unchanged.
     """
-    # A loader of plain values alone: no tag makes an object of Python.
+    # A loader of plain values only: no tag creates a Python object.
     return yaml.load(text, Loader=BoundedLoader)  # noqa: S506
 
 
@@ -67,7 +67,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file of YAML.
+    """Return the text of a YAML file.
 
     Raises:
         ValueError: it is too large, or not UTF-8.

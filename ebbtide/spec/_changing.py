@@ -1,7 +1,7 @@
-"""Finds SQL that is not deterministic: it differs from run to run, from machine to machine, or by the order in which rows come.
+"""Finds SQL that is not deterministic: its result depends on the run, the machine or the order of rows.
 
-Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.expressions._determinism`). This list is
-of all functions of Spark 4.2 (`SHOW ALL FUNCTIONS`), and holds those too that Spark takes for deterministic.
+Spark marks most of it as not deterministic, or replaces it by current values (`ebbtide.expressions._determinism`). This list was made
+from all functions of Spark 4.2 (`SHOW ALL FUNCTIONS`), and includes those that Spark considers deterministic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OF_THE_RUN = frozenset(
         "VERSION",
     }
 )
-"""Functions of the moment, of the session or of the installed Spark."""
+"""Functions of the current time, the session or the installed Spark."""
 OF_THE_TASK = frozenset(
     {
         "INPUT_FILE_BLOCK_LENGTH",
@@ -43,7 +43,7 @@ OF_THE_TASK = frozenset(
         "SPARK_PARTITION_ID",
     }
 )
-"""Functions of where a row happens to be."""
+"""Functions of a row's physical place."""
 OF_CHANCE = frozenset(
     {
         "AES_ENCRYPT",  # without an initialization vector it takes a random one
@@ -59,7 +59,7 @@ OF_CHANCE = frozenset(
         "UUID",
     }
 )
-"""Functions that draw lots, or may, since they call any code."""
+"""Random functions, and functions that call arbitrary code."""
 OF_THE_ORDER = frozenset(
     {
         "APPROX_PERCENTILE",
@@ -91,7 +91,10 @@ OF_THE_ORDER = frozenset(
         "TUPLE_UNION_AGG_INTEGER",
     }
 )
-"""Aggregates that keep a part of what they see: which one, the order says. Of `first`, `collect_list` and the like `ebbtide.views.refusals` says when."""
+"""Aggregates whose result depends on the order of rows.
+
+`ebbtide.views.refusals` says when `first`, `collect_list` and the like do.
+"""
 CHANGING = OF_THE_RUN | OF_THE_TASK | OF_CHANCE | OF_THE_ORDER
 """All of them, in capitals."""
 _OF_TIME = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
@@ -100,9 +103,9 @@ _TEXTS = (TokenType.STRING, TokenType.RAW_STRING)
 
 
 def what_changes(text: str) -> str | None:
-    """Return what in an SQL text gives something else by itself; None: nothing that its words show.
+    """Return the part of an SQL text whose value changes by itself; None: none that the text shows.
 
-    A call is looked for by its name and its parenthesis; a literal such as DATE 'today' is a constant once Spark has parsed it.
+    A call is recognized by name and parenthesis. A literal such as DATE 'today' must be found here: for Spark it is a constant.
 
     Args:
         text: An expression or a query, Spark SQL.

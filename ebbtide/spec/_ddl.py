@@ -42,16 +42,16 @@ _NAMES = {type_: name for name, type_ in _SIMPLE.items()} | {
 ALLOWED_TYPES = "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
 
 MOST_CHARACTERS = 255
-"""Of a column's name."""
+"""Maximum characters of a column's name."""
 MOST_DIGITS = 40
-"""Of an integer that is read as one; no column holds more."""
+"""Maximum digits of an integer literal; no column holds more."""
 DELTA_REFUSES = frozenset(" ,;{}()=`")
 """Characters of column names that Delta for Spark refuses in a table that it defines itself; its MERGE cannot quote a backtick."""
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table's columns, and what they hold in records from before they were added.
+    """A table's columns, and their defaults for records written before they were added.
 
     Args:
         columns: Names, types, nullability.
@@ -68,7 +68,7 @@ def parse_ddl(ddl: str) -> TableSchema:
     """Parse the columns of a Spark `CREATE TABLE`.
 
     Raises:
-        ConfigError: not column DDL, a type that is not supported, a column named twice, a DEFAULT that is no literal.
+        ConfigError: not column DDL, an unsupported type, a repeated column, or a DEFAULT that is not a literal.
 
     Example:
         >>> parse_ddl("id BIGINT NOT NULL, tier STRING DEFAULT 'basic'").defaults
@@ -127,7 +127,7 @@ def ddl_of(columns: Iterable[pa.Field]) -> str:
 
 
 def added_ddl(types: Mapping[str, str]) -> list[str]:
-    """Write columns as they are added to a schema: null in records from before them.
+    """Write columns for adding to a schema: null in records from before.
 
     Example:
         >>> added_ddl({"tier": "STRING"})
@@ -137,7 +137,7 @@ def added_ddl(types: Mapping[str, str]) -> list[str]:
 
 
 def as_written(name: str) -> str:
-    """Return a column's name as a schema has it: quoted, unless it reads as a name everywhere.
+    """Return a column's name for a schema: quoted unless it parses as a name everywhere.
 
     Example:
         >>> as_written("total"), as_written("select"), as_written("a b")
@@ -147,7 +147,7 @@ def as_written(name: str) -> str:
     is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
     if not is_word:
         return in_quotes
-    # Which words are reserved depends on where they stand: behind another column, and within a STRUCT.
+    # Reserved words depend on the place: both after another column and within a STRUCT are tried.
     meant = pa.schema([("a b", pa.int32()), (name, pa.struct([(name, pa.int32())]))])
     try:
         read = parse_ddl(f"`a b` INT, {name} STRUCT<{name}: INT>").columns
@@ -157,12 +157,12 @@ def as_written(name: str) -> str:
 
 
 def is_listable(name: str) -> bool:
-    """Return whether a spec can hold a name, whatever it is of: it is not too long, and all of it can be seen."""
+    """Return whether a spec can hold a name: it is short enough, and all its characters are visible."""
     return 0 < len(name) <= MOST_CHARACTERS and not has_unseen(name)
 
 
 def is_column_name(name: str) -> bool:
-    """Return whether a column can have this name, among those that a user gives."""
+    """Return whether a user may give a column this name."""
     return _is_usable(name)
 
 
@@ -181,8 +181,8 @@ def type_ddl(type_: pa.DataType) -> str:
 
 
 def _definitions(ddl: str) -> list[exp.Expression]:
-    """Parse columns as those of a table; what ends the list early would add parts to the statement."""
-    ddl.encode()  # lone surrogates can be stored nowhere
+    """Parse columns as a table's. Text that closes the list early would add parts to the statement, so it is refused."""
+    ddl.encode()  # lone surrogates cannot be stored
     text = f"CREATE TABLE t (\n{ddl}\n)"
     [statement] = sqlglot.parse(text, read=SparkSql)
     if statement is None:
@@ -194,7 +194,7 @@ def _definitions(ddl: str) -> list[exp.Expression]:
 
 
 def _refuse_names(fields: Sequence[pa.Field]) -> None:
-    """Refuse columns that have one name, or a name that does not work to the end."""
+    """Refuse repeated column names, and names that some part of the system cannot use."""
     compared = [as_compared(field.name) for field in fields]
     twice = [field.name for number, field in enumerate(fields) if compared[number] in compared[:number]]
     if twice:
@@ -207,7 +207,7 @@ def _refuse_names(fields: Sequence[pa.Field]) -> None:
         raise ConfigError.of(
             "The schema has a column name that is not usable.",
             got=", ".join(map(repr, unusable)),
-            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, the first not '.' or '['",
+            allowed=f"1 to {MOST_CHARACTERS} visible characters, the first not '.' or '['",
         )
 
 
@@ -222,7 +222,7 @@ def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def _is_usable(name: str) -> bool:
-    """Return whether a column of this name works to the end.
+    """Return whether all parts of the system can use a column of this name.
 
     Arrow takes a name that begins with '.' or '[' for a path.
     """
@@ -231,7 +231,7 @@ def _is_usable(name: str) -> bool:
 
 
 def as_compared(name: str) -> str:
-    """Return what two names have in common that Spark takes for one: it compares letter by letter, in upper, then in lower case.
+    """Return a form that is equal for names that Spark considers equal: it compares letters in upper, then in lower case.
 
     Example:
         >>> as_compared("Id") == as_compared("\u0130d") == as_compared("\u0131D")
@@ -289,7 +289,7 @@ def _literal(node: exp.Expression) -> Any:
         return None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
-    # sqlglot reads a text with a doubled quote, 'it''s', as two literals side by side.
+    # sqlglot reads a text with a doubled quote, 'it''s', as two adjacent literals.
     if isinstance(node, exp.Concat) and all(isinstance(e, exp.Literal) for e in node.expressions):
         return "'".join(e.name for e in node.expressions)
     negative = isinstance(node, exp.Neg)

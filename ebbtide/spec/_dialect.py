@@ -8,9 +8,9 @@ from sqlglot.dialects.spark import Spark
 
 
 class SparkSql(Spark):
-    """Spark's SQL since 4.0: a quote that stands twice in a text is a quote (`spark.sql.legacy.consecutiveStringLiterals.enabled`)."""
+    """Spark's SQL since 4.0: a doubled quote in a text is a quote (`spark.sql.legacy.consecutiveStringLiterals.enabled`)."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's, with doubled quotes."""
+        """Spark's tokenizer with doubled quotes."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']

@@ -1,6 +1,6 @@
-"""Spark SQL expressions, read without a JVM: which columns one reads, and what is seen to be wrong with it.
+"""Checks Spark SQL expressions without a JVM: the columns that they read, and visible errors.
 
-What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.expressions._expressions`).
+Spark's analyzer may still refuse an expression that passes here (`ebbtide.expressions._expressions`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GENERATORS = frozenset(
         "VARIANT_EXPLODE_OUTER",
     }
 )
-"""Functions that make several rows of one."""
+"""Functions that turn one row into several."""
 FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "an aggregate": (exp.AggFunc,),
     "a window": (exp.Window,),
@@ -39,7 +39,7 @@ FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "a star": (exp.Star,),
     "a parameter": (exp.Placeholder, exp.Parameter),
 }
-"""Kinds of SQL that are no expression over one row, in words."""
+"""Kinds of SQL other than expressions over one row, with their descriptions."""
 
 
 CHANGES = "which does not follow from the row"
@@ -54,10 +54,10 @@ def columns_read(text: str, names: Iterable[str]) -> list[str]:
 
     Args:
         text: The expression, Spark SQL.
-        names: The columns that there are.
+        names: Available columns.
 
     Raises:
-        UnfitExpressionError: it does not parse, reads another column, or does not follow from one row alone.
+        UnfitExpressionError: it does not parse, reads another column, or depends on more than one row.
 
     Example:
         >>> columns_read("upper(Status) || address.city", ["id", "status", "address"])
@@ -84,7 +84,7 @@ def columns_read(text: str, names: Iterable[str]) -> list[str]:
 
 
 def single_column(text: str, names: Iterable[str]) -> str | None:
-    """Return the column that an expression is, as it stands; None if it is anything else.
+    """Return the column if an expression is just a column; None otherwise.
 
     Example:
         >>> single_column("ID", ["id"]), single_column("id + 1", ["id"])
@@ -115,7 +115,7 @@ def _parsed(text: str) -> exp.Expression:
         raise UnfitExpressionError("it is not one expression")
     tree: exp.Expression = select.expressions[0]
     if isinstance(tree, exp.Alias):
-        raise UnfitExpressionError("it has an alias; its name stands before it")
+        raise UnfitExpressionError("it has an alias; its name is the key before it")
     return tree
 
 
@@ -143,7 +143,7 @@ class FunctionCall:
 
     Args:
         function: Its name, in lower case.
-        arguments: As text; calls in them are replaced already.
+        arguments: As text; calls in them have been replaced.
     """
 
     function: str
@@ -151,7 +151,7 @@ class FunctionCall:
 
 
 def _is_call(kinds: Sequence[TokenType], at: int) -> bool:
-    """Return whether a name is called: neither a text nor a field that stands before a parenthesis."""
+    """Return whether a name is a call: not a text or a field before a parenthesis."""
     before = kinds[at - 1] if at else None
     following = kinds[at + 1]
     if following is not TokenType.L_PAREN:
@@ -162,9 +162,9 @@ def _is_call(kinds: Sequence[TokenType], at: int) -> bool:
 
 
 def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
-    """Return the last call of one of some functions in an expression, and from where to where it stands; None: there is none.
+    """Return the last call of some functions in an expression, with its start and end; None: there is none.
 
-    No other call begins after it, so its arguments have none.
+    No other call begins after it, so its arguments contain none.
 
     Args:
         text: The expression; it parses.
@@ -176,7 +176,7 @@ def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall,
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     kinds = [token.token_type for token in tokens]
-    # From the end: of the last call no argument is a call, so that replacing it by its value leaves the earlier ones in their places.
+    # From the end: the last call has no call among its arguments, and replacing it keeps the places of earlier ones.
     for at in reversed(range(len(tokens) - 1)):
         name = tokens[at].text.lower()
         if name not in functions or not _is_call(kinds, at):
@@ -206,11 +206,11 @@ def functions_called(text: str, functions: Collection[str]) -> set[str]:
 
 
 def _argument_marks(kinds: list[TokenType], opening: int) -> list[int]:
-    """Return the places of a parenthesis, of the one that closes it, and of the commas between that are of no inner one."""
+    """Return the places of a parenthesis, its closing one, and the commas between that are in no inner parenthesis."""
     depth = 0
     marks = []
-    # Depth 1 is within the call's own parenthesis: a comma there ends one of its arguments. A mark is taken before a closing
-    # parenthesis lowers the depth, so that its own counts.
+    # Depth 1 is within the call's own parenthesis: a comma there ends one of its arguments. A mark is taken before a
+    # closing parenthesis lowers the depth, so it counts at its level.
     for at in range(opening, len(kinds)):
         kind = kinds[at]
         if kind in (TokenType.L_PAREN, TokenType.L_BRACKET):

@@ -1,4 +1,4 @@
-"""Parts of a spec that other packages bring along, found by entry points: the name of one is the part's `type`.
+"""Parts of a spec that other packages provide by entry points; the entry point's name is the part's `type`.
 
 ```toml
 [project.entry-points."ebbtide.sinks"]
@@ -28,7 +28,7 @@ from ebbtide.tables import Sink
 SourceClass = type[PositionedSource]
 FormatClass = type[Format]
 SinkClass = type[Sink]
-"""Named here: in a model with a field `type` the word means that."""
+"""An alias: in a model with a field `type`, the word means the field."""
 SOURCES = "ebbtide.sources"
 FORMATS = "ebbtide.formats"
 SINKS = "ebbtide.sinks"
@@ -37,20 +37,20 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
     FORMATS: ("debezium", "plain", "mapped", *TOOLS),
     SINKS: ("delta",),
 }
-"""Group to the types of parts that are ours; a source is of files and a sink of Delta where nothing is said."""
+"""Group to the built-in types; the defaults are a file source and a Delta sink."""
 OTHER = "other"
-"""The tag of a part that another package brings along."""
+"""The tag of a part from another package."""
 TOOL = "tool"
-"""The tag of the formats of tools, which are one model."""
+"""The tag of all formats of tools, which share one model."""
 NEXT_STEP = "See docs/how-to/extending.md."
 
 
 def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
-    """Return what finds the tag of a part, of its fields or of the part itself: its type, or `OTHER` if none of ours has it.
+    """Return a function that returns the tag of a part or of its fields: a built-in type, or `OTHER`.
 
     Args:
         group: The group of entry points.
-        default: The type of a part that names none.
+        default: The type of a part without one.
     """
     built_in = BUILT_IN[group]
 
@@ -64,13 +64,13 @@ def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
 
 
 def _of_another_package(group: str) -> dict[str, JsonValue]:
-    """Keep the built-in types out of the JSON schema: a part fits one model of its union alone, which `dg check defs` asks for."""
+    """Exclude the built-in types in the JSON schema. `dg check defs` requires that a part fits only one model."""
     built_in: list[JsonValue] = [*BUILT_IN[group]]
     return {"not": {"enum": built_in}}
 
 
 class OtherPart(SpecPart):
-    """A part that another package brings along: what stands beside its own fields are options of the package's class.
+    """A part from another package. Its unknown fields are options of the package's class.
 
     Attributes:
         PART: The field of the spec.
@@ -96,7 +96,7 @@ class OtherPart(SpecPart):
 
 
 class OtherSource(PositionedPart, OtherPart):
-    """A source that another package brings along; it is read by position. The other fields are options of its own."""
+    """A source from another package, read by position. All other fields are its options."""
 
     PART: ClassVar[str] = "source"
 
@@ -107,7 +107,7 @@ class OtherSource(PositionedPart, OtherPart):
 
     @property
     def topic(self) -> None:
-        """The only topic whose records are taken: there is none."""
+        """None: records are not selected by topic."""
         return None
 
     @cached_property
@@ -117,7 +117,7 @@ class OtherSource(PositionedPart, OtherPart):
 
 
 class OtherFormat(FormatPart, OtherPart):
-    """A format that another package brings along; the other fields are options of its own."""
+    """A format from another package. All other fields are its options."""
 
     PART: ClassVar[str] = "format"
 
@@ -126,7 +126,7 @@ class OtherFormat(FormatPart, OtherPart):
         description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/how-to/extending.md). Required.",
     )
     time_units: dict[str, TimeUnit] = Field(
-        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+        default_factory=dict, description="Column to the unit of its integers: ms, us, ns. Default: us."
     )
 
     @cached_property
@@ -136,7 +136,7 @@ class OtherFormat(FormatPart, OtherPart):
 
 
 class OtherSink(OtherPart):
-    """A sink that another package brings along; the other fields are options of its own."""
+    """A sink from another package. All other fields are its options."""
 
     PART: ClassVar[str] = "sink"
 
@@ -155,8 +155,8 @@ def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> Base
     """Return the options of a part.
 
     Args:
-        model: The part's own model of them.
-        given: What stands beside the part's type.
+        model: The part's model of its options.
+        given: The fields other than the part's type.
         part: The field of the spec.
 
     Raises:
@@ -170,7 +170,7 @@ def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> Base
 
 
 def source_option_names(type_: str) -> frozenset[str]:
-    """Return the names of the options that a source's own class models; none of a built-in source.
+    """Return the option names of a source's class; none for a built-in source.
 
     Args:
         type_: The type of a spec's `source`.
@@ -190,13 +190,13 @@ def extension(group: str, name: str, base: type[Any]) -> type[Any]:
 
     Args:
         group: The group of entry points.
-        name: The entry point's.
+        name: The entry point's name.
         base: What the class must derive from.
 
     Raises:
-        ValueError: no package names one, it cannot be loaded, or it is another class.
+        ValueError: no package has it, it cannot be loaded, or it is of another class.
     """
-    # Points of our own package name what specs do not, such as the source of materialized views.
+    # Entry points of this package are not for specs, such as the source of materialized views.
     points = {point.name: point for point in entry_points(group=group) if not point.value.startswith("ebbtide.")}
     if name not in points:
         built_in = ", ".join(f"'{each}'" for each in BUILT_IN[group])
@@ -213,6 +213,6 @@ def extension(group: str, name: str, base: type[Any]) -> type[Any]:
         ) from error
     is_usable = isinstance(kind, type) and issubclass(kind, base)
     if not is_usable:
-        raise ValueError(f"type: '{point.value}' is no subclass of {base.__module__}.{base.__name__}. {NEXT_STEP}")
+        raise ValueError(f"type: '{point.value}' is not a subclass of {base.__module__}.{base.__name__}. {NEXT_STEP}")
     found: type[Any] = kind
     return found

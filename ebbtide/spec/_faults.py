@@ -1,4 +1,4 @@
-"""Faults of a spec in the words that all errors share: what was got, and what is allowed."""
+"""Describes faults of a spec like all errors: the value got, and the allowed values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 _MOST_CHARACTERS = 110
 _UNIONS = ("order", "start", "ttl")
-"""Fields with a word or with fields of their own."""
+"""Fields that hold either a word or a group of fields."""
 _MEMBER = re.compile(r"literal\[.*\]|[A-Z]\w*|function-\w+.*|timedelta|str")
-"""Names that pydantic puts into the place of an error for a member of a union."""
+"""Names that pydantic adds to an error's location for a member of a union."""
 _FIELD = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ")
-"""The field that begins a message about several fields."""
+"""Pattern of the field at the beginning of a message about several fields."""
 _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bool_parsing": lambda _: "true or false",
     "bool_type": lambda _: "true or false",
@@ -32,11 +32,11 @@ _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "union_tag_invalid": lambda given: f"fields, one of which is type: {given['expected_tags']}",
     "union_tag_not_found": lambda _: "fields, one of which is type",
 }
-"""Type of an error to what is allowed, by the error's context."""
+"""Type of an error to a function that describes the allowed values from the error's context."""
 
 
 def _pattern(pattern: str) -> str:
-    """Return a pattern in words."""
+    """Describe a pattern."""
     from ebbtide.spec._fields import NAME  # loads pydantic, which a listing of tables does without
 
     is_name = pattern == NAME
@@ -44,7 +44,7 @@ def _pattern(pattern: str) -> str:
 
 
 def without_members(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that lead to a field, without those of a union's members.
+    """Return the path of a field, without names of union members.
 
     Example:
         >>> without_members(("order", "SequenceOrder", "sequence"))
@@ -59,7 +59,7 @@ def without_members(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def named_in(message: str) -> tuple[str, ...]:
-    """Return the names of the field that a message begins with; none if it names none.
+    """Return the path of the field at the beginning of a message; empty if there is none.
 
     Example:
         >>> named_in("order.sequence: got ts; allowed: id")
@@ -70,10 +70,10 @@ def named_in(message: str) -> tuple[str, ...]:
 
 
 def fault(details: Mapping[str, Any], *, is_secret: bool) -> str:
-    """Return what is wrong with a field.
+    """Describe the fault of a field.
 
     Args:
-        details: One error of pydantic's.
+        details: One pydantic error.
         is_secret: The value may be a credential.
     """
     message: str = details["msg"].removeprefix("Value error, ").rstrip(".")

@@ -32,7 +32,7 @@ NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 
 class PipelineFields(Traits):
-    """The fields of all pipelines: a source and how it is coded, a key, a sink, and how they are looked after."""
+    """The fields of all pipelines: a source and its format, a key, a sink, and their maintenance."""
 
     name: str = Field(
         pattern=NAME, description="Name of the pipeline: lower-case letters, digits, underscores. Required."
@@ -44,7 +44,7 @@ class PipelineFields(Traits):
         Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[OtherSource, Tag(OTHER)],
         Discriminator(kind_in(SOURCES, default="files")),
     ] = Field(
-        description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
+        description="The source of the changelog. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
     )
     format: Annotated[
         Annotated[DebeziumFormat, Tag("debezium")]
@@ -53,7 +53,7 @@ class PipelineFields(Traits):
         | Annotated[ToolFormat, Tag(TOOL)]
         | Annotated[OtherFormat, Tag(OTHER)],
         Discriminator(kind_in(FORMATS)),
-    ] = Field(description="How its records are coded. Another format under the same name is refused. Required.")
+    ] = Field(description="The format of its records. Another format under the same name is refused. Required.")
     schema_: str = Field(
         alias="schema",
         description="The sink's columns as Spark DDL. NOT NULL refuses nulls; DEFAULT literal is the value in records from before the column was added; a column without one must be in every record. Required.",
@@ -63,15 +63,15 @@ class PipelineFields(Traits):
     )
     columns: dict[str, ColumnConfig] = Field(
         default_factory=dict,
-        description="Column of the schema, or of the sink, to what is to be known of it beside its type: {email: {personal: true}}. Default: nothing.",
+        description="Per-column settings, by column name of the schema or sink: {email: {personal: true}}. Default: none.",
     )
     schema_evolution_mode: SchemaEvolutionMode = Field(
         default="ignore",
-        description="What becomes of records with columns that the schema lacks. ignore: these columns are left out, and said by the run's summary and the check 'schema_drift'; evolve: they are taken in, nullable, where their type is certain; quarantine: such records are bad (unknown_column); fail: the run is refused before it commits anything of the step, for these and for values that do not fit their type (wrong_type, missing_column), which are bad records else. See [drift](drift.md). Default: ignore.",
+        description="Treatment of records with unknown columns. ignore: the columns are left out, and reported by the run's summary and the check 'schema_drift'; evolve: they are added to the schema, nullable, if their type is certain; quarantine: such records are bad (unknown_column); fail: the run is refused before the step commits, also for values that do not fit their type (wrong_type, missing_column). See [drift](drift.md). Default: ignore.",
     )
     ignored_columns: list[Name] = Field(
         default_factory=list,
-        description="Columns of the source's records that are left out on purpose: no mode and no check minds them. Default: none.",
+        description="Columns of the source's records that are always left out, without reports. Default: none.",
     )
     event_time: str | None = Field(
         default=None,
@@ -85,38 +85,38 @@ class PipelineFields(Traits):
     max_clock_jump: PositiveDuration = Field(
         default="366d",
         validate_default=True,
-        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported, and made up for by a day a step at most; `ebbtide clock` sets the clock by hand. Default: 366d.",
+        description="Largest clock advance per step. A larger jump is capped, reported, and caught up by at most one day per step. `ebbtide clock` sets the clock by hand. Default: 366d.",
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
-        description="A pause longer than this from the last step to the next run's first is downtime, in which processing time stands still and nothing ages (FLINK-9661). Where it is set, each run ends with a step that notes the time. Default: none; all time counts.",
+        description="A longer pause between the last step and the next run's first is downtime: processing time stands still and nothing ages (FLINK-9661). If set, each run ends with a step that stores the time. Default: none; all time counts.",
     )
     max_group_bytes: int = Field(
         default=256 * 2**20,
         gt=0,
-        description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+        description="Approximate bytes of changes and stored entries, as Arrow columns, that a worker decides together: at least one whole key. A smaller value needs less memory. Default: 268435456.",
     )
     run: Literal["bounded", "continuous"] = Field(
         default="bounded",
-        description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
+        description="bounded: a run reads the available records and ends; continuous: it keeps reading until it is stopped. Default: bounded.",
     )
     engine: EngineKind = Field(
         default="auto",
-        description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local, in steps of at most 64 MiB of files or 100,000 records, unless something of the pipeline needs Spark, a file is larger, or Spark has a cluster. A run on one goes on where the other stopped. Default: auto.",
+        description="The engine of runs. local: in the run's process, without a JVM; spark: on Spark; auto: local, in steps of at most 64 MiB of files or 100,000 records, unless the pipeline needs Spark, a file is larger, or Spark has a cluster. Either one continues where the other stopped. Default: auto.",
     )
     trigger_interval: PositiveDuration = Field(
         default="1s",
         validate_default=True,
-        description="Of a continuous run the least time from one step to the next. More make fewer, larger steps. Default: 1s.",
+        description="Minimum time between steps of a continuous run. A longer time makes fewer, larger steps. Default: 1s.",
     )
     max_run_age: PositiveDuration | None = Field(
         default=None,
-        description="How old a continuous run gets until a new one goes on in its place, after a step: with memory, certificates and packages of its own. In Dagster its assets are then materialized and judged. Below freshness.fail_window. Default: none; it goes on until it is stopped.",
+        description="Maximum age of a continuous run. A new run then replaces it after a step, with fresh memory, certificates and packages. In Dagster its assets are then materialized and checked. Below freshness.fail_window. Default: none; it runs until it is stopped.",
     )
     lease_ttl: PositiveDuration = Field(
         default="60s",
         validate_default=True,
-        description="How long a silent run on another machine keeps the pipeline to itself. Default: 60s.",
+        description="How long after its last heartbeat a run on another host still holds the lease. Default: 60s.",
     )
     quarantine: QuarantineConfig = Field(
         default_factory=QuarantineConfig, description="Limits for bad records. Default: those of QuarantineConfig."
@@ -126,12 +126,12 @@ class PipelineFields(Traits):
         Discriminator(kind_in(SINKS, default="delta")),
     ] = Field(default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties.")
     checks: ChecksConfig = Field(
-        default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
+        default_factory=ChecksConfig, description="Limits of the checks. Default: those of ChecksConfig."
     )
     schedules: SchedulesConfig = Field(
-        default_factory=SchedulesConfig, description="When Dagster starts the jobs. Default: that of SchedulesConfig."
+        default_factory=SchedulesConfig, description="When Dagster starts the jobs. Default: those of SchedulesConfig."
     )
     freshness: FreshnessConfig = Field(
         default_factory=lambda: FreshnessConfig(fail_window=timedelta(days=1)),
-        description="How old the sink may get. Default: fail_window 1d.",
+        description="Maximum age of the sink. Default: fail_window 1d.",
     )

@@ -30,14 +30,14 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_change_type",
     *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
-"""Columns beside the user's: in the tables, in staged rows, in what checks compute."""
+"""Columns added to the user's: in tables, in staged rows, in the checks' results."""
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """Pattern of an owner in Dagster."""
 LARGEST_UNSIGNED = 2**64 - 1
 
 
 def refuse_unfit_settings(fields: PipelineFields) -> None:
-    """Refuse owners that Dagster does not take, and a run that grows older than its sink may be."""
+    """Refuse owners that Dagster does not accept, and a run age above the sink's maximum age."""
     strangers = [owner for owner in fields.owners if not OWNER.fullmatch(owner)]
     refuse("owners", strangers, "email addresses or team:NAME")
     age = fields.max_run_age
@@ -48,12 +48,10 @@ def refuse_unfit_settings(fields: PipelineFields) -> None:
 
 
 def refuse_shown_statistics(fields: PipelineFields, *, has_personal: bool) -> None:
-    """Refuse a choice of the columns that writers keep statistics of, where columns are personal: Ebbtide makes it."""
+    """Refuse a choice of columns for statistics if columns are personal: Ebbtide then chooses them."""
     properties = getattr(fields.sink, "table_properties", {})  # a sink of another package has none
     chosen = [name for name in properties if has_personal and name.lower() == STATISTICS.lower()]
-    allowed = (
-        "none where columns are personal: Ebbtide chooses those that are not, so that no value is in the table's log"
-    )
+    allowed = "none if columns are personal: Ebbtide chooses only other columns, so that no personal value is in the table's log"
     refuse("sink.table_properties", chosen, allowed)
 
 
@@ -84,10 +82,10 @@ def _holds(column: pa.Field, value: Any, coding: Coding) -> bool:
 
 
 def refuse_names_of_spark(columns: pa.Schema) -> None:
-    """Refuse names that Delta does not take in a table that Spark makes."""
+    """Refuse names that Delta does not accept in a table that Spark creates."""
     refused = [name for name in all_names(columns) if not DELTA_REFUSES.isdisjoint(name)]
     characters = "".join(sorted(DELTA_REFUSES))
-    refuse("schema", refused, f"names without any of '{characters}', as Spark makes the sink for its properties")
+    refuse("schema", refused, f"names without any of '{characters}', since Spark creates the sink for its properties")
 
 
 def refuse_unfit_columns(
@@ -97,14 +95,14 @@ def refuse_unfit_columns(
     renamed: Mapping[str, str],
     fixed: Collection[str],
 ) -> None:
-    """Refuse what is said of columns that are not there, or that keep their names.
+    """Refuse settings of columns that do not exist, and new names for columns that must keep theirs.
 
     Args:
         fields: The spec's.
         names: Columns of the schema.
         sink_names: Columns of the sink.
-        renamed: Columns to what they were called before.
-        fixed: Columns by which entries are distinguished or ordered.
+        renamed: Columns to their former names.
+        fixed: Columns that identify or order entries.
     """
     columns_there = {*names, *sink_names}
     unknown = [name for name in fields.columns if name not in columns_there]
@@ -114,7 +112,7 @@ def refuse_unfit_columns(
     refuse("columns.renamed_from", still_there, "names that no column has now, each once")
     unmovable = [name for name in renamed if name in fixed or name not in names]
     refuse(
-        "columns.renamed_from", unmovable, "none of columns that are of the key, the order, or no column of the schema"
+        "columns.renamed_from", unmovable, "none for columns of the key or the order, or columns that the schema lacks"
     )
     read = {*names, *old_names}
     ignored = [name for name in fields.ignored_columns if name in read]
@@ -122,7 +120,7 @@ def refuse_unfit_columns(
 
 
 def refuse_unfit_key(key: Sequence[str], columns: pa.Schema) -> None:
-    """Refuse a key of other columns than the schema's, of one twice, or of one whose values are not exact."""
+    """Refuse a key with unknown columns, repeated columns, or columns without an exact type."""
     unknown = [name for name in key if name not in columns.names]
     known = ", ".join(columns.names)
     refuse("key", unknown, f"columns of the schema: {known}")
@@ -134,7 +132,7 @@ def refuse_unfit_key(key: Sequence[str], columns: pa.Schema) -> None:
 
 
 def refuse_unfit_format(fields: PipelineFields, columns: pa.Schema) -> None:
-    """Refuse units and encodings of columns that cannot have them, and takes of records that name no table or topic."""
+    """Refuse units and encodings of unfit columns, and selection by table or topic if records do not name these."""
     times = [column.name for column in columns if pa.types.is_timestamp(column.type)]
     timeless = [name for name in fields.format.time_units if name not in times]
     refuse("format.time_units", timeless, f"TIMESTAMP columns: {', '.join(times) or 'none in the schema'}")
@@ -161,7 +159,7 @@ def names_event_times(format_: FormatPart) -> bool:
 
 
 def refuse_lone_updates(format_: FormatPart) -> None:
-    """Refuse a map for retractions, where its updates do not have the row before, which they take back."""
+    """Refuse a map for retractions if its updates lack the row before, which they must retract."""
     if not isinstance(format_, ByMap) or format_.map.before is not None:
         return
     meanings = [meaning for _, meaning in format_.map.words]
@@ -193,11 +191,11 @@ def _refuse_unfit_encodings(given: Mapping[str, Encoding], columns: pa.Schema) -
 
 
 def refuse_unfit_event_time(fields: PipelineFields, columns: pa.Schema, *, is_needed: bool) -> None:
-    """Refuse an event time that is no time, or none where state expires by it.
+    """Refuse an event time that is not a time, and a missing one if state expires by event time.
 
     Args:
         fields: The spec's.
-        columns: Of the schema.
+        columns: Columns of the schema.
         is_needed: State expires by event time.
     """
     dated = [column.name for column in columns if pa.types.is_temporal(column.type)]

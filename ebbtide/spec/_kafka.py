@@ -19,9 +19,9 @@ REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Pattern of a topic's name."""
 SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"})
-"""Properties that are credentials without being named like one."""
+"""Properties that are credentials despite their names."""
 NO_SECRETS = frozenset({"sasl.oauthbearer.token.endpoint.url"})
-"""Properties that are named like a credential and are none."""
+"""Properties that are not credentials despite their names."""
 WITH_USER = re.compile(r"://[^\s/?#@]*@")
 """An address with a user in it, and perhaps a password."""
 PROPERTIES = frozenset(
@@ -64,14 +64,14 @@ PROPERTIES = frozenset(
         "ssl.keystore.password",
     }
 )
-"""Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
+"""Client settings that a spec may give: none that runs a command, loads a library or changes the records read."""
 
 
 class SchemaRegistry(SpecPart):
-    """The registry of the schemas that a topic's records were written with: Confluent's, or one that speaks as it does."""
+    """The schema registry of a topic's records: Confluent's or a compatible one."""
 
     url: str = Field(
-        description="Its address, http: or https:; of Apicurio with /apis/ccompat/v7. It may change. Required."
+        description="Its address, http: or https:; for Apicurio with /apis/ccompat/v7. It may change. Required."
     )
     username: str | None = Field(default=None, description="User name of basic authentication. Default: none.")
     password: str | None = Field(
@@ -79,7 +79,7 @@ class SchemaRegistry(SpecPart):
     )
     ca_location: str | None = Field(
         default=None,
-        description="File of the certificates that are trusted, PEM, on each machine. Default: the machine's own.",
+        description="File of trusted certificates, PEM, on each machine. Default: the machine's certificates.",
     )
 
     @field_validator("url")
@@ -101,22 +101,22 @@ class SchemaRegistry(SpecPart):
 
 
 class KafkaSource(PositionedPart):
-    """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
+    """A Kafka topic, read up to its end at the start of a run; only committed records of transactions."""
 
     listed_as: ClassVar[str] = "topics"
 
     type: Literal["kafka"] = Field(description="'kafka'.")
     bootstrap_servers: str = Field(
-        description="Brokers to ask first: HOST:PORT, several separated by commas. They may change; another cluster is refused. Required."
+        description="Bootstrap brokers: HOST:PORT, several separated by commas. They may change; another cluster is refused. Required."
     )
     topic: Name = Field(description="The topic. Required.")
     properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
+        description="Client settings by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
     )
     registry: SchemaRegistry | None = Field(
         default=None,
-        description="Values are Avro, and keys may be, by the schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
+        description="Values, and possibly keys, are Avro with schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
     )
 
     @field_validator("bootstrap_servers")
@@ -137,7 +137,7 @@ class KafkaSource(PositionedPart):
     @field_validator("properties", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """Take numbers and truth values as YAML has them."""
+        """Accept YAML's numbers and booleans."""
         if not isinstance(value, dict):
             return value
         return {name: _text_of(each) for name, each in value.items()}
@@ -159,7 +159,7 @@ class KafkaSource(PositionedPart):
         refuse("properties", unknown, allowed)
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
         refuse("properties", with_user, "addresses without credentials")
-        refuse("properties", unseen, "values all of whose characters can be seen")
+        refuse("properties", unseen, "values of visible characters")
         return value
 
     @property
@@ -169,17 +169,17 @@ class KafkaSource(PositionedPart):
 
     @property
     def server(self) -> str:
-        """The broker that is asked first."""
+        """The first bootstrap broker."""
         return self.bootstrap_servers.partition(",")[0].strip()
 
     @property
     def address(self) -> Hashable:
-        """The brokers, and how they are reached."""
+        """The brokers, and the settings to reach them."""
         return self.bootstrap_servers, frozenset(self.properties.items())
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that select the records; brokers and start are compared on their own."""
+        """Fields that select the records; brokers and start are compared separately."""
         return {"type": self.type, "topic": self.topic, "table": self.table}
 
 

@@ -1,4 +1,4 @@
-"""Loads a spec of any kind; its `type` names the kind: the component that Dagster makes of it."""
+"""Loads a spec of any kind; its `type` names the kind, a Dagster component."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ KINDS: dict[str, type[Pipeline]] = {
     "pipelines.components.UpsertPipelineComponent": UpsertPipeline,
     "pipelines.components.StatefulPipelineComponent": StatefulPipeline,
 }
-"""A spec's `type` to its model: the components' names, those of the specs where there is no Dagster, and the names of old."""
+"""A spec's `type` to its model: names of components, names of specs without Dagster, and former names."""
 
 SEVERAL: dict[str, type[UpsertPipelines]] = {
     "ebbtide.dagster.UpsertPipelines": UpsertPipelines,
     "ebbtide.UpsertPipelines": UpsertPipelines,
 }
-"""The same, of files that hold several pipelines."""
+"""The same for files with several pipelines."""
 
 
 def load(location: str | Path) -> Pipeline:
     """Read a spec from a `defs.yaml`, or from the folder that holds one; `FOLDER/NAME` is one of several in a file.
 
     Raises:
-        ConfigError: no such file, no kind of pipeline, or not a usable spec.
+        ConfigError: no such file, an unknown kind, or an unusable spec.
     """
     found = load_each(location)
     if len(found) != 1:
@@ -79,7 +79,7 @@ def several_at(location: str | Path) -> UpsertPipelines | None:
 
 
 def is_several(document: Mapping[str, Any]) -> bool:
-    """Return whether what a file says is several pipelines."""
+    """Return whether a file's content is several pipelines."""
     return str(document.get("type")) in SEVERAL
 
 
@@ -98,7 +98,7 @@ def names_in(document: Mapping[str, Any]) -> list[str]:
 
 
 def _member_at(location: str | Path) -> Pipeline | None:
-    """Return the pipeline that `FOLDER/NAME` means, where the folder's file holds several and has no such folder."""
+    """Return the pipeline `FOLDER/NAME` if the folder's file holds several and has no such subfolder."""
     path = Path(location)
     several = None if path.exists() else several_at(path.parent)
     if several is None:
@@ -117,7 +117,7 @@ def _refuse_absent(path: Path) -> None:
     """Refuse a location without a spec, and name the nearest spec of the project.
 
     Raises:
-        ConfigError: there is no file, or none in the folder.
+        ConfigError: there is no such file, or no spec in the folder.
     """
     is_empty = path.is_dir() and not (path / "defs.yaml").is_file()
     if path.exists() and not is_empty:
@@ -132,7 +132,7 @@ def _refuse_absent(path: Path) -> None:
 
 
 def _spec_folders(path: Path) -> list[Path]:
-    """Return the folders of specs beside a location, and among the definitions of the project that one stands in."""
+    """Return the folders of specs near a location, and those among the current project's definitions."""
     around = (path.parent, *(project_of(Path.cwd()) / name for name in ("pipelines/defs", "defs")))
     here = Path.cwd()
     found = []
@@ -158,13 +158,13 @@ def _of_kind(path: Path, document: Mapping[str, Any]) -> Pipeline:
 
 
 def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
-    """Read the specs at some locations; a folder without a defs.yaml of its own stands for those in its folders.
+    """Read the specs at some locations; a folder without a defs.yaml means the specs in its folders.
 
     Returns:
         Each spec with its location.
 
     Raises:
-        ConfigError: one is not usable, or two have one name, and with it one sink.
+        ConfigError: one is not usable, or two have the same name and therefore the same sink.
     """
     loaded: list[tuple[str, Pipeline]] = []
     for location in locations:
@@ -175,7 +175,7 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
 
 
 def specs_beside(location: str) -> list[Pipeline]:
-    """Return the specs in the folders beside a spec's own, itself among them; errors as `load_all`."""
+    """Return the specs in a spec's folder and its neighbours; errors as `load_all`."""
     path = Path(location).resolve()
     is_file = path.exists() and not path.is_dir()
     own_folder = path.parent if is_file else path
@@ -191,7 +191,7 @@ def all_several(location: str) -> list[UpsertPipelines]:
 
 
 def _spec_locations(location: str) -> list[str]:
-    """Return the folders with specs in a folder that has none of its own; of any other location itself."""
+    """Return the folders with specs below a folder that has none; for any other location, itself."""
     path = Path(location)
     has_own = (path / "defs.yaml").exists()
     if has_own or not path.is_dir():
@@ -201,7 +201,7 @@ def _spec_locations(location: str) -> list[str]:
 
 
 def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
-    """Refuse two pipelines with one name, and with it one sink.
+    """Refuse two pipelines with the same name, which would have the same sink.
 
     Args:
         named: Name and location of each.
@@ -215,6 +215,6 @@ def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
             raise ConfigError.of(
                 f"Two specs have one name: '{known[name]}' and '{location}'.",
                 got=name,
-                allowed="a name of its own for each: it names the sink, the state and the checkpoint",
+                allowed="a unique name for each: it names the sink, the state and the checkpoint",
             )
         known[name] = location

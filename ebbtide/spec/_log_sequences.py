@@ -7,5 +7,5 @@ LOG_SEQUENCES = (
     ("_ts_ms", "_lsn"),
     ("_file", "_pos", "_row"),
 )
-"""The sequences that the short names of `LOG_POSITIONS` make. MySQL's times are whole seconds, and its snapshot rows have the time of their own
-reading: they order nothing."""
+"""The sequences of the short names of `LOG_POSITIONS`. MySQL's times do not order changes: they are whole seconds, and a snapshot
+row has its time of reading."""

@@ -39,7 +39,7 @@ EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$
 """Names of an expectation: a type of Great Expectations, or `module:Class`."""
 
 MOST_CHARACTERS = 255
-"""Of a name: what file systems and catalogs take."""
+"""Longest name that file systems and catalogs accept."""
 PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 """Pattern of the name of a table property."""
 
@@ -47,13 +47,13 @@ PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 def _seen(text: str) -> str:
     is_name = text.strip() and len(text) <= MOST_CHARACTERS and not has_unseen(text)
     if not is_name:
-        raise ValueError(f"got {shortened(text)}; allowed: 1 to {MOST_CHARACTERS} characters, all of which can be seen")
+        raise ValueError(f"got {shortened(text)}; allowed: 1 to {MOST_CHARACTERS} visible characters")
     return text
 
 
 @cache
 def _names_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return all names by which fields of a model may be given."""
+    """Return all names and aliases of a model's fields."""
     names: dict[str, None] = {}
     for name, info in model.model_fields.items():
         alias = info.validation_alias
@@ -63,7 +63,7 @@ def _names_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails:
-    """Return the error of a field that there is not."""
+    """Return the error for an unknown field."""
     meant = get_close_matches(name, known, n=1)
     hint = f"did you mean '{meant[0]}'? " if meant else ""
     allowed = ", ".join(known)
@@ -72,18 +72,18 @@ def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails
 
 
 Name = Annotated[str, AfterValidator(_seen)]
-"""A name from outside: of a topic, a table, a field. Any text of visible characters."""
+"""An external name, of a topic, table or field: any text of visible characters."""
 
 
 class SpecPart(BaseModel):
-    """Base class of parts: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
+    """Base class of parts: frozen, without unknown fields. Errors do not show values, which may be credentials."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
     def _has_known_fields(cls, given: Any) -> Any:
-        """Refuse fields that there are not, with those that there are and the nearest; pydantic's own message has neither."""
+        """Refuse unknown fields; the message lists the known fields and the nearest one, unlike pydantic's."""
         if not isinstance(given, Mapping) or cls.model_config.get("extra") == "allow":
             return given
         known = _names_of(cls)
@@ -98,30 +98,30 @@ class SourcePart(SpecPart):
     """Base class of sources: the form of their records, and the selection among them."""
 
     by_position: ClassVar[bool] = False
-    """Records stand at offsets of partitions; else its parts, files, are read each as a whole."""
+    """True: records have offsets in partitions. False: files are read whole."""
     listed_as: ClassVar[str] = "folders"
     """Field of `UpsertPipelines` with a pattern of such sources."""
 
     type: str = Field(description="Which source.")
-    path: str = Field(description="Where it is; relative to the project. Required.")
+    path: str = Field(description="Its location; relative to the project. Required.")
     records: Literal["kafka", "value"] = Field(
         default="kafka",
         description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
     )
-    topic: Name | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    topic: Name | None = Field(default=None, description="Read only records of this topic. Default: all.")
     table: Name | None = Field(
         default=None,
-        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+        description="Read only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
     )
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,
-        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
+        description="Maximum records per second that a run reads on average, above 0. Steps of at least one file are delayed. For a backfill next to other runs, or to protect a source. Default: no limit.",
     )
 
     @property
     def place(self) -> str:
-        """Name of this source among those that a pattern lists."""
+        """Name of this source in the listing of a pattern."""
         return self.path
 
     @property
@@ -131,7 +131,7 @@ class SourcePart(SpecPart):
 
     @property
     def address(self) -> Hashable:
-        """Where sources are listed: nowhere but in the pattern itself."""
+        """The address where sources are listed: empty, the pattern itself says it."""
         return None
 
     @field_validator("path")
@@ -145,7 +145,7 @@ class SourcePart(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that select the records; their place is compared on its own, and the size of a step does not matter."""
+        """Fields that select the records; the location is compared separately, and the size of a step does not matter."""
         return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
 
@@ -164,12 +164,12 @@ class FileSource(SourcePart):
     min_age: NaturalDuration = Field(
         default="0s",
         validate_default=True,
-        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
+        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not create files atomically: a file read too early is refused once it has grown. Default: 0s.",
     )
     max_bytes_per_step: int = Field(
         default=256 * 2**20,
         gt=0,
-        description="Bytes of files, as they are stored, that one step reads, above 0; a larger file is a step of its own. More make fewer, longer steps. Default: 268435456.",
+        description="Stored bytes of files that one step reads, above 0; a larger file is a separate step. More bytes make fewer, longer steps. Default: 268435456.",
     )
     max_files_per_step: int = Field(
         default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
@@ -197,22 +197,22 @@ class FormatPart(SpecPart):
     """Base class of formats."""
 
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
-        """Return the field of records' envelopes that a spec names to order changes; None: they have none of this name.
+        """Return the envelope field that a spec names to order changes; None: there is none of this name.
 
         Args:
-            name: As `order.sequence` has it.
+            name: The name in `order.sequence`.
             type_: The type of its values that the spec states.
         """
         return None
 
     @property
     def positions_there_are(self) -> str:
-        """Text for messages: the fields that `order.sequence` may name beside columns; empty for none."""
+        """Text for messages: the fields that `order.sequence` may name instead of columns; empty for none."""
         return ""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that decide the meaning of records: each one that is not at its default."""
+        """Fields that decide the meaning of records, without those at their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -227,28 +227,28 @@ def _refuse_no_placeholder(text: str) -> str:
 
 
 _AS_UNSTATED = ("base64", "base64url")
-"""Encodings by which bytes are read where none is stated."""
+"""Encodings that match reading bytes without a stated encoding."""
 
 
 class ChangeFormat(FormatPart):
-    """Base class of the formats of change events: how values are coded, and what stands for one that was not sent."""
+    """Base class of the formats of change events: the coding of values, and the mark of an unsent value."""
 
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict,
-        description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
+        description="Column to the unit of its integers: ms, us, ns. A record's schema takes precedence. Default: us for every TIMESTAMP.",
     )
     encodings: dict[str, Encoding] = Field(
         default_factory=dict,
-        description="Column to how its numbers or bytes are coded. Numbers: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). BINARY: base64, base64url, hex, as the connector's binary.handling.mode says. Default: as a record's own schema says; without one numbers are numbers, and bytes base64 that cannot be hex: a value that can be both makes the record bad.",
+        description="Column to the encoding of its numbers or bytes. Numbers: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; with the column's scale). BINARY: base64, base64url, hex, like the connector's binary.handling.mode. Default: the encoding in the record's schema. Without a schema, numbers are plain, and bytes are base64 that cannot be hex: a value that can be both makes the record bad.",
     )
     unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
         default=UNAVAILABLE,
-        description="What the connector writes for a value that it did not send, as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value stays. Each form that it takes is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
+        description="The connector's placeholder for an unsent value, such as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value is kept. Each form of the placeholder is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
     )
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See `FormatPart`. Base64 may be stated later: without it nothing was read as anything else."""
+        """See `FormatPart`. Base64 may be stated later, since bytes without an encoding were read as base64."""
         fields = super().identity
         encodings = fields.pop("encodings", {})
         deciding = {column: encoding for column, encoding in encodings.items() if encoding not in _AS_UNSTATED}
@@ -279,29 +279,29 @@ class PlainFormat(ChangeFormat):
     type: Literal["plain"] = Field(description="'plain'.")
     kind: Name = Field(default="kind", description="Field with the row kind. Default: kind.")
     row: Name | None = Field(
-        default="row", description="Field with the row; null if the columns stand beside the kind. Default: row."
+        default="row", description="Field with the row; null if the columns are next to the kind. Default: row."
     )
     position: list[Name] = Field(
         default_factory=list,
         max_length=2,
-        description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
+        description="Fields with the record's partition and position, to recognize redeliveries. Default: none; file and line are used.",
     )
 
 
-_TIME_ZONE = "UTC: a time without a zone is in UTC where its column is a TIMESTAMP. Default: none; such a time is bad."
+_TIME_ZONE = "UTC: a time without a zone is in UTC if its column is a TIMESTAMP. Default: none; such a time is bad."
 
 
 class OperationWords(SpecPart):
-    """The field of a record that says what happened, and its values. A record with another value is bad (`unknown_operation`)."""
+    """The operation field of a record, and its values. A record with another value is bad (`unknown_operation`)."""
 
     field: Name = Field(description="The field, as a dotted path: metadata.change_type. Required.")
     insert: list[Word] = Field(
         default_factory=list,
-        description="Its values for a new row; null: the field is null, or not there. Default: none.",
+        description="Its values for a new row; null: the field is null or absent. Default: none.",
     )
     snapshot: list[Word] = Field(
         default_factory=list,
-        description="Its values for a row that was read, not changed: as `insert`, and below all changes where it has no position. Default: none.",
+        description="Its values for a row that was read, not changed: like `insert`, and below all changes if it has no position. Default: none.",
     )
     update: list[Word] = Field(default_factory=list, description="Its values for a changed row. Default: none.")
     delete: list[Word] = Field(default_factory=list, description="Its values for a deleted row. Default: none.")
@@ -313,7 +313,7 @@ class OperationWords(SpecPart):
 
     @property
     def words(self) -> tuple[tuple[Word, Meaning], ...]:
-        """The values, and what they mean."""
+        """The values and their meanings."""
         meanings: tuple[Meaning, ...] = ("insert", "snapshot", "update", "delete", "truncate", "ignore")
         pairs: list[tuple[Word, Meaning]] = []
         for meaning in meanings:
@@ -336,7 +336,7 @@ class EventTimeField(SpecPart):
     field: Name = Field(description="The field, as a dotted path. Required.")
     unit: EpochUnit = Field(
         default="ms",
-        description="What its integers count since 1970: s, ms, us, ns; tso: TiDB's timestamps. Text is read as ISO 8601, in UTC without a zone. Default: ms.",
+        description="Unit of its integers since 1970: s, ms, us, ns; tso: TiDB's timestamps. Text is read as ISO 8601, in UTC without a zone. Default: ms.",
     )
 
 
@@ -346,7 +346,7 @@ class PositionPart(SpecPart):
     field: Name = Field(description="The field, as a dotted path. Required.")
     type: PositionType = Field(
         default="number",
-        description="What its values mean, as of [SequenceField](spec.md#sequencefield). Default: number.",
+        description="Type of its values, see [SequenceField](spec.md#sequencefield). Default: number.",
     )
 
 
@@ -358,7 +358,7 @@ class ByMap(ChangeFormat):
     @property
     @abstractmethod
     def map(self) -> RecordMap:
-        """Where records have what a change is made of."""
+        """The fields of records that make up a change."""
 
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
         """See `FormatPart.position_field`: a field that the map knows, or that has a type."""
@@ -374,16 +374,16 @@ class ByMap(ChangeFormat):
 
 
 class MappedFormat(ByMap):
-    """Records of any tool, by the fields that say what happened and hold the row; see [Formats](formats.md#any-other-records)."""
+    """Records of any tool, by their fields for operation and row; see [Formats](formats.md#any-other-records)."""
 
     type: Literal["mapped"] = Field(description="'mapped'.")
     operation: OperationWords | None = Field(
         default=None,
-        description="What happened. Default: none; each record is the row as it is now.",
+        description="The operation. Default: none; each record is the present row.",
     )
     row: Name | None = Field(
         default=None,
-        description="Field with the row, as a dotted path: an object, or an array of objects. Of a delete without it, `before` has the row. Default: none; the columns stand in the record itself.",
+        description="Field with the row, as a dotted path: an object, or an array of objects. A delete without it has the row in `before`. Default: none; the columns are at the top level of the record.",
     )
     before: Name | None = Field(
         default=None,
@@ -391,7 +391,7 @@ class MappedFormat(ByMap):
     )
     deleted: Name | None = Field(
         default=None,
-        description="Field that marks a deleted row, as a dotted path: true, 1, or the time of the deletion; false, 0 or null of any other row. Default: none.",
+        description="Field that marks a deleted row, as a dotted path: true, 1, or the time of the deletion; false, 0 or null for other rows. Default: none.",
     )
     table: list[Name] = Field(
         default_factory=list,
@@ -399,16 +399,16 @@ class MappedFormat(ByMap):
     )
     position: list[Name | PositionPart] = Field(
         default_factory=list,
-        description="Fields that order changes, as dotted paths: [metadata.commit_lsn, metadata.commit_idx], with a type if they are no integers: [{field: lsn, type: lsn}]. `order.sequence` may name them. Default: none.",
+        description="Fields that order changes, as dotted paths: [metadata.commit_lsn, metadata.commit_idx], with a type if they are not integers: [{field: lsn, type: lsn}]. `order.sequence` may name them. Default: none.",
     )
     event_time: EventTimeField | None = Field(
-        default=None, description="Time of the change, where no column of the schema is named. Default: none."
+        default=None, description="Time of the change, if the spec names no column for it. Default: none."
     )
     time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
 
     @property
     def map(self) -> RecordMap:
-        """Where records have what a change is made of."""
+        """The fields of records that make up a change."""
         operation = self.operation
         event_time = self.event_time
         return RecordMap(
@@ -429,7 +429,7 @@ def _position(given: str | PositionPart) -> tuple[str, PositionType]:
 
 
 class ToolFormat(ByMap):
-    """Records of a tool that is known by its name; see [Formats](formats.md)."""
+    """Records of a known tool; see [Formats](formats.md)."""
 
     type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "airbyte_flat", "fivetran"] = (
         Field(
@@ -440,7 +440,7 @@ class ToolFormat(ByMap):
 
     @property
     def map(self) -> RecordMap:
-        """Where records have what a change is made of."""
+        """The fields of records that make up a change."""
         return TOOLS[self.type].map
 
 
@@ -449,35 +449,35 @@ SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]
 
 
 class ColumnConfig(SpecPart):
-    """Facts about a column beside its type."""
+    """Settings of a column."""
 
     personal: bool = Field(
         default=False,
-        description="Its values are of persons: checks, Data Docs, Dagster, errors and the quarantine's `detail` show *** instead. The tables hold them as they are. Default: false.",
+        description="Its values are personal: checks, Data Docs, Dagster, errors and the quarantine's `detail` show *** instead. The tables hold them unchanged. Default: false.",
     )
     renamed_from: Name | None = Field(
         default=None,
-        description="What the column was called before: 'ebbtide migrate' gives what is stored the new name, and records that have the column under the old one are read. Not of columns of the key, the order or an upsert key. Default: none.",
+        description="The column's former name: 'ebbtide migrate' renames stored columns, and records with the old name are still read. Not for columns of the key, the order or an upsert key. Default: none.",
     )
 
 
 class QuarantineConfig(SpecPart):
-    """Limits of the quarantine: bad records beyond their form, their number in a step, and how long they are kept."""
+    """Limits of the quarantine: additional reasons for bad records, their number in a step, and their retention."""
 
     max_rows_per_step: int = Field(
         default=1000,
         ge=0,
-        description="Bad records in one step above which the run fails before it commits anything. Default: 1000.",
+        description="Maximum bad records in one step; above it the run fails before it commits. Default: 1000.",
     )
     max_record_bytes: int = Field(
         default=MAX_RECORD_BYTES,
         gt=0,
-        description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
+        description="Maximum bytes of a record; larger ones are bad. Only so many bytes of a longer line are read, and kept in the quarantine. Default: 16 MiB.",
     )
     max_event_time_ahead: NaturalDuration | None = Field(
         default=None,
         validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
-        description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
+        description="A record is bad if its event time is further ahead of the step's wall clock; null: no limit. One such record would expire all entries with a ttl by event time. Default: 1d if a ttl is by EVENT_TIME, else null.",
     )
 
     max_age: PositiveDuration | None = Field(
@@ -487,12 +487,12 @@ class QuarantineConfig(SpecPart):
     max_bytes: int | None = Field(
         default=None,
         gt=0,
-        description="Bytes of records that the quarantine keeps, above 0; the job ebbtide_cleanup drops and counts the oldest beyond them. Default: any number.",
+        description="Bytes of records that the quarantine keeps, above 0; the job ebbtide_cleanup drops and counts the oldest above it. Default: no limit.",
     )
 
     @model_serializer(mode="wrap")
     def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `max_event_time_ahead` out where it was not given: null is another thing than the default."""
+        """Leave `max_event_time_ahead` out if it was not given: null differs from the default."""
         fields: dict[str, Any] = dump(self)
         if "max_event_time_ahead" not in self.model_fields_set:
             del fields["max_event_time_ahead"]
@@ -500,27 +500,27 @@ class QuarantineConfig(SpecPart):
 
 
 NOT_WRITTEN = {"delta.appendonly": "false", "delta.enablechangedatafeed": "true"}
-"""Properties, in lower case, that have one value only in a sink: it is updated, and its change feed is on."""
+"""Properties, in lower case, that must have one value in a sink: it is updated, and its change feed is on."""
 WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
 """Features that Ebbtide's own writers do not support."""
 
 
 class DeltaSink(SpecPart):
-    """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
+    """The pipeline's Delta table, at ROOT/NAME/sink."""
 
     type: Literal["delta"] = Field(
-        default="delta", description="'delta', or that of a sink of another package (OtherSink). Default: delta."
+        default="delta", description="'delta', or the type of another package's sink (OtherSink). Default: delta."
     )
     write: Literal["vectors", "rewrite", "merge"] = Field(
         default="vectors",
-        description="How old rows leave. vectors: by deletion vectors; rewrite: their files are written again, for readers "
+        description="How old rows are removed. vectors: by deletion vectors; rewrite: their files are written again, for readers "
         "that know no vectors; merge: by Spark's MERGE, for tables with features that Ebbtide does not write. Default: vectors.",
     )
     change_feed: Literal["images", "net"] = Field(
         default="images",
-        description="What the sink's change feed shows of an update. images: the row before and after it, from a file that each "
-        "commit writes beside; net: a delete and an insert, which readers derive from the data files: less is written. "
-        "With write: merge it is Spark that decides. Default: images.",
+        description="How the sink's change feed shows an update. images: the row before and after it, from a file that each "
+        "commit also writes; net: a delete and an insert, which readers derive from the data files: less is written. "
+        "With write: merge Spark decides. Default: images.",
     )
     table_properties: dict[Annotated[str, Field(pattern=PROPERTY)], str] = Field(
         default_factory=dict,
@@ -529,7 +529,7 @@ class DeltaSink(SpecPart):
 
     @property
     def is_spark_s(self) -> bool:
-        """Return whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
+        """Return whether Spark creates the table: a user's properties may enable features that only Spark supports."""
         return self.write == "merge" or bool(self.table_properties)
 
     @field_validator("table_properties")
@@ -543,7 +543,7 @@ class DeltaSink(SpecPart):
             if has_unseen(text):
                 unseen.append(name)
         refuse("sink.table_properties", secret, "no credentials: the table's log shows its properties to all readers")
-        refuse("sink.table_properties", unseen, "values all of whose characters can be seen")
+        refuse("sink.table_properties", unseen, "values of visible characters")
         return value
 
     @model_validator(mode="after")
@@ -553,30 +553,28 @@ class DeltaSink(SpecPart):
         if self.write != "merge":
             switched_on = [name for name, text in given.items() if text != "none"]
             stopping += [name for name in switched_on if name.startswith(WRITTEN_BY_MERGE)]
-        refuse("sink.table_properties", stopping, "none that keep the pipeline from writing; some need write: merge")
+        refuse("sink.table_properties", stopping, "none that prevent the pipeline from writing; some need write: merge")
         return self
 
     @model_validator(mode="after")
     def _refuse_net_of_rewritten_files(self) -> Self:
-        # From files written again readers would derive a change of every row in them.
+        # From rewritten files readers would derive a change of every row.
         if self.change_feed == "net" and self.write == "rewrite":
             refuse("sink.change_feed", ["'net'"], "images with write: rewrite")
         return self
 
 
 class ExpectationConfig(SpecPart):
-    """A rule of a project's own that the sink's rows are held to, by Great Expectations."""
+    """A project's rule for the sink's rows, by Great Expectations."""
 
     type: str = Field(
         pattern=EXPECTATION,
         description="Great Expectations' name (expect_column_values_to_be_between), or 'module:Class', a class of the project. Required.",
     )
-    kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="What it is made with: column, bounds. Default: none."
-    )
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its arguments: column, bounds. Default: none.")
     severity: Literal["critical", "warning"] = Field(
         default="critical",
-        description="critical: where it is broken the check is an error, and what reads the sink waits; warning: it warns. Default: critical.",
+        description="critical: a violation is an error, and readers of the sink wait; warning: a violation is a warning. Default: critical.",
     )
 
 
@@ -600,25 +598,25 @@ class ChecksConfig(SpecPart):
         default=0.01,
         ge=0,
         le=1,
-        description="Greatest share of changes, 0 to 1, that may contradict what is stored before 'ordering' is an error: retractions whose row is not there, changes that lose to a row with an older event time. Below it one is a warning. Default: 0.01.",
+        description="Greatest share of changes, 0 to 1, that may contradict stored rows before 'ordering' is an error: retractions without a row, changes that lose to a row with an older event time. A smaller share is a warning. Default: 0.01.",
     )
     max_event_delay: PositiveDuration | None = Field(
         default=None,
-        description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
+        description="Maximum age of the newest event, by its event time, before the check 'event_time' fails: the source is read but has nothing new. Default: none, and no such check.",
     )
     max_state_bytes: int | None = Field(
         default=None,
         gt=0,
-        description="Most bytes of the state's data files, for the check 'state_size'. Default: any.",
+        description="Maximum bytes of the state's data files, for the check 'state_size'. Default: no limit.",
     )
     max_state_rows: int | None = Field(
         default=None,
         gt=0,
-        description="Most rows of the state, likewise. Default: any.",
+        description="Maximum rows of the state, for the same check. Default: no limit.",
     )
     expectations: list[ExpectationConfig] = Field(
         default_factory=list,
-        description="Rules of the project's own, each judged on all of the sink's rows after a run, by the check 'expectations'. Default: none, and no such check.",
+        description="The project's rules, each checked on all rows of the sink after a run, by the check 'expectations'. Default: none, and no such check.",
     )
 
 
@@ -627,8 +625,8 @@ def refuse(field: str, got: list[Any], allowed: str) -> None:
 
     Args:
         field: Its name.
-        got: What is wrong in it.
-        allowed: What would be right.
+        got: The wrong values.
+        allowed: The allowed values.
 
     Raises:
         ValueError: `got` is not empty.

@@ -1,6 +1,6 @@
 """The pipeline spec: one schema for YAML, the command line and Python.
 
-In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is here, each kind has a module beside this one.
+In YAML a spec is the `attributes` of a `defs.yaml`. The common parts of all pipelines are here; each kind has its module.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ebbtide.spec._row_functions import make_importable
 from ebbtide.storage import Location
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
-"""Default where state expires by event time: clocks of sources are off by hours, not by days."""
+"""Default if state expires by event time: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
-"""Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
+"""The source's path, absolute and as written. It is not a field, and equality of specs ignores it."""
 OPTIONAL_PARTS = ("transform",)
 """Parts of a spec's identity that it may lack."""
 
@@ -66,7 +66,7 @@ class Pipeline(PipelineFields):
 
     @property
     def spark_makes_sink(self) -> bool:
-        """Return whether Spark makes the sink; it makes none of a project's own."""
+        """Return whether Spark creates the sink; it does not create a project's sink."""
         return isinstance(self.sink, DeltaSink) and self.sink.is_spark_s
 
     @property
@@ -76,24 +76,24 @@ class Pipeline(PipelineFields):
 
     @property
     def max_event_time_ahead(self) -> timedelta | None:
-        """The most that a record's event time may be ahead of the wall clock; None: no limit."""
+        """How far a record's event time may be ahead of the wall clock; None: no limit."""
         if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
             return self.quarantine.max_event_time_ahead
         return MAX_EVENT_TIME_AHEAD
 
     @property
     def personal(self) -> frozenset[str]:
-        """Columns whose values are shown nowhere but in the tables."""
+        """Columns whose values are shown only in the tables."""
         return frozenset(name for name, column in self.columns.items() if column.personal)
 
     @property
     def renamed(self) -> dict[str, str]:
-        """Columns to what they were called before, of those that were renamed."""
+        """Renamed columns to their former names."""
         return {name: column.renamed_from for name, column in self.columns.items() if column.renamed_from}
 
     @property
     def fixed_columns(self) -> set[str]:
-        """Columns by which entries are distinguished or ordered: their names are part of what is stored."""
+        """Columns that identify or order entries: their names are stored."""
         return {*self.key, *self.sequence}
 
     @property
@@ -113,7 +113,7 @@ class Pipeline(PipelineFields):
 
     @property
     def column_sources(self) -> dict[str, list[str]]:
-        """The sink's columns to those of the source that they come from; without those that do not."""
+        """The sink's columns to those of the source that they come from; without computed ones."""
         names = self.table.columns.names
         return {name: [name] for name in self.sink_table.columns.names if name in names}
 
@@ -124,27 +124,27 @@ class Pipeline(PipelineFields):
 
     @property
     def has_transform(self) -> bool:
-        """Return whether the sink shows something else than the source's rows, or a function's."""
+        """Return whether a transform computes the sink's rows."""
         return self.selects_changes or self.selects_rows
 
     @property
     def stream_cron(self) -> str | None:
-        """Cron expression of Dagster's schedule; None: there is no schedule, as for a run that goes on by itself."""
+        """Cron expression of Dagster's schedule; None: there is no schedule, as for a continuous run."""
         return self.schedules.stream if self.run == "bounded" else None
 
     @property
     def has_positions(self) -> bool:
-        """Return whether records carry their place in the source, so that a redelivery can be known."""
+        """Return whether records carry their place in the source, so that redeliveries can be recognized."""
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
 
     @property
     def may_repeat_offsets(self) -> bool:
-        """Return whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
+        """Return whether a record may be redelivered under its offset. A topic is read only once, unless its records name places."""
         names_positions = isinstance(self.format, PlainFormat) and bool(self.format.position)
         return self.has_positions and (names_positions or not self.source.by_position)
 
     def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
-        """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
+        """Return those of some columns, with types, that the schema neither has nor had, without ignored ones."""
         known = [
             *self.table.columns.names,
             *self.renamed.values(),
@@ -167,7 +167,7 @@ class Pipeline(PipelineFields):
         return self.model_copy(update={"source": source})
 
     def in_steps_of(self, n_records: int, n_bytes: int) -> Self:
-        """Return the spec with steps that read no more than so many records, of files so many bytes, where it allows more."""
+        """Return the spec with the size of a step capped at so many records, or bytes of files."""
         limits = {"max_records_per_step": n_records, "max_bytes_per_step": n_bytes}
         smaller = {}
         for name, most in limits.items():
@@ -177,34 +177,37 @@ class Pipeline(PipelineFields):
         return self.with_source(**smaller) if smaller else self
 
     def at_rate(self, max_records_per_second: int | None) -> Self:
-        """Return the spec with runs that read no more than so many records a second; None: as it says itself."""
+        """Return the spec with runs capped at so many records per second; None: unchanged."""
         if max_records_per_second is None:
             return self
         return self.with_source(max_records_per_second=max_records_per_second)
 
     def on_engine(self, engine: str | None) -> Self:
-        """Return the spec with runs on an engine; None: as it says itself."""
+        """Return the spec with runs on an engine; None: unchanged."""
         return self if engine is None else self.model_copy(update={"engine": engine})
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that stored state depends on: at least what is read."""
+        """Fields that stored state depends on: at least the selection of records."""
         return {"source": self.source.identity, "format": self.format.identity}
 
     @property
     def source_path(self) -> str | None:
-        """Place of the source, as the spec's file has it: a relative path stays so, and moves with its project; None if it has none."""
+        """Path of the source as written in the spec's file: a relative path stays relative and moves with its project.
+
+        None if none.
+        """
         resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
         return written if self.source.path == resolved else self.source.path
 
     def misfits(self, stored: Mapping[str, Any]) -> list[str]:
-        """Return the parts of `identity` that do not fit those that state was stored under; a transform may be gone."""
+        """Return the parts of `identity` that do not fit the stored ones; a transform may have been removed."""
         identity = self.identity
         names = dict.fromkeys([*identity, *OPTIONAL_PARTS])
         return [name for name in names if stored.get(name) != identity.get(name)]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the spec with other fields, which are not checked; what follows from the fields is computed again."""
+        """Copy the spec with other fields, which are not validated; derived values are computed again."""
         copied = super().model_copy(update=update, deep=deep)
         given = {*type(self).model_fields, _WRITTEN}
         derived = copied.__dict__.keys() - given
@@ -224,7 +227,7 @@ class Pipeline(PipelineFields):
 
     @classmethod
     def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
-        """Make the spec that stands, or is to stand, in a file.
+        """Create a spec from the attributes of an existing or future file.
 
         Raises:
             ConfigError: not a usable spec; the message names file and field.

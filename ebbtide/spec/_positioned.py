@@ -11,11 +11,11 @@ from pydantic import Field, field_validator, model_validator
 from ebbtide.spec._parts import Name, SpecPart, refuse
 
 STEP_S = 10
-"""Seconds' worth of records that one step reads at most, at a bounded rate."""
+"""Maximum seconds' worth of records in a step at a limited rate."""
 
 
 class SourceStart(SpecPart):
-    """The place at which the first step begins to read a source by position; exactly one of the two."""
+    """The position at which the first step begins to read; exactly one of the two fields."""
 
     timestamp: datetime | None = Field(
         default=None,
@@ -23,7 +23,7 @@ class SourceStart(SpecPart):
     )
     offsets: dict[int, int] | None = Field(
         default=None,
-        description="Partition to the offset of its first record; one that is not named begins at its earliest. Default: none.",
+        description="Partition to the offset of its first record; a missing one begins at its earliest. Default: none.",
     )
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ class PositionedPart(SpecPart):
     listed_as: ClassVar[str] = ""
     """Field of `UpsertPipelines` with a pattern of such sources; empty if there is none."""
     path: ClassVar[None] = None
-    """A source with a path is named by it, relative to the project; one that is read by position names its place in fields of its own."""
+    """None: a source that is read by position names its place in its fields."""
 
     type: str = Field(description="Which source.")
     table: Name | None = Field(
@@ -66,22 +66,22 @@ class PositionedPart(SpecPart):
     )
     start: Literal["earliest", "latest"] | SourceStart = Field(
         default="earliest",
-        description="Where the first step begins: earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {offsets: {0: 12, 1: 0}}, see [SourceStart](#sourcestart). Later steps go on where the last one ended. Default: earliest.",
+        description="Where the first step begins: earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {offsets: {0: 12, 1: 0}}, see [SourceStart](#sourcestart). Later steps continue where the last one ended. Default: earliest.",
     )
     max_records_per_step: int = Field(
         default=500_000,
         gt=0,
-        description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
+        description="Offsets per step, over all partitions, above 0. More offsets make fewer, longer steps. Default: 500000.",
     )
     max_bytes_per_step: int | None = Field(
         default=None,
         gt=0,
-        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, or 10000 if that is more; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
+        description="Approximate bytes of values per step, over all partitions, above 0. The number of offsets is estimated from the last step's record size; it at most doubles per step (minimum 10000); see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: no limit.",
     )
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,
-        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
+        description="Maximum records per second that a run reads on average, above 0. Steps become smaller and are delayed. For a backfill next to other runs, or to protect a source. Default: no limit.",
     )
 
     @property
@@ -91,17 +91,17 @@ class PositionedPart(SpecPart):
 
     @property
     def server(self) -> str:
-        """The server that is asked first, HOST:PORT; empty if there is none."""
+        """The first bootstrap server, HOST:PORT; empty if there is none."""
         return ""
 
     @property
     def address(self) -> Hashable:
-        """Where sources are listed."""
+        """The address where sources are listed."""
         return self.type
 
     @property
     def records_per_step(self) -> int:
-        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
+        """Offsets per step; at a limited rate at most some seconds' worth."""
         if self.max_records_per_second is None:
             return self.max_records_per_step
         return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
@@ -113,5 +113,5 @@ class PositionedPart(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that select the records; address and start are compared on their own."""
+        """Fields that select the records; address and start are compared separately."""
         return {"type": self.type, "table": self.table}

@@ -1,4 +1,4 @@
-"""Reads the file of a spec, and says where in it an error is."""
+"""Reads the file of a spec, and locates errors in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALLOWED = f"a defs.yaml, or a folder with one: YAML of {MOST_BYTES:,} bytes, {M
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Read a `defs.yaml`, or that in a folder; return its path and what it says.
+    """Read a `defs.yaml`, or the one in a folder; return its path and content.
 
     Raises:
         ConfigError: no such file, or not YAML.
@@ -38,7 +38,7 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def read_attributes(location: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Read the attributes of a `defs.yaml`, or of that in a folder; return its path and them.
+    """Read the attributes of a `defs.yaml`, or of the one in a folder; return its path and the attributes.
 
     Raises:
         ConfigError: no such file, not YAML, or no attributes.
@@ -65,18 +65,18 @@ def explained(
     place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
     path: Path | None = None,
 ) -> str:
-    """Return line, field and fault of each error, with the value that was got unless the message has it.
+    """Return line, field and fault of each error, with the value got unless the message has it.
 
     Args:
         error: Of a spec.
-        place_of: Where the file has a field.
+        place_of: Returns the place of a field in the file.
         path: The file. Default: there is none.
     """
     lines: dict[str, None] = {}
     tree = _tree(path)
     for details in error.errors(include_url=False):
         names = place_of(field_path(details["loc"]))
-        # A fault of the whole spec begins with the field that it is about; its input is all that there is.
+        # The message about a fault of the whole spec begins with the field; its input is the whole spec.
         is_secret = not names or any(map(is_credential, names))
         message = fault(details, is_secret=is_secret)
         for known in (".".join(names), *names[-1:]):
@@ -91,7 +91,7 @@ def explained(
 
 
 def _tree(path: Path | None) -> yaml.Node | None:
-    """Return what a file says with the lines where it says it; None if there is no such file."""
+    """Return the content of a file with line numbers; None if there is no such file."""
     if path is None or not path.is_file():
         return None
     return compose_yaml(text_of(path))
@@ -122,7 +122,7 @@ def _below(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | N
 
 
 def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the names that lead to the field of an error, without the tag by which a part's model was chosen.
+    """Return the path of an error's field, without the tag that chose a part's model.
 
     Example:
         >>> field_path(("source", "kafka", "topic"))
@@ -138,7 +138,7 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
 
 @cache
 def _chosen_parts() -> frozenset[tuple[str, ...]]:
-    """Return the first two names of an error's location in a part whose model was chosen by its tag."""
+    """Return the first two names of an error's location in parts whose model is chosen by a tag."""
     from ebbtide.spec._extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES  # loads the models, and Arrow
 
     groups = {"source": SOURCES, "format": FORMATS, "sink": SINKS}

@@ -37,24 +37,24 @@ SPARK_TYPES: dict[Any, str] = {
 }
 """The annotated return type of a function to the type of its values in SQL. Lists and dicts of these are arrays and maps."""
 ROWS, ROWS_BY_ARROW, PANDAS, ARROW = 100, 101, 200, 250
-"""PySpark's numbers of functions that give a value for each row: `PythonEvalType`."""
+"""PySpark's `PythonEvalType` numbers of functions that return one value per row."""
 
 
 class UnfitFunctionError(ValueError):
-    """Raised for what cannot be called in SQL; the message says why."""
+    """Raised for a function that cannot be called in SQL; the message says why."""
 
 
 @dataclass(frozen=True)
 class RowFunction:
-    """A function that gives a value for each row.
+    """A function that returns one value per row.
 
     Args:
-        target: Where it is, `module:name`.
-        call: It; of PySpark's the one that was decorated.
+        target: Its name, `module:name`.
+        call: The function; for PySpark's the decorated one.
         returns: Type of its values, as DDL or as PySpark's type.
-        eval_type: What it is called with: values of a row, or columns of many.
+        eval_type: PySpark's way of calling it: with values of a row, or with columns.
         annotation: The Python type that its values have; None: PySpark converts them.
-        is_deterministic: False: it says of itself that one row may give several values.
+        is_deterministic: False: it declares that it may return different values for one row.
     """
 
     target: str
@@ -69,7 +69,7 @@ class RowFunction:
         """Import a function.
 
         Raises:
-            UnfitFunctionError: there is none, or nothing says what it returns.
+            UnfitFunctionError: there is none, or its return type is unknown.
         """
         module, _, name = target.partition(":")
         try:
@@ -101,7 +101,7 @@ class RowFunction:
 
 def _of_pyspark(target: str, found: Any) -> RowFunction:
     if found.evalType not in (ROWS, ROWS_BY_ARROW, PANDAS, ARROW):
-        raise UnfitFunctionError(f"got {target}, which gives no value for each row; allowed: {ALLOWED}")
+        raise UnfitFunctionError(f"got {target}, which does not return one value per row; allowed: {ALLOWED}")
     return RowFunction(
         target,
         found.func,
@@ -122,7 +122,7 @@ def _returned(target: str, function: Callable[..., Any]) -> Any:
 
 
 def _without_none(annotation: Any) -> Any:
-    """Return the type of a value that may be missing: NULL is a value of all types."""
+    """Return the type of an optional value: NULL is a value of all types."""
     origin = typing.get_origin(annotation)
     if origin not in (typing.Union, types.UnionType):
         return annotation
@@ -147,7 +147,7 @@ def _spark_type(target: str, annotation: Any) -> str:
 
 
 def refuse_own_name(name: str) -> None:
-    """Refuse a name that is Spark's own: what it means would depend on who reads it.
+    """Refuse the name of a Spark function: its meaning would be ambiguous.
 
     Raises:
         UnfitFunctionError: it is.
@@ -158,16 +158,16 @@ def refuse_own_name(name: str) -> None:
 
 
 def make_importable(folder: Path) -> None:
-    """Let functions be imported from a project's folder, and from the current one."""
+    """Make functions importable from a project's folder and the current one."""
     for each in (str(folder), str(Path.cwd())):
         if each not in sys.path:
             sys.path.append(each)
 
 
 def digest(target: str) -> str:
-    """Return what identifies a function's code: of its module, and of what that imports of its project, in turn.
+    """Return a digest of a function's code: its module, and the project's modules that it imports, recursively.
 
-    Empty where there is no code to read: the module is gone, or was typed.
+    Empty if there is no code to read: the module is gone or was typed interactively.
     """
     module, _, _ = target.partition(":")
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -175,13 +175,13 @@ def digest(target: str) -> str:
         return ""
     found = project_sources(module, Path(file))
     texts = [f"{name}\0{source.text}\0" for name, source in sorted(found.items())]
-    if not texts:  # an installed one
+    if not texts:  # an installed module
         texts = [Path(file).read_text(encoding="utf-8")]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
 
 
 def plain_types(annotation: Any) -> Iterator[type]:
-    """Yield the Python types that a value of an annotation may have."""
+    """Yield the Python types that values of an annotation may have."""
     yield typing.get_origin(annotation) or annotation
     if annotation is float:
         yield int

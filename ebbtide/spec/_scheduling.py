@@ -13,17 +13,15 @@ from ebbtide.spec._parts import SpecPart, refuse
 
 
 class EarlyCleanupConfig(SpecPart):
-    """Starts ebbtide_cleanup early, where it would win both."""
+    """Starts ebbtide_cleanup early if it would free at least both amounts."""
 
     look: CronExpression = Field(
         default="H/15 * * * *",
-        description="When the schedule looks, without a run. Default: 'H/15 * * * *'.",
+        description="When the schedule checks, without a run. Default: 'H/15 * * * *'.",
     )
-    min_share: float = Field(
-        default=0.1, ge=0, le=1, description="Least share of entries that has expired. Default: 0.1."
-    )
+    min_share: float = Field(default=0.1, ge=0, le=1, description="Minimum share of expired entries. Default: 0.1.")
     min_bytes: int = Field(
-        default=2**20, ge=0, description="Least bytes of data files that these take. Default: 1 MiB."
+        default=2**20, ge=0, description="Minimum bytes of data files that expired entries take. Default: 1 MiB."
     )
 
 
@@ -43,7 +41,7 @@ class SchedulesConfig(SpecPart):
     )
     early_cleanup: EarlyCleanupConfig | None = Field(
         default_factory=EarlyCleanupConfig,
-        description="Also by what it would win; null: not. Default: that of EarlyCleanupConfig.",
+        description="Also start by the amount that it would free; null: never. Default: that of EarlyCleanupConfig.",
     )
     compaction: CronExpression | None = Field(
         default="H 4 * * *", description="The job ebbtide_compaction. Default: 'H 4 * * *'."
@@ -58,7 +56,7 @@ class FreshnessConfig(SpecPart):
 
     fail_window: PositiveDuration = Field(description="Age at which the sink is stale, 1m or more. Required.")
     warn_window: PositiveDuration | None = Field(
-        default=None, description="Age at which it is about to be; 1m or more, below fail_window. Default: none."
+        default=None, description="Age at which a warning is shown; 1m or more, below fail_window. Default: none."
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Several pipelines in one file: what they share is said once."""
+"""Several pipelines in one file, with common settings."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ WILDCARD = re.compile(r"[*?\[]")
 
 
 class UpsertPipelines(SpecPart):
-    """Several pipelines, a table each, with what they share said once: one file for many topics.
+    """Several pipelines, one table each, with common settings in one file: for many topics.
 
-    A pipeline has all that `shared` says, and what it says itself goes before that; parts such as `source` and `checks` are put together field by field. On the
-    command line the file's folder stands for all of them, `FOLDER/NAME` for one.
+    A pipeline has all fields of `shared`, and its own fields take precedence. Parts such as `source` and `checks` are
+    merged field by field. On the command line the file's folder means all of them, `FOLDER/NAME` one.
     """
 
-    name: str = Field(pattern=NAME, description="Name of them all: lower-case letters, digits, underscores. Required.")
+    name: str = Field(pattern=NAME, description="Name of the group: lower-case letters, digits, underscores. Required.")
     shared: dict[str, Any] = Field(
         default_factory=dict,
-        description="What all of them have: any fields of [UpsertPipeline](#upsertpipeline) but the name. Default: nothing.",
+        description="Common fields: any fields of [UpsertPipeline](#upsertpipeline) except the name. Default: none.",
     )
     pipelines: Annotated[
         list[UpsertPipeline], WithJsonSchema({"type": "array", "items": {"type": "object"}, "minItems": 1})
     ] = Field(
         min_length=1,
-        description="Each of them: its name, `source: {topic: ...}`, schema, key, and what else is its own; fields of [UpsertPipeline](#upsertpipeline). Required.",
+        description="The pipelines, each with name, `source: {topic: ...}`, schema, key and any other fields of [UpsertPipeline](#upsertpipeline). Required.",
     )
     topics: Name | None = Field(
         default=None,
-        description="Topics that are to be read, with `*`, `?` and `[...]`: 'shop.public.*'. One that none of the pipelines reads is named by 'ebbtide lag' and by Dagster's sensor NAME_topics. Default: none is looked for.",
+        description="Expected topics, with `*`, `?` and `[...]`: 'shop.public.*'. 'ebbtide lag' and Dagster's sensor NAME_topics report topics that no pipeline reads. Default: none; topics are not listed.",
     )
     ignored_topics: list[Name] = Field(
-        default_factory=list, description="Of these, topics that are not to be read, likewise. Default: none."
+        default_factory=list, description="Patterns of topics to ignore among these. Default: none."
     )
     folders: Name | None = Field(
         default=None,
-        description="Folders that are to be read, with `*`, `?` and `[...]` in the last name; relative to the project: 'data/shop.*'. As `topics`, of sources that are files. Default: none is looked for.",
+        description="Expected folders, with `*`, `?` and `[...]` in the last name; relative to the project: 'data/shop.*'. Like `topics`, for file sources. Default: none; folders are not listed.",
     )
     ignored_folders: list[Name] = Field(
-        default_factory=list, description="Names of such folders that are not to be read, likewise. Default: none."
+        default_factory=list, description="Patterns of folder names to ignore among these. Default: none."
     )
 
     @model_validator(mode="before")
     @classmethod
     def _with_what_is_shared(cls, given: Any) -> Any:
-        """Put what is shared into each pipeline."""
+        """Merge the shared fields into each pipeline."""
         if not isinstance(given, Mapping):
             return given
         shared = given.get("shared")
@@ -71,14 +71,14 @@ class UpsertPipelines(SpecPart):
     @classmethod
     def _has_no_name(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "name" in value:
-            refuse("shared", ["name"], "any other field: each pipeline has a name of its own")
+            refuse("shared", ["name"], "any other field: each pipeline has its name")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         names = [spec.name for spec in self.pipelines]
         repeated = {name for name in names if names.count(name) > 1}
-        refuse("pipelines", sorted(repeated), "a name of its own for each")
+        refuse("pipelines", sorted(repeated), "a unique name for each")
         pattern = self.pattern
         if pattern is None:
             return self
@@ -87,13 +87,13 @@ class UpsertPipelines(SpecPart):
             fitting = "kafka" if self.listed == "topics" else "files"
             refuse(self.listed, [pattern], f"none with other sources than {fitting}")
         if self.topics and self.folders:
-            refuse("folders", [pattern], "none beside topics")
+            refuse("folders", [pattern], "none together with topics")
         addresses = {spec.source.address for spec in self.pipelines}
         if len(addresses) > 1:
-            refuse(self.listed, [pattern], "none where brokers differ")
+            refuse(self.listed, [pattern], "none if brokers differ")
         above, _, _ = (self.folders or "").rpartition("/")
         if WILDCARD.search(above):
-            refuse("folders", [pattern], "wildcards in the last name alone")
+            refuse("folders", [pattern], "wildcards only in the last name")
         return self
 
     @classmethod
@@ -108,7 +108,7 @@ class UpsertPipelines(SpecPart):
 
     @classmethod
     def of_attributes(cls, attributes: Attributes, path: Path) -> Self:
-        """Make the pipelines that stand, or are to stand, in a file; see `load`."""
+        """Create the pipelines of an existing or future file; see `load`."""
         shared = attributes.get("shared") or {}
         own = attributes.get("pipelines") or ()
         if UpsertPipeline.imports(shared) or any(map(_imports, own)):
@@ -121,7 +121,7 @@ class UpsertPipelines(SpecPart):
         return several.located(path)
 
     def located(self, path: Path) -> Self:
-        """Return them with their sources' paths made absolute; see `Pipeline.located`."""
+        """Return the pipelines with absolute source paths; see `Pipeline.located`."""
         folders = self.folders
         if folders is not None:
             folders = Location(Location(folders).expanded("folders")).resolved(project_of(path))
@@ -131,27 +131,27 @@ class UpsertPipelines(SpecPart):
 
     @property
     def listed(self) -> str:
-        """Kind of what the pattern names: topics or folders."""
+        """Kind of the pattern: topics or folders."""
         return "topics" if self.topics is not None else "folders"
 
     @property
     def pattern(self) -> str | None:
-        """Pattern of what is to be read; None if there is none."""
+        """Pattern of expected sources; None if there is none."""
         return self.topics if self.topics is not None else self.folders
 
     @property
     def ignored(self) -> list[str]:
-        """Patterns of what is not to be read."""
+        """Patterns of sources to ignore."""
         return self.ignored_topics if self.topics is not None else self.ignored_folders
 
     @property
     def places_read(self) -> frozenset[str]:
-        """The topics, or the folders, of all of them."""
+        """The topics or folders of all pipelines."""
         return frozenset(spec.source.place for spec in self.pipelines)
 
 
 def put_together(shared: Attributes, own: Attributes) -> dict[str, Any]:
-    """Return attributes, what is a pipeline's own before what is shared.
+    """Merge attributes; a pipeline's own take precedence over shared ones.
 
     Example:
         >>> put_together({"source": {"type": "kafka"}, "ttl": "1d"}, {"source": {"topic": "t"}, "ttl": "2d"})
@@ -172,7 +172,7 @@ def _imports(own: Any) -> bool:
 
 
 def _place(attributes: Attributes, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return where the field of an error stands: among what is shared, or with the pipeline's name for its number."""
+    """Return the path of an error's field: among the shared fields, or with the pipeline's name instead of its number."""
     first, *rest = names or ("",)
     if first != "pipelines" or not rest:
         return names

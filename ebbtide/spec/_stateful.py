@@ -1,4 +1,4 @@
-"""Stateful pipelines: a function of the user's runs per key, with state that expires, and keeps a table."""
+"""Stateful pipelines: a user's function runs per key, with expiring state, and writes a table."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from ebbtide.spec._parts import refuse
 from ebbtide.spec._pipeline import Pipeline
 
 FUNCTION_PARTS = ("function", "options", "kinds")
-"""Parts of the identity that say what is made of a row. Where they change, state and sink stay, and later rows are treated otherwise."""
+"""Parts of the identity that decide the treatment of a row. If they change, state and sink stay, and later rows are treated in
+the new way."""
 
 
 class StatefulPipeline(Pipeline):
-    """A changelog source, the function that takes its rows key by key, and the table that it keeps.
+    """A changelog source, a function that runs key by key, and the table that it writes.
 
     Example:
         >>> spec = StatefulPipeline(
@@ -46,20 +47,20 @@ class StatefulPipeline(Pipeline):
         description="The function: 'module:Class', a subclass of ebbtide.StatefulFunction. Required.",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Arguments that the function is made with. Default: none."
+        default_factory=dict, description="Arguments of the function's constructor. Default: none."
     )
     ttl: dict[str, Ttl | None] = Field(
         default_factory=dict,
-        description="State to its time to live, '30d' or the fields of StateTtlConfig, in place of the one that the function declares; null: entries never expire. Default: those declared.",
+        description="State to its time to live, '30d' or the fields of StateTtlConfig, replacing the one that the function declares; null: entries never expire. Default: those declared.",
     )
     kinds: list[RowKind] = Field(
         default_factory=lambda: list(RowKind),
         min_length=1,
-        description="Kinds of changes that the function takes, of +I, -U, +U, -D; all other kinds are skipped. Default: all.",
+        description="Kinds of changes that the function gets, of +I, -U, +U, -D; other kinds are skipped. Default: all.",
     )
     output_key: list[str] | None = Field(
         default=None,
-        description="The sink's primary key: columns of the function's output, those of the key among them. Default: the key.",
+        description="The sink's primary key: columns of the function's output, including the key. Default: the key.",
     )
 
     @field_validator("function")
@@ -118,7 +119,7 @@ class StatefulPipeline(Pipeline):
             refuse(
                 f"ttl.{name}.cleanup.compaction_filter.{queries}",
                 [compaction],
-                "nothing: on Delta one compaction goes by one clock, that of its step",
+                "nothing: on Delta a compaction uses one clock, that of its step",
             )
         if cleanup.incremental:
             refuse(
@@ -171,7 +172,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def copied_columns(self) -> frozenset[str]:
-        """The sink's columns whose values are a column of the source, unchanged: what else the function makes is not known."""
+        """The sink's columns whose values are a column of the source, unchanged: other values of the function are unknown."""
         return frozenset(self.key)
 
     @property
@@ -186,7 +187,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def takes_truncate(self) -> bool:
-        """Return whether a TRUNCATE can be applied: its meaning to a function is unknown."""
+        """Return whether a TRUNCATE can be applied: its meaning for a function is unknown."""
         return False
 
     @cached_property
@@ -213,7 +214,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
+        """Fields that stored state depends on; a change of one needs a refresh, or a migration if `migrates` names it."""
         states = self.states
         options = _without_credentials(self.options)
         return {
@@ -231,13 +232,13 @@ class StatefulPipeline(Pipeline):
         }
 
     def misfits(self, stored: Mapping[str, Any]) -> list[str]:
-        """Return the parts that do not fit; an earlier release may have stored an option that counts as a credential now."""
+        """Return the parts that do not fit; an earlier release may have stored an option that now counts as a credential."""
         options = _without_credentials(stored.get("options") or {})
         return super().misfits({**stored, "options": options})
 
     @classmethod
     def imports(cls, attributes: Mapping[str, Any]) -> bool:
-        """Its function may be of the spec's project."""
+        """Return True: its function may belong to the spec's project."""
         return True
 
 

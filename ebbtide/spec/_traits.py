@@ -1,4 +1,4 @@
-"""The traits that distinguish the kinds of pipelines: all other rooms ask for these, none for the kind itself."""
+"""The traits of kinds of pipelines. Code outside this room asks for traits, not for the kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebbtide.spec._parts import SpecPart
 
 
 class Traits(SpecPart):
-    """The answers of a pipeline that nothing special is true of; each kind gives its own where they differ."""
+    """Default traits; each kind overrides those that differ."""
 
     @property
     def is_view(self) -> bool:
@@ -26,7 +26,7 @@ class Traits(SpecPart):
 
     @property
     def sql(self) -> str:
-        """The query whose rows it has; empty without one."""
+        """The query that computes its rows; empty without one."""
         return ""
 
     @property
@@ -41,7 +41,7 @@ class Traits(SpecPart):
 
     @property
     def applies_in_order(self) -> bool:
-        """Return whether changes apply in the order in which they arrive: a record that is read twice applies twice."""
+        """Return whether changes apply in order of arrival: a record that is read twice applies twice."""
         return not self.sequence
 
     @property
@@ -56,17 +56,17 @@ class Traits(SpecPart):
 
     @property
     def expires_live(self) -> bool:
-        """Return whether the sink's row stands in for an entry that has expired."""
+        """Return whether the sink's row replaces an expired entry."""
         return False
 
     @property
     def selects_changes(self) -> bool:
-        """Return whether a transform applies to each change, before it is decided on."""
+        """Return whether a transform applies to each change before the decision."""
         return False
 
     @property
     def selects_rows(self) -> bool:
-        """Return whether a transform applies to each row that was decided."""
+        """Return whether a transform applies to each decided row."""
         return False
 
     @property
@@ -81,7 +81,7 @@ class Traits(SpecPart):
 
     @property
     def leaves_orphans(self) -> bool:
-        """Return whether rows may stay in the sink that the state forgets."""
+        """Return whether the sink may keep rows that the state forgets."""
         return False
 
     @property

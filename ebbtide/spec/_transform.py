@@ -19,9 +19,9 @@ ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, 
 class Transform(SpecPart):
     """The sink's rows as a query over the source's rows: `SELECT select FROM source WHERE where`, evaluated by Spark SQL (ANSI, UTC).
 
-    By sequence it is applied to the reconciled row, after the decision: the state keeps the whole source row, and a row that
-    stops to fit `where` leaves the sink. In order of arrival it is applied to every change, retractions too, before the
-    histories: the state keeps what was selected. A row whose expression fails is quarantined (`transform_failed`). See
+    By sequence it is applied to the reconciled row, after the decision: the state keeps the whole source row, and a row
+    that no longer fits `where` leaves the sink. In order of arrival it is applied to every change, retractions too, before the
+    histories: the state keeps the selected rows. A row whose expression fails is quarantined (`transform_failed`). See
     [transform](transform.md).
     """
 
@@ -35,16 +35,16 @@ class Transform(SpecPart):
     )
     where: str | None = Field(
         default=None,
-        description="A condition over the columns of the pipeline's schema; rows for which it is not true are not shown. Default: none, all are.",
+        description="A condition over the columns of the pipeline's schema; only rows for which it is true are shown. Default: none; all rows.",
     )
     key: list[str] = Field(
         min_length=1,
-        description="The sink's primary key. By sequence: the columns that the pipeline's key is selected as; in order of arrival: any with an exact type. Required.",
+        description="The sink's primary key. By sequence: the columns that select the pipeline's key; in order of arrival: any with an exact type. Required.",
     )
 
     functions: dict[str, str] = Field(
         default_factory=dict,
-        description="Functions of the project that the expressions call: name to 'module:name', one that says what it returns (`def f(v: str) -> str`, or PySpark's udf, pandas_udf, arrow_udf). To name one is to declare that the same arguments always give the same value. Default: none.",
+        description="Functions of the project that the expressions call: name to 'module:name', with a declared return type (`def f(v: str) -> str`, or PySpark's udf, pandas_udf, arrow_udf). Listing a function declares that the same arguments always give the same value. Default: none.",
     )
 
     @cached_property
@@ -56,13 +56,13 @@ class Transform(SpecPart):
             raise ValueError(f"transform.schema: {error}") from error
 
     def refuse_unfit(self, source: TableSchema) -> None:
-        """Refuse what is seen to be wrong without Spark.
+        """Refuse errors that can be found without Spark.
 
         Args:
             source: The columns that the expressions may read.
 
         Raises:
-            ValueError: a column is selected that the sink has not, or the other way; an expression is not one over a row.
+            ValueError: the selected columns differ from the sink's, or an expression does not use only one row.
         """
         self._refuse_columns()
         self._refuse_key()
@@ -86,8 +86,8 @@ class Transform(SpecPart):
             except UnfitFunctionError as error:
                 raise ValueError(f"transform.functions.{name}: {error}") from error
             if not function.is_deterministic:
-                got = f"{function.target}, which says that it is not deterministic"
-                refuse(f"transform.functions.{name}", [got], "a function whose value follows from its arguments alone")
+                got = f"{function.target}, which declares that it is not deterministic"
+                refuse(f"transform.functions.{name}", [got], "a function whose value depends only on its arguments")
 
     def row_function(self, name: str) -> RowFunction:
         """Import one of the functions.
@@ -125,7 +125,7 @@ class Transform(SpecPart):
         refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
 
     def refuse_other_key(self, source: TableSchema, key: list[str]) -> None:
-        """Refuse a key of the sink that is not the source's, renamed at most.
+        """Refuse a sink key that is not the source's key, apart from new names.
 
         Args:
             source: The source's columns.
@@ -158,7 +158,7 @@ class Transform(SpecPart):
         return fields if self.where is None else fields | {"transform.where": self.where}
 
     def source_keys(self, source: TableSchema) -> dict[str, str]:
-        """Return the sink's key columns to those that they are; of a key as `refuse_other_key` lets pass."""
+        """Return the sink's key columns to their source columns, for a key that passes `refuse_other_key`."""
         names = source.columns.names
         found = {}
         for name in self.key:
@@ -185,7 +185,7 @@ class Transform(SpecPart):
         return frozenset(name for name, read in sources.items() if not personal.isdisjoint(read))
 
     def column_sources(self, source: TableSchema) -> dict[str, list[str]]:
-        """Return the sink's columns to those of the source that they are made of; without constants."""
+        """Return the sink's columns to the source columns that they are computed from; without constants."""
         sources = {}
         for name, text in self.select.items():
             read = _columns_of(f"transform.select.{name}", text, source)
@@ -194,7 +194,7 @@ class Transform(SpecPart):
         return sources
 
     def copied_columns(self, source: TableSchema) -> frozenset[str]:
-        """Return the sink's columns that are selected as a column of the source stands."""
+        """Return the sink's columns that select a source column unchanged."""
         names = source.columns.names
         return frozenset(name for name, text in self.select.items() if single_column(text, names) is not None)
 

@@ -1,4 +1,4 @@
-"""Upsert pipelines: a changelog becomes a table that is right."""
+"""Upsert pipelines: turn a changelog into a correct table."""
 
 from __future__ import annotations
 
@@ -29,53 +29,57 @@ class SequenceField(SpecPart):
     field: Name = Field(description="Its path in the record: source.scn. Required.")
     type: PositionType | None = Field(
         default=None,
-        description="What its values mean. number: an integer of 64 bits; decimal: a larger one; both also as text; lsn: hexadecimal text, or Postgres' 0/16B3748; gtid, binlog_file: the number in which a text ends; timestamp: ISO 8601. Default: known for the fields that order Debezium's connectors.",
+        description="Type of its values. number: a 64-bit integer; decimal: a larger one; both also as text; lsn: hexadecimal text, or Postgres' 0/16B3748; gtid, binlog_file: the number at the end of a text; timestamp: ISO 8601. Default: known for the fields that order Debezium's connectors.",
     )
 
 
 class SequenceOrder(SpecPart):
-    """The greatest sequence per key wins, whatever the arrival.
+    """The greatest sequence per key wins, in any order of arrival.
 
-    Sequences are compared column by column, the first one first; texts by their UTF-8 bytes, false before true. A change
+    Sequences are compared column by column, from the first; texts by their UTF-8 bytes, false before true. A change
     without a value in a column of the sequence is a bad record (`null_sequence`).
 
-    By the database's log, whose position the record's envelope gives: `[_lsn]` and `[_ts_ms, _lsn]` (Postgres), `[_file, _pos, _row]`
-    (MySQL, MariaDB), `[source.commit_lsn, source.change_lsn, source.event_serial_no]` (SQL Server), `[source.scn, source.rs_id,
-    source.ssn]` (Oracle), or any other fields of it with their types ([SequenceField](#sequencefield)). `_lsn` is short for
-    `source.lsn`; of a flattened row `source.scn` is `__source_scn` or `__scn`. At one position a snapshot row comes
-    before a create or an update. Several other changes of one key at one position stand in the order of their records, within one partition or file: the
-    last one counts. Where partitions, files or steps end in different ones, the position does not determine the row: they are counted
-    (`conflicts`), and the check `ordering` fails until a greater position comes. An update that changes the key is a delete of the old
-    key and an update of the new one, both at its position; there the delete comes first. A TRUNCATE empties the table below its position; a change at its position lives. A
-    snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
-    in rows that no change was captured for. To let such a row win over the changes that were committed before it was read,
-    take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.
+    By the database's log, with the position in the record's envelope: `[_lsn]` and `[_ts_ms, _lsn]` (Postgres),
+    `[_file, _pos, _row]` (MySQL, MariaDB), `[source.commit_lsn, source.change_lsn, source.event_serial_no]` (SQL
+    Server), `[source.scn, source.rs_id, source.ssn]` (Oracle), or any other of its fields with their types
+    ([SequenceField](#sequencefield)). `_lsn` is short for `source.lsn`. In a flattened row `source.scn` is
+    `__source_scn` or `__scn`.
 
-    By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
-    update that changes the key deletes the old key at the old row's own sequence, or at the new row's where the record holds
-    no more of the old one than its key. A retraction (-U) takes back, at its sequence, the row with its own content and no
-    other; it must carry the whole row. A delete whose row lacks the sequence (Postgres: set REPLICA IDENTITY FULL) is a bad
-    record, as is a TRUNCATE.
+    At one position a snapshot row precedes a create or an update. Other changes of a key at one position are ordered by their
+    records within one partition or file: the last one counts. If partitions, files or steps end in different ones, the position
+    does not determine the row. They are counted (`conflicts`), and the check `ordering` fails until a greater position arrives.
+    An update that changes the key is a delete of the old key and an update of the new one, both at its position, the delete
+    first. A TRUNCATE empties the table below its position; changes at its position survive.
 
-    Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
-    were not taken back, the sequence does not show which came later: they are counted (`conflicts`), the one with the
-    greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until all
-    but one are taken back or a change with a greater sequence comes. The rows that lost are kept beside it: where it is taken back,
-    the next one is the row. Where several were taken back and none is left, the sequence does not show whether one came once
-    more: the key has no row, is counted, and `ordering` fails until another content or a greater sequence comes. A single
-    content that is taken back and added again at its sequence is the same change delivered again: the key has no row. Nor
-    has one whose row is inserted again at the sequence of its delete: the delete is the last change of a sequence.
+    A Postgres snapshot row without an LSN ranks below every change, and above snapshot rows read earlier (`source.ts_ms`). It
+    provides rows for which no change was captured. Use `[_ts_ms, _lsn]` to let it win over changes committed before it was
+    read. The database's clock must then not go back, and the connector's clock must agree with it.
+
+    By columns of the schema: a delete carries the deleted row with its sequence, and comes last at one sequence. An update
+    that changes the key deletes the old key at the old row's sequence, or at the new row's if the record has only the old
+    key. A retraction (-U) retracts, at its sequence, only the row with the same content; it must carry the whole row. A delete
+    whose row lacks the sequence is a bad record (Postgres: set REPLICA IDENTITY FULL), as is a TRUNCATE.
+
+    Changes of one key, sequence, operation and content are one change (`duplicates`). If several contents remain at one sequence,
+    it is unknown which came later. They are counted (`conflicts`), and the one with the greatest digest wins (BLAKE2b of the
+    values that all of them carry). The check `ordering` fails until only one remains or a greater sequence arrives. Losing
+    rows are kept: if the winner is retracted, the next one becomes the row.
+
+    If several contents were all retracted, it is unknown whether one was added again. The key then has no row and is counted,
+    and `ordering` fails until another content or a greater sequence arrives. A single content that is retracted and added
+    again at its sequence counts as a redelivery: the key has no row. A row inserted again at the sequence of its delete is
+    also absent: the delete is the last change of a sequence.
     """
 
     sequence: list[str | SequenceField] = Field(
         min_length=1,
-        description="What orders a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or fields of the record's envelope that give the position in the database's log: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), [source.scn], [{field: source.version, type: number}]. Required.",
+        description="The order of a key's changes, compared field by field: columns of the schema with an exact type ([updated_at, id]), or envelope fields with the position in the database's log: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), [source.scn], [{field: source.version, type: number}]. Required.",
     )
 
     @field_validator("sequence", mode="before")
     @classmethod
     def _is_list(cls, value: Any) -> Any:
-        """Refuse a lone word, such as `auto`: what is stored must not depend on the first record that is read."""
+        """Refuse a single word, such as `auto`: stored data must not depend on the first record read."""
         if isinstance(value, str):
             allowed = "a list, such as [_lsn] or [source.scn]; 'ebbtide new' writes the order of the records' connector"
             refuse("order.sequence", [value], allowed)
@@ -87,34 +91,34 @@ class MaterializerConfig(SpecPart):
 
     upsert_key: list[str] = Field(
         default_factory=list,
-        description="Columns by which, within a key, a row replaces another and a retraction finds its row. Default: none; rows match as a whole.",
+        description="Columns by which rows of a key replace each other and retractions find their rows. Default: none; whole rows match.",
     )
     keep: Keep = Field(
         default=Keep.LAST,
-        description="Which of a key's rows the sink shows: last or first inserted of those not retracted. Default: last.",
+        description="The row that the sink shows for a key: the last or first inserted of those not retracted. Default: last.",
     )
     on_expire: OnExpire = Field(
         default=OnExpire.KEEP,
-        description="What becomes of the sink's row when its time is over: keep, or delete. Default: keep, as Flink does.",
+        description="Treatment of the sink's row when it expires: keep or delete. Default: keep, like Flink.",
     )
     retraction_grace: NaturalDuration = Field(
         default="0s",
         validate_default=True,
-        description="How long a retraction waits for its row, which it then cancels. A repeated retraction may so swallow a row that is inserted again. Default: 0s; it does not wait.",
+        description="How long a retraction waits for its row, which it then cancels. A repeated retraction may then cancel a row that is inserted again. Default: 0s; it does not wait.",
     )
     max_history: int | None = Field(
         default=None,
         ge=1,
-        description="Most rows of a key; the oldest are dropped at the end of a step, and counted (dropped). Default: any number.",
+        description="Maximum rows of a key; the oldest are dropped at the end of a step and counted (dropped). Default: no limit.",
     )
     emission: Emission = Field(
         default=Emission.NET,
-        description="net: the sink takes a step's net effect; every: besides, what each record emits is appended to the table NAME/changelog. Default: net.",
+        description="net: the sink gets a step's net effect; every: in addition, the emissions of each record are appended to the table NAME/changelog. Default: net.",
     )
 
 
 class UpsertPipeline(Pipeline):
-    """A changelog source, how its rows are reconciled, and the table that is kept right.
+    """A changelog source, the order in which its rows are reconciled, and the resulting table.
 
     Example:
         >>> spec = UpsertPipeline(
@@ -126,11 +130,11 @@ class UpsertPipeline(Pipeline):
     """
 
     order: Literal["arrival", "upsert"] | SequenceOrder = Field(
-        description="{sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder); 'upsert': the last write per key wins, in the order in which records arrive, and a delete needs the key alone; 'arrival': for changelogs with retractions (-U), which apply as they arrive. Required."
+        description="{sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder); 'upsert': the last write per key wins, in order of arrival, and a delete needs only the key; 'arrival': for changelogs with retractions (-U), which apply in order of arrival. Required."
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. By sequence: of tombstones, by event time from the latest of their key's changes on; order: upsert: the same, and only a record replayed from the quarantine can come later than that; order: arrival: of each row of a history. Default: entries never expire.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. By sequence: of tombstones, by event time counted from the latest change of the key; order: upsert: the same, but only a record replayed from the quarantine can be late; order: arrival: of each row of a history. Default: entries never expire.",
     )
 
     materializer: MaterializerConfig = Field(
@@ -139,7 +143,7 @@ class UpsertPipeline(Pipeline):
     )
     transform: Transform | None = Field(
         default=None,
-        description="What the sink shows of the source's rows: a projection and a filter, see [Transform](#transform). Default: none, the rows as they are.",
+        description="A projection and a filter of the source's rows, see [Transform](#transform). Default: none; all rows unchanged.",
     )
 
     @model_validator(mode="after")
@@ -167,7 +171,7 @@ class UpsertPipeline(Pipeline):
         if isinstance(self.order, SequenceOrder):
             self._refuse_unfit_sequence()
         if self.sequence and self.materializer != MaterializerConfig():
-            refuse("materializer", ["settings"], "none but with order: arrival; the other orders need no histories")
+            refuse("materializer", ["settings"], "only with order: arrival; other orders need no histories")
         upsert_key = self.materializer.upsert_key
         refuse(
             "materializer.upsert_key",
@@ -201,7 +205,7 @@ class UpsertPipeline(Pipeline):
         refuse("order.sequence", repeated, "each column once")
 
     def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
-        """Refuse what only states that a function reads can have: here each step reads what it touches."""
+        """Refuse settings that apply only to a function's states: here a step reads exactly the entries that it touches."""
         writes = (UpdateType.ON_CREATE, UpdateType.ON_CREATE_AND_WRITE)
         if ttl.update_type not in writes:
             named = ", ".join(writes)
@@ -218,7 +222,7 @@ class UpsertPipeline(Pipeline):
 
     @cached_property
     def order_parts(self) -> tuple[str | PositionField, ...]:
-        """The parts that order changes: columns of the schema, and fields of the envelope; also names that are neither."""
+        """The parts that order changes: columns of the schema, and fields of the envelope; also unknown names."""
         if not isinstance(self.order, SequenceOrder):
             return ()
         columns = self.table.columns.names
@@ -239,7 +243,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def sequence(self) -> tuple[str, ...]:
-        """The columns of a sequence: those of the schema, or the numbers of a position; of `order: upsert` the record's place; none in arrival mode."""
+        """The columns of a sequence: the schema's, a position's numbers, or the record's place (`order: upsert`); none in arrival mode."""
         if self.order == "upsert":
             return PLACE
         names: list[str] = []
@@ -249,7 +253,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def applies_in_order(self) -> bool:
-        """Return whether changes apply in the order in which they arrive."""
+        """Return whether changes apply in order of arrival."""
         return not isinstance(self.order, SequenceOrder)
 
     @property
@@ -259,17 +263,17 @@ class UpsertPipeline(Pipeline):
 
     @property
     def expires_live(self) -> bool:
-        """Return whether the sink's row stands in for an entry that has expired."""
+        """Return whether the sink's row replaces an expired entry."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property
     def emits_every(self) -> bool:
-        """Return whether what each record emits is appended to a changelog table."""
+        """Return whether emissions of each record are appended to a changelog table."""
         return self.materializer.emission is Emission.EVERY
 
     @property
     def leaves_orphans(self) -> bool:
-        """Return whether rows may stay in the sink that the state forgets."""
+        """Return whether the sink may keep rows that the state forgets."""
         keeps = self.materializer.on_expire is OnExpire.KEEP
         return not self.sequence and self.ttl is not None and keeps
 
@@ -280,12 +284,12 @@ class UpsertPipeline(Pipeline):
 
     @property
     def selects_changes(self) -> bool:
-        """Return whether a transform applies to each change, before it is decided on."""
+        """Return whether a transform applies to each change before the decision."""
         return self.transform is not None and not self.sequence
 
     @property
     def selects_rows(self) -> bool:
-        """Return whether a transform applies to each row that was decided."""
+        """Return whether a transform applies to each decided row."""
         return self.transform is not None and bool(self.sequence)
 
     @cached_property
@@ -321,7 +325,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def column_sources(self) -> dict[str, list[str]]:
-        """The sink's columns to those of the source that they come from; without those that do not."""
+        """The sink's columns to those of the source that they come from; without computed ones."""
         if self.transform is None:
             return super().column_sources
         return self.transform.column_sources(self.table)
@@ -338,7 +342,7 @@ class UpsertPipeline(Pipeline):
 
     @cached_property
     def personal(self) -> frozenset[str]:
-        """Columns whose values are shown nowhere but in the tables: what is selected from one is one too."""
+        """Columns whose values are shown only in the tables, including columns selected from personal ones."""
         given = super().personal
         if self.transform is None:
             return given
@@ -351,25 +355,25 @@ class UpsertPipeline(Pipeline):
 
     @property
     def fixed_columns(self) -> set[str]:
-        """Columns by which entries are distinguished or ordered: their names are part of what is stored."""
+        """Columns that identify or order entries: their names are stored."""
         return super().fixed_columns | {*self.materializer.upsert_key}
 
     @classmethod
     def imports(cls, attributes: Mapping[str, Any]) -> bool:
-        """A transform may call functions of the spec's project."""
+        """Return whether a transform may call functions of the spec's project."""
         transform = attributes.get("transform")
         return isinstance(transform, Mapping) and bool(transform.get("functions"))
 
     @property
     def migrates(self) -> frozenset[str]:
-        """Parts of `identity` that a migration can change: not what the state's rows were selected by."""
+        """Parts of `identity` that a migration can change: not a transform that selected the state's rows."""
         if self.sequence:
             return frozenset({"ttl", "columns", "transform"})
         return frozenset({"ttl"} if self.selects_changes else {"ttl", "columns"})
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields that stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
+        """Fields that stored state depends on; a change of one needs a refresh; of `ttl` and `columns`, a migration."""
         columns = [f"{f.name} {f.type}" for f in self.state_columns]
         return {
             **super().identity,
@@ -382,7 +386,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def _order_identity(self) -> list[str] | dict[str, Any] | str:
-        """The order as stored state depends on it: of fields other than those with short names the types too, by arrival the settings of histories."""
+        """The parts of the order that stored state depends on, with types of fields and settings of histories."""
         if isinstance(self.order, SequenceOrder):
             names: list[str] = []
             for part in self.order_parts:
@@ -402,7 +406,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def _transform_identity(self) -> dict[str, Any]:
-        """The transform, and of one that the state's rows went through the columns that it reads."""
+        """The transform; if it selected the state's rows, also the columns that it reads."""
         transform = self.transform
         if transform is None:
             return {}

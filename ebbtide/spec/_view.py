@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 
 class RefreshEvery(SpecPart):
-    """A view is brought up to date at equal intervals."""
+    """A view is refreshed at equal intervals."""
 
     every: PositiveDuration = Field(
         description="The interval: whole minutes that divide an hour, whole hours that divide a day, or 1d. Required."
@@ -38,7 +38,7 @@ class RefreshEvery(SpecPart):
         is_of_units = value >= unit and not value % unit
         is_regular = is_of_units and not whole % value
         if not is_regular:
-            allowed = "1m, 5m, 15m or what else divides an hour; 1h, 6h or what else divides a day; 1d"
+            allowed = "1m, 5m, 15m or any divisor of an hour; 1h, 6h or any divisor of a day; 1d"
             refuse("refresh.every", [format_duration(value)], allowed)
         return value
 
@@ -55,7 +55,7 @@ Refresh = Literal["on_change", "manual"] | RefreshEvery
 
 
 class ViewInputs(SpecPart):
-    """The source of a view, in the place of that of other pipelines: it reads tables, not records."""
+    """The source of a view: it reads tables, not records."""
 
     by_position: ClassVar[bool] = False
 
@@ -73,7 +73,10 @@ class ViewInputs(SpecPart):
 
 
 class MaterializedView(Pipeline):
-    """A query over the tables of other pipelines, kept as a table. A step pins the versions of these tables, finds in their change feeds which rows of the view may have changed, computes those again and takes in the difference. See [views](views.md).
+    """A query over the tables of other pipelines, kept as a table.
+
+    A step pins the versions of these tables, finds the view's rows that may have changed in their change feeds,
+    computes these again and writes the difference. See [views](views.md).
 
     Example:
         >>> view = MaterializedView(
@@ -105,11 +108,11 @@ class MaterializedView(Pipeline):
     )
     refresh: Refresh = Field(
         default="on_change",
-        description="When Dagster or a job of SQL brings it up to date. {every: 5m}: at that interval; on_change: when an input has changed; manual: only when it is asked to, by 'ebbtide run' or REFRESH MATERIALIZED VIEW. Default: on_change.",
+        description="When Dagster or a SQL job refreshes it. {every: 5m}: at that interval; on_change: when an input has changed; manual: only by 'ebbtide run' or REFRESH MATERIALIZED VIEW. Default: on_change.",
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: tombstones never expire.",
+        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. A view has no late changes, so any value is safe. Default: tombstones never expire.",
     )
 
     @model_validator(mode="after")
@@ -121,9 +124,9 @@ class MaterializedView(Pipeline):
         refuse("schema", list(self.table.defaults), "columns without DEFAULT: the query gives all of them")
         required = [field.name for field in self.table.columns if not field.nullable]
         strict = [f"{name} NOT NULL" for name in required if name not in self.key]
-        refuse("schema", strict, "NOT NULL in columns of the key alone")
+        refuse("schema", strict, "NOT NULL only in columns of the key")
         maps = [field.name for field in self.table.columns if has_map(field.type)]
-        refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
+        refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries converts one to an array")
         if self.ttl is not None and self.ttl.expire_live:
             refuse("ttl.expire_live", [True], "false: rows leave a view by its query")
         if "stream" in self.schedules.model_fields_set:
@@ -168,23 +171,23 @@ class MaterializedView(Pipeline):
 
     @property
     def sql(self) -> str:
-        """The query whose rows it has."""
+        """The query that computes its rows."""
         return self.query.strip()
 
     @property
     def column_sources(self) -> dict[str, list[str]]:
-        """None: what its columns are made of is known to Spark's analyzer alone."""
+        """None: only Spark's analyzer knows the sources of its columns."""
         return {}
 
     @property
     def query_hash(self) -> str:
-        """Hash by which a change of the query is known."""
+        """Hash that shows a change of the query."""
         text = " ".join([*self.inputs, self.query.strip()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def source_path(self) -> str:
-        """Its inputs are below the root, wherever that is."""
+        """None: its inputs are below the root."""
         return ""
 
     @property

@@ -87,7 +87,7 @@ class Declared:
         options: Option to its value, as in WITH.
         comment: Description for people.
         target: `module:name` of a function.
-        deterministic: True for a function whose value follows from its arguments alone.
+        deterministic: True for a function whose value depends only on its arguments.
     """
 
     kind: DeclaredKind

@@ -83,7 +83,7 @@ def refuse_indeterministic(declared: Declared) -> None:
         return
     raise SqlError.of(
         f"The function '{declared.name}' is not declared deterministic, and rows are evaluated more than once.",
-        allowed="functions whose value follows from their arguments alone",
+        allowed="functions whose value depends only on their arguments",
         next_step=f"If it is so: CREATE OR REPLACE FUNCTION {declared.name} AS '{declared.target}' DETERMINISTIC.",
     )
 
@@ -166,7 +166,7 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     function = imported(catalog, declared)  # runs the module, so it comes after all other checks
     if asked.is_deterministic and not function.is_deterministic:
         raise SqlError.of(
-            f"'{asked.target}' says that it is not deterministic.",
+            f"'{asked.target}' declares that it is not deterministic.",
             got="DETERMINISTIC",
             allowed="CREATE FUNCTION without that word: it can then be called in queries alone",
         )

@@ -111,7 +111,7 @@ def test_sequence_that_is_personal_is_not_listed_for_other_writers(tmp_path):
 def test_choice_of_the_columns_with_statistics_is_refused_where_columns_are_personal(tmp_path):
     properties = {"sink": {"table_properties": {COLUMNS: "mail"}}}
     LocalPipeline(tmp_path, schema=TEXTS, **properties)
-    with pytest.raises((ConfigError, ValueError), match="none where columns are personal"):
+    with pytest.raises((ConfigError, ValueError), match="none if columns are personal"):
         LocalPipeline(tmp_path, schema=TEXTS, columns=PERSONAL, **properties)
 
 

@@ -159,7 +159,7 @@ def test_column_is_dropped_from_all_files(tmp_path):
 
 
 def test_key_and_order_columns_keep_their_names(tmp_path):
-    with pytest.raises(ConfigError, match="none of columns that are of the key, the order"):
+    with pytest.raises(ConfigError, match="none for columns of the key or the order"):
         config(by_seq, "id BIGINT NOT NULL, n INT, seq INT", columns={"id": {"renamed_from": "old"}})
     with pytest.raises(ConfigError, match="names that no column has now"):
         config(by_seq, columns={"n": {"renamed_from": "seq"}})

@@ -198,7 +198,7 @@ REFUSED = {
     "ttl of no state": ({"ttl": {"nothing": "1d"}}, "ttl: got nothing; allowed: states of user_functions:Everything: profile, recent, per_word"),
     "ttl bare number": ({"ttl": {"recent": 5}}, "got 5; allowed: a number with its unit"),
     "live expiry": ({"ttl": {"recent": {"ttl": "1d", "expire_live": True}}}, "ttl.recent.expire_live: got True; allowed: false"),
-    "asks the clock": ({"ttl": {"recent": {"ttl": "1d", "cleanup": {"compaction_filter": {"query_time_after_num_entries": 5}}}}}, "on Delta one compaction goes by one clock"),
+    "asks the clock": ({"ttl": {"recent": {"ttl": "1d", "cleanup": {"compaction_filter": {"query_time_after_num_entries": 5}}}}}, "on Delta a compaction uses one clock"),
     "every record": ({"ttl": {"recent": {"ttl": "1d", "cleanup": {"incremental": {}}}}}, "on Delta a step reads only the keys that it touches"),
     "event time without events": ({"ttl": {"recent": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}}, "event_time: got None"),
     "output key unknown": ({"output_key": ["id", "nope"]}, "output_key: got nope; allowed: columns of the function's output"),

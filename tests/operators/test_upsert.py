@@ -167,7 +167,7 @@ def test_redelivered_record_that_names_its_place_does_not_overwrite_a_newer_one(
 
 @pytest.mark.parametrize("given", [{"upsert_key": ["n"]}, {"keep": "first"}, {"retraction_grace": "1h"}])
 def test_settings_of_histories_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="none but with order: arrival"):
+    with pytest.raises(ValueError, match="only with order: arrival"):
         plain(materializer=given, **ORDER)
 
 

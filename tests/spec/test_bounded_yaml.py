@@ -45,8 +45,8 @@ BEYOND = {
     "braces": (f"z: {'{a: ' * 1_000}{'}' * 1_000}", f"deeper than {MOST_DEPTH} levels"),
     "dashes": (f"z:\n {'- ' * 5_000}", f"deeper than {MOST_DEPTH} levels"),
     "keys": (f"{'? ' * 500}a", f"deeper than {MOST_DEPTH} levels"),
-    "own alias": ("z: &z [*z]", "an alias stands within what it stands for"),
-    "own merge": ("z: &z {<<: *z}", "an alias stands within what it stands for"),
+    "own alias": ("z: &z [*z]", "an alias is within its own target"),
+    "own merge": ("z: &z {<<: *z}", "an alias is within its own target"),
 }
 
 

@@ -89,7 +89,7 @@ def test_changed_code_of_a_function_or_of_what_it_imports_is_another_transform(p
     [
         ({"tidy": "no_such_module:f"}, "No module named 'no_such_module'"),
         ({"tidy": "row_rules:untyped"}, "which has no type"),
-        ({"tidy": "row_rules:changing"}, "says that it is not deterministic"),
+        ({"tidy": "row_rules:changing"}, "declares that it is not deterministic"),
         ({"tidy": "row_rules:twice", "other": "row_rules:twice"}, "other"),
         ({}, None),
     ],

@@ -72,10 +72,10 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
         ({"pipelines": [ORDERS, {**USERS, "name": "orders"}]}, r"got orders; allowed: a name of its own"),
         ({"pipelines": []}, r"at least 1 item"),
         ({"pipelines": ["orders"]}, r"pipelines.0"),
-        ({"topics": "a*", "pipelines": [ORDERS, {**USERS, "source": {"topic": "u", "bootstrap_servers": "c:1"}}]}, r"none where brokers differ"),
+        ({"topics": "a*", "pipelines": [ORDERS, {**USERS, "source": {"topic": "u", "bootstrap_servers": "c:1"}}]}, r"none if brokers differ"),
         ({"folders": "data/*"}, r"folders: got data/\*; allowed: none with other sources than files"),
         ({**FILES, "topics": "a*"}, r"topics: got a\*; allowed: none with other sources than kafka"),
-        ({**FILES, "folders": "*/data"}, r"folders: got \*/data; allowed: wildcards in the last name alone"),
+        ({**FILES, "folders": "*/data"}, r"folders: got \*/data; allowed: wildcards only in the last name"),
     ],
 )  # fmt: skip
 def test_error_names_the_place_of_the_part_at_fault(write, given, message):

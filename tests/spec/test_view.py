@@ -47,7 +47,7 @@ def test_refresh_tells_the_schedule(refresh, cron):
         ({"schema": "customer_id BIGINT, m MAP<STRING,INT>"}, "columns without MAP"),
         ({"schema": "customer_id BIGINT, s STRUCT<m: MAP<STRING,INT>>"}, "columns without MAP"),
         ({"schema": "customer_id BIGINT, n INT DEFAULT 0"}, "columns without DEFAULT"),
-        ({"schema": "customer_id BIGINT, n INT NOT NULL"}, "NOT NULL in columns of the key alone"),
+        ({"schema": "customer_id BIGINT, n INT NOT NULL"}, "NOT NULL only in columns of the key"),
         ({"schema": "customer_id DOUBLE"}, "columns with an exact type"),
         ({"ttl": {"ttl": "1d", "expire_live": True}}, "ttl.expire_live"),
         ({"schedules": {"stream": "* * * * *"}}, "schedules.stream: got * * * * *; allowed: none: refresh says when"),
