@@ -1,4 +1,4 @@
-"""`python -m ebbtide.cli`, where the script `ebbtide` is not at hand."""
+"""`python -m ebbtide.cli`, for environments without the script `ebbtide`."""
 
 from ebbtide.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`ebbtide check`: judges pipelines' tables by the checks that Dagster has of them."""
+"""`ebbtide check`: runs the same checks of pipelines' tables as Dagster."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @of_pipelines
-@click.option(
-    "--only", metavar="CHECK", multiple=True, help="Judge by this check; may be given again. Default: by all."
-)
+@click.option("--only", metavar="CHECK", multiple=True, help="Run only this check; repeatable. Default: all.")
 @spark_options
 def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...]) -> None:
-    """Judge the tables of pipelines by their checks, from the last refresh, repair or acknowledgement on.
+    """Run the checks on everything since the last refresh, repair or acknowledge.
 
-    Small tables are judged in this process; Spark is started for large ones. Exit code 1: a check has failed; warnings do not count.
+    Small tables are checked in this process; Spark is started for large ones. Exit code 1: a check has failed; warnings
+    do not count.
     """
     from ebbtide.checks import Engines, Newest, VersionRange, checks_of
     from ebbtide.runtime import Plan
@@ -58,10 +57,10 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
 
 
 def _asked(known: tuple[Check, ...], only: tuple[str, ...]) -> list[Check]:
-    """Return the checks that are asked for.
+    """Return the requested checks.
 
     Raises:
-        ConfigError: there is none of such a name.
+        ConfigError: there is no check of a given name.
     """
     names = [each.name for each in known]
     unknown = [name for name in only if name not in names]
@@ -85,8 +84,8 @@ class CheckReport:
     Args:
         pipeline: Its name.
         check: The check.
-        verdict: What was found.
-        window: What was judged.
+        verdict: The result.
+        window: The range of steps that was checked.
     """
 
     pipeline: str

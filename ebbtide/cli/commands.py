@@ -1,4 +1,4 @@
-"""Groups of commands: the nearest name for a misspelt one, an example below each help, how much is shown."""
+"""Groups of commands: suggestions for misspelt names, an example below each help, verbosity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUIET, VERBOSE = -1, 1
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """Return a question for the name that a misspelt one may be; empty if none is near.
+    """Return a suggestion for a misspelt name; empty if no name is similar.
 
     Example:
         >>> nearest("rum", ["run", "lag"]), nearest("x", ["run"])
@@ -26,12 +26,12 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 class NamingGroup(click.Group):
-    """A group that names the nearest command for one that it does not have."""
+    """A group that suggests the nearest command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; refuse an unknown one with those that there are."""
+        """Find the command; refuse an unknown one and list the known ones."""
         name = args[0]
         known = self.list_commands(ctx)
         is_option = name.startswith("-")
@@ -46,7 +46,7 @@ def with_example(command: click.Command, path: str) -> click.Command:
 
     Args:
         command: The command.
-        path: How it is called: 'backfill swap'.
+        path: Its full name: 'backfill swap'.
     """
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
@@ -59,14 +59,14 @@ def with_example(command: click.Command, path: str) -> click.Command:
 
 
 def level() -> int:
-    """Return how much the command under way shows: `QUIET`, 0 or `VERBOSE`."""
+    """Return the verbosity of the current command: `QUIET`, 0 or `VERBOSE`."""
     context = click.get_current_context(silent=True)
     return 0 if context is None else int(context.meta.get(LEVEL, 0))
 
 
 def level_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `-q` and `-v`."""
-    of_run = "Also show where a run's steps are made and why, and the traceback of an error."
+    of_run = "Also show a run's engine and the reason for it, and the traceback of an error."
     verbose = _level_option("-v", "--verbose", VERBOSE, of_run)
     quiet = _level_option("-q", "--quiet", QUIET, "Show results and errors only, no progress.")
     return quiet(verbose(command))

@@ -10,12 +10,12 @@ from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, PausedError, Terminal
 
 ROOT = ".ebbtide"
-"""Folder of all pipelines' tables, if none is named."""
+"""Default folder of all pipelines' tables."""
 FAILED, USAGE, NOTHING_MATCHED, PAUSED, REFUSED = 1, 2, 3, 4, 5
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code for an error; a service manager goes by it whether to start the command again."""
+    """Return the exit code for an error; a service manager uses it to decide on a restart."""
     if isinstance(error, PausedError):
         return PAUSED
     if isinstance(error, ConfigError):
@@ -34,19 +34,19 @@ def exit_with(codes: Collection[int]) -> None:
 
 
 def error_text(error: Exception, root: str = ROOT, location: str | None = None) -> str:
-    """Return an error in one sentence, the commands that it names completed with spec and root.
+    """Return an error in one sentence, with spec and root added to commands in it.
 
     Args:
         error: The error.
         root: Folder of all pipelines' tables.
-        location: Of the spec that was worked on.
+        location: Location of the spec.
     """
     message = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
     return typed(message, root, location)
 
 
 def typed(message: str, root: str, location: str | None) -> str:
-    """Complete the commands that a message names with spec and root."""
+    """Add spec and root to the commands in a message."""
     spec = [location] if location else []
     named_root = ["--root", root] if root != ROOT else []
     return as_typed(message, *spec, *named_root)

@@ -1,4 +1,4 @@
-"""`ebbtide run --follow`: pipelines that go on until they are stopped, all in this process."""
+"""`ebbtide run --follow`: continuous runs of pipelines, all in this process."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ Report = Callable[[Reporter, str, "Pipeline", "RunSummary", Live], None]
 
 
 def going_on(located: Sequence[Located], *, follow: bool) -> list[Located]:
-    """Return the pipelines that are followed; none if all end by themselves.
+    """Return the pipelines that run continuously; none if all runs end by themselves.
 
     Args:
         located: The pipelines.
-        follow: All are to go on.
+        follow: Run all continuously.
 
     Raises:
-        ConfigError: some go on and some do not, or all that should are materialized views.
+        ConfigError: some are continuous and some are not, or all continuous ones are materialized views.
     """
     views = [spec.name for _, spec in located if spec.is_view]
     if follow and len(views) == len(located):
         raise ConfigError.of(
-            "A materialized view is not followed: its refresh says when it is run.",
+            "A materialized view is not followed: its refresh decides when it runs.",
             got=", ".join(views),
-            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/reference/views.md).",
+            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW start jobs that follow it (docs/reference/views.md).",
         )
     if follow and views:
-        say(f"Not followed: {', '.join(views)}. The refresh of a materialized view says when it is run.")
+        say(f"Not followed: {', '.join(views)}. The refresh of a materialized view decides when it runs.")
     if follow:
         return [
             (location, spec.model_copy(update={"run": "continuous"})) for location, spec in located if not spec.is_view
@@ -54,22 +54,22 @@ def going_on(located: Sequence[Located], *, follow: bool) -> list[Located]:
     names = [spec.name for _, spec in located if spec.run == "continuous"]
     if names and len(names) < len(located):
         raise ConfigError.of(
-            "Runs that go on and runs that end are not begun together.",
+            "Continuous and bounded runs cannot be started together.",
             got=f"run: continuous of {', '.join(names)}",
-            next_step="Add --follow, by which all go on, or name them in two commands.",
+            next_step="Add --follow to run all continuously, or use two commands.",
         )
     return list(located) if names else []
 
 
 class Followers:
-    """Follows pipelines, and says what happens.
+    """Follows pipelines and prints events.
 
     Args:
         located: The pipelines.
         reporter: Prints errors.
-        operate: Runs one in a session.
-        report: Prints the summary of one that has ended.
-        watched: Watches them; None: no one asks for metrics.
+        operate: Runs a pipeline in a session.
+        report: Prints the summary of an ended run.
+        watched: Watches them; None: metrics are not served.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Followers:
         self._report = report
         self._watched = watched
         self._codes: dict[str, int] = {}
-        """Exit code of each pipeline that fails, by its last error."""
+        """Failing pipelines to the exit codes of their last errors."""
         self._ended: list[tuple[Pipeline, RunSummary]] = []
         self._looked_at_bad: set[str] = set()
-        """Pipelines whose first bad records of this process were looked at."""
+        """Pipelines whose bad records were already checked in this process."""
 
     def run(self) -> None:
         """Follow them until all have ended."""
@@ -116,16 +116,16 @@ class Followers:
                 copy_context().run(self._take, event, spark)
                 if spark.has_died and not stop.is_set():
                     spark.live.say(
-                        "Spark's JVM has ended. This process ends, too: its service manager starts both again."
+                        "Spark's JVM has ended. So this process ends: its service manager starts both again."
                     )
                     stop.set()
                 del event  # an error holds the tables of its run
             spark.live.show("")
-            # Not before all have ended: what their work prints goes to standard error, of the whole process.
+            # Only after all have ended: output of their work goes to the process' standard error.
             for spec, summary in self._ended:
                 self._report(self._reporter, self._locations[spec.name], spec, summary, spark.live)
             if self._is_aged:
-                spark.live.say("As old as max_run_age lets it get; a new process goes on.")
+                spark.live.say("The run has reached max_run_age; a new process continues.")
                 spark.end()
                 restart(stop)
         codes = set(self._codes.values())
@@ -141,11 +141,11 @@ class Followers:
         return any(summary.is_aged for _, summary in self._ended)
 
     def _take(self, event: Event, spark: QuietSpark) -> None:
-        """Say what has happened."""
+        """Print an event."""
         from ebbtide.fleet import Ended, Failed
 
         name = event.spec.name
-        pipeline_at_work.set(name)  # for the log, in this context alone
+        pipeline_at_work.set(name)  # for the log, only in this context
         if isinstance(event, Ended):
             self._ended.append((event.spec, event.summary))
         elif isinstance(event, Failed):
@@ -155,10 +155,10 @@ class Followers:
             del self._codes[name]
             if self._watched is not None:
                 self._watched.run(name).goes_on()
-            spark.live.say(f"{name}: goes on.")
+            spark.live.say(f"{name}: continues.")
 
     def _warn_of_all_bad(self, spec: Pipeline, progress: StepProgress, spark: QuietSpark) -> None:
-        """Say once that all records of a pipeline were bad so far: the run goes on, as good ones may come."""
+        """Warn once that all records of a pipeline were bad so far. The run continues, since good ones may follow."""
         if not progress.counts["quarantined"] or spec.name in self._looked_at_bad:
             return
         from ebbtide.inspect import fault_of_all_bad
@@ -181,4 +181,4 @@ class Followers:
         if not is_ours and spark.tail():
             spark.live.say(shown(spark.tail()))
         if failed.again_s is not None:
-            spark.live.say(f"{name}: begun again in {failed.again_s:g} s.")
+            spark.live.say(f"{name}: restarts in {failed.again_s:g} s.")

@@ -1,4 +1,4 @@
-"""`ebbtide status` and `ebbtide state`: where pipelines stand, and what their state holds."""
+"""`ebbtide status`, `ebbtide lag` and `ebbtide state`: status and state of pipelines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
 
 
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:
-    """Print the metrics of pipelines; what keeps values from being read goes to standard error, and into a metric."""
+    """Print the metrics of pipelines. Errors that hide values go to standard error and into a metric."""
     from ebbtide.inspect import host_measured, measured, openmetrics
 
     clock_ms = system_clock()
@@ -68,7 +68,7 @@ def _print_metrics(located: list[Located], reporter: Reporter) -> None:
 @click.command()
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Show the backlog of pipelines' sources, without starting Spark. One that is refused does not hide the rest."""
+    """Show the backlog of pipelines' sources, without starting Spark. A refused source does not hide the rest."""
     from ebbtide.inspect import Lag, UnreadTopics, unread_topics
     from ebbtide.inspect import lag as measure_lag
     from ebbtide.spec._load import all_several
@@ -81,7 +81,7 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
                 reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
         except click.exceptions.Exit as ended:
             if ended.exit_code != REFUSED:
-                raise  # brokers that are away would be waited for again and again
+                raise  # unavailable brokers would be waited for repeatedly
             refused = True
     for location in specs:
         with reporter.errors(location):
@@ -99,12 +99,12 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 @root_option
 @json_option
 @level_options
-@click.option("--as-of-step", type=int, help="The state after a step that is still stored. Default: the last.")
+@click.option("--as-of-step", type=int, help="The state after a step, if still stored. Default: the last.")
 @click.option("--where", help="A SQL condition on the columns shown.")
 @click.option(
-    "--now", type=click.DateTime(), help="The time, in UTC, that `live` goes by. Default: the clock of the step."
+    "--now", type=click.DateTime(), help="The time, in UTC, for column `live`. Default: the clock of the step."
 )
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows to show.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum rows to show.")
 @personal_option
 @spark_options
 def state(
@@ -118,7 +118,7 @@ def state(
     limit: int,
     show_personal: bool,
 ) -> None:
-    """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
+    """Show the stored state of a pipeline, all of it or one STATE, including expired entries."""
     from ebbtide.inspect import state as state_of
 
     location, pipeline = _only_spec(spec)
@@ -145,7 +145,7 @@ def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Ta
         table = rows.toArrow()
     except PySparkException as error:
         raise ConfigError.of(
-            "What --where gives fails on a row of the state.",
+            "The condition of --where fails on a row of the state.",
             got=f"[{error.getCondition()}] {MASK}",
             next_step="With '--show-personal' the error names the value.",
         ) from None
@@ -160,7 +160,7 @@ def _those_where(rows: DataFrame, where: str) -> DataFrame:
         return rows.where(where)
     except AnalysisException as error:  # a ParseException is one
         raise ConfigError.of(
-            "What --where gives is not a condition on the state's columns.",
+            "The value of --where is not a condition on the state's columns.",
             got=where,
             allowed=f"SQL on {', '.join(rows.columns)}",
         ) from error

@@ -1,4 +1,4 @@
-"""The one line of a terminal that says what is being done, for how long, and what is left."""
+"""The live line of a terminal: current work, elapsed time, and work left."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ERASE = "\r\x1b[2K"
 
 
 class Live:
-    """Rewrites the last line of a terminal; writes nothing of it elsewhere. A context manager.
+    """Rewrites the last line of a terminal; elsewhere it writes nothing. A context manager.
 
     Args:
-        stream: Where to, standard error for instance.
-        is_quiet: Progress is not shown, only what `say` is given.
-        log: Takes all that would be written; None: it is written.
+        stream: Output, such as standard error.
+        is_quiet: Show only texts of `say`, no progress.
+        log: Receives all texts instead; None: they are written.
     """
 
     def __init__(self, stream: TextIO, *, is_quiet: bool = False, log: JsonLog | None = None) -> None:
@@ -54,7 +54,7 @@ class Live:
         self.show("")
 
     def show(self, text: str) -> None:
-        """Show the work under way; an empty text clears the line."""
+        """Show the current work; an empty text clears the line."""
         with self._lock:
             self._text = text
             self._since = time.monotonic()
@@ -89,7 +89,7 @@ class Live:
 
 
 class RunView:
-    """Shows one pipeline's run: a line a step, and on the live line what goes on, how fast, and how long it will take.
+    """Shows a pipeline's run: one line per step, and a live line with current work, rate and remaining time.
 
     Args:
         live: The live line.
@@ -99,12 +99,12 @@ class RunView:
     def __init__(self, live: Live, *, as_json: bool) -> None:
         self._live = live
         self._as_json = as_json
-        self._stdout = sys.stdout  # while a step is made what it prints goes to standard error
+        self._stdout = sys.stdout  # during a step, prints go to standard error
         self._started = time.monotonic()
         self._records = 0
 
     def step(self, progress: StepProgress) -> None:
-        """Take a finished step."""
+        """Show a finished step."""
         self._records += progress.records
         if self._as_json:
             click.echo(json.dumps(progress.as_dict()), file=self._stdout)
@@ -114,13 +114,13 @@ class RunView:
             self._live.say(progress.line())
 
     def phase(self, phase: Phase) -> None:
-        """Take what begins now."""
+        """Show a phase that begins."""
         if self._live.log is not None:
             self._live.log.phase(phase)
             return
         if phase.step is None:
-            self._started = time.monotonic()  # work before the steps says nothing about their pace
-            self._records = 0  # nor do those of a run before, as of a backfill's snapshot
+            self._started = time.monotonic()  # work before the steps does not count for the rate
+            self._records = 0  # nor do records of an earlier run, such as a backfill's snapshot
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]
         if phase.files_read and phase.files:
@@ -136,7 +136,7 @@ class RunView:
         self._live.show(f"{phase.pipeline}{step}: {done}")
 
     def _pace(self, n_read: int, n: int) -> list[str]:
-        """Return how fast the run is, and how long it will take if what is left is as what was read."""
+        """Return the rate of the run, and the remaining time at this rate."""
         seconds = time.monotonic() - self._started
         rate = self._records / seconds
         seconds_left = max(0, n - n_read) * seconds / n_read

@@ -1,7 +1,7 @@
-"""Structured logs: with `--log-format json` what a command writes to standard error is JSON, an object a line.
+"""Structured logs: with `--log-format json` a command writes JSON to standard error, one object per line.
 
 `{"time": "2026-01-01T00:00:00.000Z", "level": "INFO", "logger": "ebbtide.run", "message": ..., "pipeline": "orders", "step": 7}`. The last two
-are those that the command works on; a finished step has its counts, too.
+fields name the current work; a finished step also has its counts.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ TEXT, JSON = "text", "json"
 _run = logging.getLogger("ebbtide.run")
 _command = logging.getLogger("ebbtide.command")
 _place: ContextVar[Mapping[str, Any]] = ContextVar("place", default=MappingProxyType({}))
-"""The pipeline, and perhaps the step, that this thread works on."""
+"""The pipeline, and perhaps the step, of this thread's work."""
 LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}
-"""Level of `-q`, of neither, and of `-v`, to the least level of records."""
+"""Verbosity (`-q`, neither, `-v`) to the lowest level of records."""
 
 
 class JsonLog(logging.Handler):
-    """Writes records as lines of JSON, while a command runs.
+    """Writes log records as lines of JSON while a command runs.
 
     Args:
-        shown: Returns the command's level.
+        shown: Returns the command's verbosity.
     """
 
     def __init__(self, shown: Callable[[], int]) -> None:
@@ -50,10 +50,10 @@ class JsonLog(logging.Handler):
         if record.levelno < least:
             return
         try:
-            # Standard error of the moment: a command that is called from Python may have another one.
+            # The current standard error: a command called from Python may have another one.
             sys.stderr.write(f"{self._line(record)}\n")
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001 - as every handler of `logging` does
+        except Exception:  # noqa: BLE001 - like every handler of `logging`
             self.handleError(record)
 
     def _line(self, record: logging.LogRecord) -> str:
@@ -101,19 +101,19 @@ class JsonLog(logging.Handler):
 
 
 def _at_work() -> Mapping[str, Any]:
-    """Return what names the work of this thread."""
+    """Return the fields that name this thread's work."""
     name = pipeline_at_work.get()
     return _place.get() or ({} if name is None else {"pipeline": name})
 
 
 def json_log() -> JsonLog | None:
-    """Return the log of the command under way; None: it writes text."""
+    """Return the log of the current command; None: it writes text."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_LOG)
 
 
 def begin_log(context: click.Context, _: click.Parameter, given: str) -> None:
-    """Write records as JSON from now on, until the command ends, if that is asked for."""
+    """If requested, write records as JSON until the command ends."""
     if given != JSON:
         return
     _place.set({})

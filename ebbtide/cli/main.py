@@ -18,14 +18,14 @@ from ebbtide.operations import added, first_word
 
 
 class _Commands(NamingGroup):
-    """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
+    """Loads commands lazily: `ebbtide sql` prompts long before the code for running pipelines would be loaded."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         own = [name for commands in sections().values() for name in commands]
         return [*own, *_added(own)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        # Modules are loaded by name, so that one command does not load the libraries of all.
+        # Modules are loaded by name, so a command does not load the libraries of all commands.
         written = WRITTEN.get(cmd_name)
         if written is not None and written.place:
             command: click.Command = resolve_name(f"ebbtide.cli.{written.place}")
@@ -36,7 +36,7 @@ class _Commands(NamingGroup):
         return None if found is None else with_example(found, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by what they are for; only those of other packages are loaded for it."""
+        """Write the commands by purpose; only commands of other packages are loaded for this."""
         shown = sections()
         own = [name for commands in shown.values() for name in commands]
         of_others = _added(own)
@@ -55,7 +55,7 @@ class _Commands(NamingGroup):
 
 
 def _added(own: list[str]) -> list[str]:
-    """Return the first words of operations that installed packages name."""
+    """Return the first words of operations from other packages."""
     words = {first_word(point.name) for point in added()}
     return sorted(words.difference(own))
 
@@ -67,13 +67,13 @@ def _added(own: list[str]) -> list[str]:
 )
 @click.version_option(package_name="ebbtide")
 def main() -> None:
-    """Correct Delta tables from change events that come out of order.
+    """Correct Delta tables from change events that arrive out of order.
 
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
     Tables are below --root. Default: the folder .ebbtide of the spec's project, which is the nearest
     folder above it with a pyproject.toml; outside of a project, of the working folder.
 
-    Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
+    Exit codes: 0 done, even if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
     4 a pipeline is paused; 5 refused: retrying does not help until you act.
     """
     try:

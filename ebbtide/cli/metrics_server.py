@@ -1,4 +1,4 @@
-"""The endpoint of followed runs: `/metrics` for Prometheus, `/healthz` for probes. It reads what the run knows, and changes nothing."""
+"""The endpoint of followed runs: `/metrics` for Prometheus, `/healthz` for probes. It only reads data of the run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ebbtide.inspect import WatchedFleet, registry
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0
-"""Seconds to wait at the end for a source that does not answer: the thread ends with the process."""
+"""Seconds to wait at the end for a source that does not answer; then the thread ends with the process."""
 CONNECTION_S = 10.0
-"""Seconds that a connection may live: a client that sends its headers byte by byte has no longer."""
+"""Seconds that a connection may live: also for a client that sends its headers byte by byte."""
 MOST_CONNECTIONS = 16
-"""Connections that are open at once. A scrape takes milliseconds, so it is not the oldest of as many."""
+"""Maximum open connections. A scrape takes milliseconds, so it is never the oldest of so many."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +38,7 @@ class _Handler(MetricsHandler):
     host: ClassVar[str]
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
-        """Answer with the metrics, or whether the runs go on."""
+        """Answer with the metrics, or with the health of the runs."""
         path, _, _ = self.path.partition("?")
         if not self._names_this_machine():
             self.send_error(HTTPStatus.FORBIDDEN, "The Host of the request is not this machine")
@@ -50,7 +50,7 @@ class _Handler(MetricsHandler):
             self.send_error(HTTPStatus.NOT_FOUND, f"Allowed: {METRICS}, {HEALTH}")
 
     def _names_this_machine(self) -> bool:
-        """Return whether the Host is one that this server goes by: a web page may use a domain of its own that leads here."""
+        """Return whether the Host is a name of this server: a web page may use its domain that resolves to this machine."""
         headers = self.headers.get_all("Host") or []
         if len(headers) != 1:
             return False
@@ -73,7 +73,7 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves each connection by a thread; their number and their lives are bounded."""
+    """Serves each connection in a thread; number and lifetime of connections are bounded."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin to serve a connection; the oldest one makes room for it."""
+        """Begin to serve a connection; if there are too many, close the oldest."""
         with self._lock:
             oldest = next(iter(self._began_s)) if len(self._began_s) >= MOST_CONNECTIONS else None
             self._began_s[request] = time.monotonic()
@@ -95,7 +95,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """End the connections that have lived too long. The server calls this twice a second."""
+        """End connections that are too old. The server calls this twice a second."""
         since_s = time.monotonic() - CONNECTION_S
         with self._lock:
             aged = [connection for connection, began_s in self._began_s.items() if began_s < since_s]
@@ -108,13 +108,13 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Note that a client broke its connection off, or lost it."""
+        """Log that a client closed or lost its connection."""
         _log.debug("A connection from %s ended early.", client_address[0], exc_info=True)
 
     def _end(self, connection: socket.socket) -> None:
-        """Have the thread of a connection see its end; the thread closes it."""
+        """End a connection: its thread sees the end and closes it."""
         self._forget(connection)
-        with suppress(OSError):  # it is closed
+        with suppress(OSError):  # already closed
             connection.shutdown(socket.SHUT_RDWR)
 
     def _forget(self, connection: socket.socket) -> None:
@@ -146,7 +146,7 @@ def _server(host: str, port: int, watched: WatchedFleet) -> _Server:
 
 @contextmanager
 def served(watched: WatchedFleet, host: str, port: int) -> Iterator[int]:
-    """Serve the metrics of runs while the block runs; give the port.
+    """Serve the metrics of runs during the block; yield the port.
 
     Args:
         watched: The runs.

@@ -14,9 +14,9 @@ from ebbtide.cli.places import PROJECT_DEFS, PROJECT_TESTS, in_project
 _SOURCE = (
     click.option(
         "--path",
-        help="Folder of the source's files; one file for all folders by a pattern in the last name: 'data/*'.",
+        help="Folder of the source's files; a pattern in the last name writes one file for all matching folders: 'data/*'.",
     ),
-    click.option("--bootstrap-servers", metavar="HOST:PORT,..", help="Kafka's brokers, in the place of a folder."),
+    click.option("--bootstrap-servers", metavar="HOST:PORT,..", help="Kafka's brokers, instead of a folder."),
     click.option(
         "--property",
         "properties",
@@ -25,28 +25,28 @@ _SOURCE = (
         help="A setting of the Kafka client; a credential as ${NAME}.",
     ),
     click.option("--registry", metavar="URL", help="Schema registry: the topic's records are Avro."),
-    click.option("--registry-username", metavar="NAME", help="Who asks it."),
+    click.option("--registry-username", metavar="NAME", help="User name at the registry."),
     click.option("--registry-password", metavar="${NAME}", help="The password's variable."),
-    click.option("--topic", help="Take only records of this topic."),
-    click.option(
-        "--topic-pattern", metavar="PATTERN", help="One file for all topics that it matches: 'shop.public.*'."
-    ),
-    click.option("--table", help="Take only Debezium events of this source table."),
+    click.option("--topic", help="Read only records of this topic."),
+    click.option("--topic-pattern", metavar="PATTERN", help="Write one file for all matching topics: 'shop.public.*'."),
+    click.option("--table", help="Read only Debezium events of this source table."),
 )
 """The options that name the source."""
 _SPEC = (
-    click.option("--key", metavar="COLUMN,..", help="The primary key. Default: that of the records."),
+    click.option("--key", metavar="COLUMN,..", help="The primary key. Default: from the records."),
     click.option(
-        "--sequence", metavar="COLUMN,..", help="What orders a key's changes. Default: the place in the database's log."
+        "--sequence",
+        metavar="COLUMN,..",
+        help="The order of a key's changes. Default: the position in the database's log.",
     ),
     click.option(
         "--column",
         "columns",
         metavar="'NAME TYPE'",
         multiple=True,
-        help="A column whose type is known: 'total DECIMAL(12,2)'. Default: by the records.",
+        help="A column with a known type: 'total DECIMAL(12,2)'. Default: from the records.",
     ),
-    click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, help="Records to go by."),
+    click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, help="Size of the sample."),
     click.option(
         "--defs",
         default=partial(in_project, PROJECT_DEFS),
@@ -61,7 +61,7 @@ _SPEC = (
     ),
     json_option,
 )
-"""The options that say what records leave open, and where the files go."""
+"""The options for facts that records do not show, and for the places of files."""
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,9 +76,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def new(name: str, **options: Any) -> None:
     """Write a spec and its test from real records.
 
-    Format, columns, types, key and order follow from the first records of the source. What they leave open stands as comments
-    above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, or makes other rows of it
-    than the source has, the command fails.
+    Format, columns, types, key and order are derived from the first records of the source. Open points are written as comments
+    above the spec. Only the sample is run, in memory. The command fails if the spec refuses a record of it, or if the result
+    differs from the source's rows.
     """
     from ebbtide.cli.proposing import write_proposal
     from ebbtide.cli.proposing_sources import Asked

@@ -30,16 +30,14 @@ if TYPE_CHECKING:
 
 GROUPS = (
     quarantine,
-    NamingGroup(
-        "backfill", help="Build tables once more beside those in use, and swap them in; or read records again."
-    ),
+    NamingGroup("backfill", help="Build new tables and swap them with those in use; or read records again."),
 )
-"""The groups that operations are in, with the commands that are written by hand."""
+"""The groups of operations, with the handwritten commands."""
 ONLY_PLANS = "Only shows the plan, unless --apply."
 
 
 def command_named(name: str) -> click.Command | None:
-    """Make the command of an operation, or the group of those below a name; None if there is none.
+    """Create the command of an operation, or the group below a name; None if there is none.
 
     Args:
         name: The first word of the command.
@@ -59,7 +57,7 @@ def command_named(name: str) -> click.Command | None:
 
 
 def operation_command(operation: Operation) -> click.Command:
-    """Make the command of an operation."""
+    """Create the command of an operation."""
 
     @of_pipelines
     @spark_options
@@ -97,7 +95,7 @@ def operation_command(operation: Operation) -> click.Command:
 
 @contextmanager
 def _context(operation: Operation, located: Located, reporter: Reporter, spark: QuietSpark) -> Iterator[Context]:
-    """Give what an operation works with: Spark once it asks, the live line, and a stop by signal if it takes one."""
+    """Yield an operation's context: lazy Spark, the live line, and a stop by signal if it accepts one."""
     location, spec = located
     view = RunView(spark.live, as_json=reporter.as_json)
     with _stopping(operation, spark.live) as stop:
@@ -121,7 +119,7 @@ def _specs_beside(location: str) -> list[Pipeline]:
 
 
 def _data_docs(root: str) -> Path | None:
-    """Return the folder in which Dagster writes Data Docs by default; None of a root that is in a store."""
+    """Return Dagster's default folder of Data Docs; None for a root in an object store."""
     from ebbtide.storage import Location
 
     return Path(root, "data_docs") if Location(root).is_local else None
@@ -137,7 +135,7 @@ def _stopping(operation: Operation, live: Live) -> Iterator[threading.Event]:
 
 
 def _action(operation: Operation, given: dict[str, Any]) -> str:
-    """Return what is to be done, and take its flags out of what was given."""
+    """Return the requested action, and remove its flags from the options."""
     first, *_ = operation.actions
     chosen = [name for name in _flags(operation) if given.pop(name)]
     if len(chosen) > 1:
@@ -148,7 +146,7 @@ def _action(operation: Operation, given: dict[str, Any]) -> str:
 
 
 def _flags(operation: Operation) -> dict[str, str]:
-    """Return the actions that have to be asked for, with their help."""
+    """Return the actions that need a flag, with their help."""
     flags = {"apply": "Do it."} if operation.is_planned else {}
     return {**flags, **operation.further}
 
@@ -165,11 +163,11 @@ def _option_name(name: str, info: FieldInfo) -> str:
 
 
 def _option(name: str, info: FieldInfo) -> click.Option:
-    """Make the option of a field."""
+    """Create the option of a field."""
     kind, is_list = _kind(info.annotation)
     default = None if info.is_required() else info.get_default(call_default_factory=True)
     is_shown = not isinstance(default, bool) and default not in (None, "", [])
-    # Click takes any default, also None, as a value of an option that is required.
+    # Click treats any default, even None, as a value of a required option.
     shown_default: dict[str, Any] = {"default": default} if is_shown else {}
     return click.Option(
         [name, _option_name(name, info)],
@@ -185,9 +183,9 @@ def _option(name: str, info: FieldInfo) -> click.Option:
 
 
 def _kind(annotation: Any) -> tuple[Any, bool]:
-    """Return the type of one value, and whether an option may be given several times."""
+    """Return the type of a value, and whether the option is repeatable."""
     if get_origin(annotation) in (Union, UnionType):
-        # `str | None` is an option that may be left out: its type is the other one.
+        # `str | None` is an optional option: its type is the other one.
         [annotation] = [each for each in get_args(annotation) if each is not NoneType]
     if get_origin(annotation) is list:
         [inner] = get_args(annotation)

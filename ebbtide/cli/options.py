@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.tasks import EngineKind
 
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path())
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON on standard output: one line a step, then one a pipeline."
+    "--json", "as_json", is_flag=True, help="Print JSON on standard output: one line per step, then one per pipeline."
 )
 log_option = click.option(
     "--log-format",
@@ -24,20 +24,18 @@ log_option = click.option(
     envvar=LOG_FORMAT.name,
     expose_value=False,
     callback=begin_log,
-    help="Write progress and errors as text, or as JSON, an object a line. Default: text.",
+    help="Write progress and errors as text, or as JSON, one object per line. Default: text.",
 )
 engine_option = click.option(
     "--engine",
     type=click.Choice(get_args(EngineKind)),
     envvar=ENGINE.name,
     show_envvar=True,
-    help="Where steps run: on Spark, in this process without a JVM, or wherever the backlog fits. Default: as the spec says.",
+    help="Engine of the steps: Spark, this process without a JVM, or a choice by the backlog. Default: from the spec.",
 )
-rate_option = click.option(
-    "--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says."
-)
+rate_option = click.option("--rate", type=click.IntRange(1), help="Maximum records per second. Default: from the spec.")
 personal_option = click.option(
-    "--show-personal", is_flag=True, help="Show the values of personal columns, too. Default: *** in their place."
+    "--show-personal", is_flag=True, help="Also show the values of personal columns. Default: *** instead."
 )
 
 
@@ -60,20 +58,20 @@ def metrics_options(command: Callable[..., Any]) -> Callable[..., Any]:
     port = click.option(
         "--metrics-port",
         type=click.IntRange(0, 65_535),
-        help="With --follow: serve /metrics and /healthz at this port; 0: any that is free.",
+        help="With --follow: serve /metrics and /healthz at this port; 0: any free port.",
     )
-    host = click.option("--metrics-host", help="Where to listen for them. Default: 127.0.0.1.")
+    host = click.option("--metrics-host", help="Address of that server. Default: 127.0.0.1.")
     within = click.option(
         "--healthy-within",
         metavar="DURATION",
         callback=seconds_of,
-        help="/healthz answers 503 after this time without a step, a phase or a look at the source. Default: 10m, or ten times trigger_interval if that is longer.",
+        help="/healthz answers 503 after this time without a step, a phase or a poll of the source. Default: 10m, or ten times trigger_interval if that is longer.",
     )
     return port(host(within(command)))
 
 
 def of_pipelines(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what all that work on several pipelines have: specs, root, and how it prints."""
+    """Add the arguments of commands on several pipelines: specs, root, and output format."""
     for decorate in (
         log_option,
         level_options,

@@ -1,4 +1,7 @@
-"""Folders of a project as options: its tables and its definitions. Alone, since the prompt of `ebbtide sql` loads no libraries."""
+"""Folders of a project as options: its tables and its definitions.
+
+A separate module, so that `ebbtide sql` loads no libraries.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from ebbtide.environment import ROOT as ROOT_VARIABLE
 from ebbtide.errors import ConfigError
 
 PROJECT_DEFS, DEFS, PROJECT_TESTS = "pipelines/defs", "defs", "tests/pipelines"
-"""Folder of the definitions in a project, and outside of one; folder of the pipelines' tests."""
+"""Folders of definitions in a project and outside of one; folder of the pipelines' tests."""
 MARK = """\
-# This file marks the folder of a project: Ebbtide keeps the tables of its pipelines in .ebbtide beside it, wherever a command is run,
+# This file marks the folder of a project: Ebbtide keeps the tables of its pipelines in .ebbtide next to it, from any working folder,
 # and relative paths of their sources begin here.
 [tool.ebbtide]
 """
-"""Content of the file that marks a project, where `ebbtide new` makes it."""
+"""Content of the file that marks a project, as written by `ebbtide new`."""
 NEED_NO_ROOT = frozenset({"run", "refresh", "lag", "sql", "sql-gateway", "adopt", "start", "pause"})
-"""Commands that need no folder of tables: they make it, or look at sources alone."""
+"""Commands that need no existing folder of tables: they create it, or only read sources."""
 
 
 def project_above(location: Path) -> Path | None:
-    """Return the nearest folder, a location or above it, with a pyproject.toml."""
+    """Return the nearest folder with a pyproject.toml, at or above a location."""
     here = location.resolve()
     for folder in (here, *here.parents):
         if (folder / "pyproject.toml").is_file():
@@ -35,27 +38,27 @@ def project_above(location: Path) -> Path | None:
 
 
 def in_project(name: str) -> str:
-    """Return a folder of the project that one stands in, as seen from here; that of the working folder outside of one."""
+    """Return a folder of the current project, relative to the working folder; outside of a project, of the working folder."""
     project = project_above(Path.cwd())
     return name if project is None else os.path.relpath(project / name)
 
 
 def default_root(specs: tuple[str, ...] = ()) -> str:
-    """Return the folder of tables of the specs' project, so that a command means the same tables wherever one stands.
+    """Return the folder of tables of the specs' project. So a command uses the same tables from any working folder.
 
     Args:
-        specs: Locations of specs; none: the project is the one that one stands in.
+        specs: Locations of specs; none: the current project.
 
-    A spec outside of a project belongs to the nearest folder above it that has tables, up to the one that one stands in.
+    A spec outside of a project belongs to the nearest folder above it with tables, up to the working folder.
 
     Raises:
-        ConfigError: the specs are of several projects.
+        ConfigError: the specs belong to several projects.
     """
     here = Path.cwd()
     projects = {project_above(Path(spec)) or _unmarked(Path(spec)) for spec in specs} or {project_above(here) or here}
     if len(projects) > 1:
         raise ConfigError.of(
-            "The specs are of several projects, each with tables of its own.",
+            "The specs belong to several projects, each with its tables.",
             got=", ".join(sorted(map(str, projects))),
             allowed="specs of one project, or --root",
         )
@@ -64,7 +67,7 @@ def default_root(specs: tuple[str, ...] = ()) -> str:
 
 
 def _unmarked(spec: Path) -> Path:
-    """Return the folder whose tables a spec outside of a project has: where it was run, if it was, else the working folder."""
+    """Return the folder of tables for a spec outside of a project: where it was run before, else the working folder."""
     here = Path.cwd()
     location = spec.resolve()
     for folder in (location, *location.parents):
@@ -77,12 +80,12 @@ def _unmarked(spec: Path) -> Path:
 
 @contextmanager
 def marked_project(folder: Path) -> Iterator[Path | None]:
-    """Make the working folder a project while a definition is written, and leave it one; yield the file that says so.
+    """Make the working folder a project for a new definition; yield the file that marks it.
 
-    None: the folder is in a project already, or the definition is to stand elsewhere. Where the work fails, the file goes.
+    None: the folder is already in a project, or the definition is elsewhere. If the work fails, the file is removed.
 
     Args:
-        folder: The definition's.
+        folder: Folder of the definition.
     """
     here = Path.cwd()
     is_inside = folder.resolve().is_relative_to(here.resolve())
@@ -94,7 +97,7 @@ def marked_project(folder: Path) -> Iterator[Path | None]:
     try:
         yield mark
     except click.exceptions.Exit:
-        raise  # the definition is written, and is to be corrected
+        raise  # the definition was written, and must be corrected
     except BaseException:
         mark.unlink()
         raise
@@ -105,7 +108,7 @@ def _usable_root(context: click.Context, option: click.Parameter, root: str | No
 
     try:
         if root is None:
-            # Arguments that were given are processed before options that were not.
+            # Given arguments are processed before missing options.
             given = context.params.get("specs") or context.params.get("spec") or ()
             return default_root((given,) if isinstance(given, str) else given)
         root = Location(root).expanded("--root")
@@ -116,9 +119,9 @@ def _usable_root(context: click.Context, option: click.Parameter, root: str | No
             and not Path(Location(root).resolved()).is_dir()
         ):
             raise ConfigError.of(
-                "There is no such folder of tables.",
+                "The folder of tables does not exist.",
                 got=f"--root {root}",
-                allowed="a folder that is there: 'ebbtide run' makes it",
+                allowed="an existing folder: 'ebbtide run' creates it",
             )
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
@@ -141,6 +144,6 @@ root_option = click.option(
 defs_option = click.option(
     "--defs",
     default=_default_defs,
-    show_default=f"{PROJECT_DEFS} of the project if it is there, else {DEFS}",
+    show_default=f"{PROJECT_DEFS} of the project if it exists, else {DEFS}",
     help="Folder of the definitions; statements add to it.",
 )

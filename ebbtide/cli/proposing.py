@@ -36,13 +36,13 @@ from ebbtide.sql import Catalog
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that records of several topics or folders make, by topic or folder.
+    """Proposed tables by topic or folder.
 
     Args:
-        samples: Records of each.
-        proposals: Fields that the records propose.
-        sources: Fields of the source that are a table's own.
-        notes: What the samples leave open.
+        samples: Sample records of each.
+        proposals: Fields proposed from the records.
+        sources: Fields of the source that differ by table.
+        notes: Open points of the samples.
     """
 
     samples: dict[str, Sample]
@@ -66,7 +66,7 @@ def write_proposal(name: str, asked: Asked) -> None:
     with reporter.errors(), marked_project(folder) as mark:
         _propose(name, asked, folder, reporter)
     if mark is not None and not asked.as_json:
-        say(f"{mark.name}: marks the project; its tables are in .ebbtide beside this file.")
+        say(f"{mark.name}: marks the project; its tables are in .ebbtide next to this file.")
 
 
 def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
@@ -136,10 +136,10 @@ def _new_several(
 
 
 def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipelines) -> None:
-    """Print the lines that a file of several pipelines lacks for the topics or folders that none of them reads.
+    """Print the lines to add to a file of several pipelines for topics or folders that none of them reads.
 
     Raises:
-        ConfigError: all are read, or no other one has usable records.
+        ConfigError: all are read, or no unread one has usable records.
     """
     unread = {place: own for place, own in listed.places.items() if place not in there.places_read}
     if not unread:
@@ -149,7 +149,7 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     shared = attributes.get("shared", {})
     entries = own_fields(shared, tables.sources, tables.proposals)
     for note in tables.notes:
-        click.echo(f"To be looked at: {note}", err=True)
+        click.echo(f"Please check: {note}", err=True)
     click.echo(f"Add to '{folder}/defs.yaml', under pipelines:", err=True)
     click.echo(lines_of(entries), nl=False)
 
@@ -179,7 +179,7 @@ def _tables(asked: Asked, listed: Listed) -> Tables:
         notes += [f"{listed.kind} {topic}: {note}" for note in proposal.notes]
     if not proposals:
         raise ConfigError.of(
-            f"No {listed.kind} like '{listed.pattern}' has records to go by.",
+            f"No {listed.kind} like '{listed.pattern}' has usable records.",
             got="; ".join(notes) or f"no such {listed.kind}",
         )
     return Tables(samples, proposals, sources, notes)
@@ -190,11 +190,11 @@ class _Report:
     """The files that were written, and the result of the trial.
 
     Args:
-        spec: The pipeline, as commands take it.
-        file: Where it stands, for people.
+        spec: The pipeline, as an argument of commands.
+        file: Its location, for people.
         test: Folder of its test.
         n_records: Records of the sample.
-        trial: The sample, played.
+        trial: The result of the sample.
         notes: Points to look at.
     """
 
@@ -220,17 +220,17 @@ class _Report:
     @property
     def _next_step(self) -> str:
         if self.trial.n_bad:
-            return "correct the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+            return "correct the spec by these reasons: it refuses some records, and its test fails. Or take another --sample."
         if self.trial.faults:
-            return "delete both folders, and run it again with another --key or --sequence, or correct the spec: the sample does not become the rows of its source."
+            return "delete both folders, and run it again with another --key or --sequence, or correct the spec: the result of the sample differs from the source's rows."
         return f"ebbtide run {self.spec}"
 
     def text(self) -> str:
         lines = [
             f"{self.file}: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
-            "To be looked at:" if self.notes else "",
+            "Please check:" if self.notes else "",
             *(f"  {note}" for note in self.notes),
-            f"{self.test}: the sample, its rows, and a test. They hold real values: look before you commit.",
+            f"{self.test}: the sample, its rows, and a test. They contain real values: check before you commit.",
             f"Next: {self._next_step}",
         ]
         return "\n".join(filter(None, lines))
@@ -244,15 +244,15 @@ def _tested(
     test_folder: Path,
     file: str,
 ) -> _Report:
-    """Play a sample through its spec, and write it as the spec's test.
+    """Run a sample through its spec, and write it as the spec's test.
 
     Args:
         spec: The spec.
         sample: Its records.
-        proposal: What they propose.
-        folder: The spec, as commands take it.
+        proposal: The proposal from the records.
+        folder: The spec, as an argument of commands.
         test_folder: Folder of its test.
-        file: Where the spec is to stand, for people.
+        file: The spec's future location, for people.
     """
     trial = try_spec(spec, sample)
     write_test(test_folder, folder, spec.name, sample, trial)
@@ -267,7 +267,7 @@ def _tested(
 
 
 def _show(reports: Sequence[_Report], reporter: Reporter) -> None:
-    """Print reports; the command has failed where a spec does not make its sample the rows of the source: a user has to correct it."""
+    """Print reports. The command fails if a sample's result differs from the source's rows: a user must correct the spec."""
     for report in reports:
         reporter.result(report, _Report.text, report.spec)
     if not all(report.trial.is_good for report in reports):
@@ -275,8 +275,8 @@ def _show(reports: Sequence[_Report], reporter: Reporter) -> None:
 
 
 def _definitions(folder: Path) -> Path:
-    """Return the folder of all definitions of the project: that of the new one's folder, or the highest 'defs' above it."""
-    # Names are unique in a project, whose definitions may stand in folders of folders: the highest one is searched.
+    """Return the folder of all definitions of the project: the new definition's parent, or the highest 'defs' above it."""
+    # Names are unique in a project, and definitions may be in nested folders, so the highest one is searched.
     project = project_of(folder)
     highest = folder.parent
     for parent in folder.resolve().parents:
@@ -287,7 +287,7 @@ def _definitions(folder: Path) -> Path:
 
 
 def _refuse_taken(folder: Path, names: Sequence[str]) -> None:
-    """Refuse names that are in use: two of one name make the whole project unusable.
+    """Refuse names that are in use: a repeated name makes the whole project unusable.
 
     Raises:
         ConfigError: one is.

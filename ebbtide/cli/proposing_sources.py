@@ -18,7 +18,7 @@ from ebbtide.spec._several import WILDCARD
 from ebbtide.storage import Location
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
-"""A source as a spec has it, and the lines that are read of it."""
+"""A source's fields in a spec, and its sample lines."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Asked:
         return cls(source, **own)
 
     def proposal_of(self, sample: Sample) -> Proposal:
-        """Return what records propose, beside what is asked for."""
+        """Return the proposal from records, with the given options."""
         return propose(
             sample,
             key=_names(self.key),
@@ -75,9 +75,9 @@ class Listed:
 
     Args:
         kind: Topic or folder.
-        pattern: The pattern as the spec has it.
-        shared: The source's fields that all of them have.
-        places: Name of each to the source's fields that are its own.
+        pattern: The pattern, as written in the spec.
+        shared: Common fields of the sources.
+        places: Name of each to its own fields of the source.
         lines: Reads the lines of one.
     """
 
@@ -119,7 +119,7 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
 
 
 def _types(columns: Sequence[str]) -> dict[str, str]:
-    """Return the types that are given, by column."""
+    """Return the given types, by column."""
     if not columns:
         return {}
     given = parse_ddl(", ".join(columns)).columns
@@ -131,7 +131,7 @@ def _names(given: str | None) -> Sequence[str]:
 
 
 def folder_source(asked: Asked, folder: Path) -> Source:
-    """Return the source that is a folder; a path within the project is written as seen from there."""
+    """Return a folder as the source; a path within the project is written relative to it."""
     given = asked.source
     if given.path is None:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
@@ -146,14 +146,14 @@ def folder_source(asked: Asked, folder: Path) -> Source:
 
 
 def _in_project(location: str, project: Path) -> str:
-    """Return a location as a spec of the project has it."""
+    """Return a location as written in a spec of the project."""
     if Location(location).is_local and Path(location).is_relative_to(project):
         return Path(location).relative_to(project).as_posix()
     return location
 
 
 def _refuse_no_folder(location: str, given: str) -> None:
-    """Refuse a source that is a file, or is not there.
+    """Refuse a source that is a file, or does not exist.
 
     Raises:
         ConfigError: there is no such folder.
@@ -164,14 +164,14 @@ def _refuse_no_folder(location: str, given: str) -> None:
         raise ConfigError.of(
             "A source is a folder of files.",
             got=f"the file '{given}'",
-            allowed="a folder, whose files are all of the same kind",
+            allowed="a folder with files of the same kind",
             next_step=f"Name its folder: --path {Path(given).parent}.",
         )
-    raise ConfigError.of("There is no such folder.", got=f"--path {given}", allowed="a folder that is there")
+    raise ConfigError.of("There is no such folder.", got=f"--path {given}", allowed="an existing folder")
 
 
 def topic_source(asked: Asked) -> Source:
-    """Return the source that is a topic of Kafka."""
+    """Return a Kafka topic as the source."""
     given = asked.source
     if given.path is not None:
         raise click.UsageError("Got --path and --bootstrap-servers. Allowed: one of them.")

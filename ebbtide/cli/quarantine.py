@@ -1,4 +1,4 @@
-"""`ebbtide quarantine list` and `show`: bad records of pipelines; the rest of the group are operations."""
+"""`ebbtide quarantine list` and `show`: bad records of pipelines; the other commands of the group are operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=NamingGroup)
 def quarantine() -> None:
-    """Bad records of pipelines: look at them, replay them once they can be read, drop them."""
+    """Bad records of pipelines: show, replay or drop them."""
 
 
 @quarantine.command(name="list")
@@ -36,14 +36,14 @@ def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 
 @quarantine.command()
 @of_pipelines
-@click.option("--reason", "reasons", multiple=True, help="Only records bad for this reason; several times.")
-@click.option("--step", "steps", multiple=True, type=int, help="Only those of this step; several times.")
+@click.option("--reason", "reasons", multiple=True, help="Only records with this reason; repeatable.")
+@click.option("--step", "steps", multiple=True, type=int, help="Only records of this step; repeatable.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="The oldest of them, no more than this.",
+    help="Maximum number of records, the oldest first.",
 )
 @personal_option
 def show(
@@ -55,7 +55,10 @@ def show(
     limit: int,
     show_personal: bool,
 ) -> None:
-    """Show the records, the oldest first. With --json a line has all of one, as `replay --records` takes it. Starts no Spark."""
+    """Show the records, the oldest first. With --json each line is a whole record, as input for `replay --records`.
+
+    Starts no Spark.
+    """
     from ebbtide.inspect import QuarantinedRecord, records
     from ebbtide.tables import Selection
 

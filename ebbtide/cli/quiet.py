@@ -1,4 +1,4 @@
-"""Spark for a command: started when first asked for, silent; what it writes is kept in a log file.
+"""Spark for a command: started on first use, silent; its output goes to a log file.
 
 Logs are at ROOT/.logs, or in the system's folder for temporary files if ROOT is a URI or may not be written to; the
 newest 20 are kept.
@@ -33,12 +33,12 @@ TAIL_LINES = 20
 
 
 class QuietSpark:
-    """A session that starts when first asked for; a context manager that stops it and names the log if anything was printed.
+    """A lazy session. A context manager that stops it, and names the log if workers printed anything.
 
     Args:
         root: Folder of all pipelines' tables.
-        live: Says that Spark is being started.
-        settings: Settings of Spark that override all that are set elsewhere. Default: none.
+        live: Shows that Spark is being started.
+        settings: Spark settings, which override all other settings. Default: none.
     """
 
     def __init__(self, root: str, live: Live, settings: Mapping[str, str] | None = None) -> None:
@@ -52,7 +52,7 @@ class QuietSpark:
 
     @property
     def session(self) -> SparkSession:
-        """The session; started now if it was not."""
+        """The session; started if necessary."""
         with self._starting:
             return self._session or self._start()
 
@@ -69,14 +69,14 @@ class QuietSpark:
 
     @property
     def lazy_session(self) -> SparkSession:
-        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger._writers`)."""
+        """The lazy session. It starts at once if the JVM puts commits."""
         return lazy_session(lambda: self.session, self._root)
 
     def tail(self) -> str:
-        """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""
+        """Return the end of Spark's log since its start (or of a failed start), and the log's location; empty without Spark."""
         if self._log is None:
             return ""
-        # What Spark prints while it starts is noise, unless the start itself fails.
+        # Spark's output during the start is noise, unless the start fails.
         raw = self._log.read_bytes()[self._started_bytes :]
         logged = lines_of(raw.decode(errors="replace"))
         lines = []
@@ -88,7 +88,7 @@ class QuietSpark:
 
     @property
     def has_died(self) -> bool:
-        """Return whether a session was started whose JVM has ended by itself."""
+        """Return whether the JVM of a started session has ended by itself."""
         if self._session is None:
             return False
         from ebbtide.sessions import has_died
@@ -96,7 +96,7 @@ class QuietSpark:
         return has_died(self._session)
 
     def end(self) -> None:
-        """Stop the session and its JVM, if there are any."""
+        """Stop the session and its JVM, if started."""
         if self._session is None:
             return
         from ebbtide.sessions import end_session
@@ -115,12 +115,12 @@ class QuietSpark:
         self._session.stop()
         has_printed = self._log.stat().st_size > self._started_bytes
         if has_printed:
-            self.live.say(f"What Spark's workers printed is in {self._log}")
+            self.live.say(f"The output of Spark's workers is in {self._log}")
 
 
 @contextmanager
 def quiet_spark(root: str) -> Iterator[QuietSpark]:
-    """Give a session for a command, with the live line on standard error."""
+    """Yield a session for a command, with the live line on standard error."""
     with (
         Live(sys.stderr, is_quiet=level() == QUIET, log=json_log()) as live,
         QuietSpark(root, live, spark_settings()) as spark,
@@ -129,7 +129,7 @@ def quiet_spark(root: str) -> Iterator[QuietSpark]:
 
 
 def new_log(root: str) -> Path:
-    """Make a new log file; delete the oldest ones."""
+    """Create a new log file; delete the oldest ones."""
     started = datetime.now(UTC)
     name = f"{started:%Y%m%dT%H%M%S}-{os.getpid()}.log"
     log = _log_under(root, name) or _temporary_log(name)
@@ -140,7 +140,7 @@ def new_log(root: str) -> Path:
 
 
 def _log_under(root: str, name: str) -> Path | None:
-    """Make a log file under the root; None where that is a URI or may not be written to."""
+    """Create a log file under the root; None if that is a URI or not writable."""
     from ebbtide.storage import Location
 
     if not Location(root).is_local:
@@ -155,7 +155,7 @@ def _temporary_log(name: str) -> Path:
     from ebbtide.storage import Location
 
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
-    if folder.exists() and not Location(folder).is_ours():  # another user would read what is logged
+    if folder.exists() and not Location(folder).is_ours():  # another user could read the log
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
     return _touched(folder / name)
 

@@ -1,4 +1,4 @@
-"""`ebbtide replay`: plays cases of state operations or changelogs, and compares what comes out with what they expect."""
+"""`ebbtide replay`: runs cases of state operations or changelogs, and compares the output with the expected one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Cases = list[Any]
 
 @click.group(cls=NamingGroup)
 def replay() -> None:
-    """Play cases; print each with its `output`. Exit code 1 if one has another `expected`."""
+    """Run cases; print each with its `output`. Exit code 1 if an `expected` differs."""
 
 
 _cases_option = click.option(
     "--cases",
     type=click.File(encoding="utf-8"),
     default="-",
-    help="A file of cases, a JSON object a line. Default: standard input.",
+    help="A file of cases, one JSON object per line. Default: standard input.",
 )
 
 
@@ -36,10 +36,10 @@ _cases_option = click.option(
     type=click.Choice(["heap", "rocksdb", "delta"]),
     default="heap",
     show_default=True,
-    help="Where states are.",
+    help="Store of the states.",
 )
 def replay_states(cases: Any, store: str) -> None:
-    """Play scripts of state operations."""
+    """Run scripts of state operations."""
     from ebbtide.replay import replay_ttl
 
     def play(parsed: Cases) -> Iterator[Any]:
@@ -56,19 +56,19 @@ _strategy_option = click.option(
     type=click.Choice(["LEGACY", "VALUE", "MAP", "ADAPTIVE", "COLUMNAR"]),
     default="ADAPTIVE",
     show_default=True,
-    help="How histories are kept; COLUMNAR is what pipelines do.",
+    help="Form of histories; pipelines use COLUMNAR.",
 )
 _histories_option = click.option(
     "--store",
     type=click.Choice(["heap", "rocksdb"]),
     default="heap",
     show_default=True,
-    help="Where they are.",
+    help="Store of the histories.",
 )
 _upsert_key_option = click.option(
     "--upsert-key",
     type=click.Choice(["none", "col"]),
-    help="Rows match as a whole, or on `uk`. Default: the case's.",
+    help="Match whole rows, or only `uk`. Default: the case's.",
 )
 _ttl_option = click.option(
     "--ttl-ms",
@@ -78,12 +78,12 @@ _ttl_option = click.option(
 _high_option = click.option(
     "--high",
     type=click.IntRange(1),
-    help="ADAPTIVE: rows from which on nodes are linked. Default: the case's, else the store's.",
+    help="ADAPTIVE: rows at which a list becomes linked nodes. Default: the case's, else the store's.",
 )
 _low_option = click.option(
     "--low",
     type=click.IntRange(0),
-    help="ADAPTIVE: rows down to which they stay so. Default: the case's, else the store's.",
+    help="ADAPTIVE: rows at which nodes become a list. Default: the case's, else the store's.",
 )
 
 
@@ -96,7 +96,7 @@ _low_option = click.option(
 @_high_option
 @_low_option
 def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) -> None:
-    """Play changelogs through the upsert materializer."""
+    """Run changelogs through the upsert materializer."""
     from ebbtide.replay import applies, replay_materializer
 
     def play(parsed: Cases) -> Iterator[Any]:
@@ -109,12 +109,12 @@ def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) ->
 
 
 def _play(lines: Any, play: Callable[[Cases], Iterator[Any]], is_expected: Callable[[Any], bool]) -> None:
-    """Play cases and print them.
+    """Run cases and print them.
 
     Args:
-        lines: The cases as JSON, one a line.
-        play: Gives each case back with its output.
-        is_expected: Whether what a case expects is expected here.
+        lines: The cases as JSON, one per line.
+        play: Returns a case with its output.
+        is_expected: Returns whether a case's `expected` applies here.
     """
     from ebbtide.replay import differs
 
@@ -133,4 +133,4 @@ def _parsed(lines: Any) -> Cases:
     try:
         return [json.loads(line) for line in lines if line.strip()]
     except ValueError as error:
-        raise ConfigError.of(f"The cases cannot be read: {error}.", allowed="a JSON object a line") from error
+        raise ConfigError.of(f"The cases cannot be read: {error}.", allowed="one JSON object per line") from error

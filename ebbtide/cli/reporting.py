@@ -26,7 +26,7 @@ Located = tuple[str, "Pipeline"]
 
 
 def load_specs(locations: tuple[str, ...]) -> list[Located]:
-    """Load the specs that a command was given; one that is not usable ends it."""
+    """Load the specs given to a command; an unusable one ends it."""
     from ebbtide.spec._load import load_all
 
     with Reporter().errors():
@@ -44,11 +44,11 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Prints what comes of a command's work.
+    """Prints the results of a command.
 
     Args:
         root: Folder of all pipelines' tables.
-        as_json: Results are printed as JSON, a line each.
+        as_json: Print results as JSON, one per line.
     """
 
     root: str = ROOT
@@ -58,9 +58,9 @@ class Reporter:
         """Print the result for one pipeline.
 
         Args:
-            result: It has `as_dict`.
+            result: A report with `as_dict`.
             text: Writes it for people.
-            location: Of the spec.
+            location: Location of the spec.
         """
         if self.as_json:
             click.echo(json.dumps(result.as_dict(), default=str))
@@ -75,7 +75,7 @@ class Reporter:
         Args:
             located: The pipelines.
             work: Works on one and prints what came of it; returns the exit code of that, 0 or None if all is well.
-            spark: What the work runs on.
+            spark: The session of the work.
         """
         codes: set[int] = set()
         for location, spec in located:
@@ -88,11 +88,11 @@ class Reporter:
 
     @contextmanager
     def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:
-        """Print errors as one sentence and exit with their code; what Spark logged stands under those that are not ours.
+        """Print errors as one sentence and exit with their code; add Spark's log to unexpected errors.
 
         Args:
-            location: Of the spec that is worked on.
-            spark: What the work runs on.
+            location: Location of the spec.
+            spark: The session of the work.
         """
         try:
             yield

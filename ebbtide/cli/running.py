@@ -1,4 +1,4 @@
-"""`ebbtide run` and `ebbtide refresh`: pipelines read what is there."""
+"""`ebbtide run` and `ebbtide refresh`."""
 
 from __future__ import annotations
 
@@ -30,29 +30,35 @@ if TYPE_CHECKING:
     from ebbtide.tasks import EngineKind
 
 UNMATCHED = (
-    "{}: {} matched no row. Deletes that carry the key alone leave their rows in the sink. Next: order: upsert, or {{sequence: ...}}, "
+    "{}: {} matched no row. Deletes with only the key leave their rows in the sink. Next: order: upsert, or {{sequence: ...}}, "
     "and 'ebbtide refresh'; or {}, then a new snapshot."
 )
 LOOPBACK = "127.0.0.1"
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
-"""The counts of a run's summary, shown where they are not 0."""
+"""The counts of a run's summary, shown unless 0."""
 Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
 
 @click.command()
 @of_pipelines
-@click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
-@click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
+@click.option(
+    "--accept-source-path", is_flag=True, help="Accept that the source's files have moved to the spec's new path."
+)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Records of a topic are lost: continue with the remaining ones, and note the loss.",
+)
 @click.option(
     "--accept-changed-files",
     is_flag=True,
-    help="Read files again that have changed since they were read; with order: sequence, where that changes nothing twice.",
+    help="Read changed files again; with order: sequence, where this applies nothing twice.",
 )
 @click.option(
     "--follow",
     is_flag=True,
-    help="Go on with what comes until SIGINT or SIGTERM; all pipelines in this process, in turns.",
+    help="Run continuously until SIGINT or SIGTERM; all pipelines in this process, in turns.",
 )
 @rate_option
 @engine_option
@@ -72,9 +78,9 @@ def run(
     metrics_host: str | None,
     healthy_within: float | None,
 ) -> None:
-    """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
+    """Process all waiting input, update the sinks, expire old state. With nothing to do, Spark is not started.
 
-    What Spark logs and functions of yours print is in a log file, ROOT/.logs.
+    Logs of Spark and output of your functions are in ROOT/.logs.
     """
     from ebbtide.runtime import RunBegun
     from ebbtide.runtime._idle import idle_run
@@ -124,7 +130,9 @@ def run(
 @click.command()
 @of_pipelines
 @click.option(
-    "--accept-loss", is_flag=True, help="Rebuild from what is left, where files or records are gone, and note it."
+    "--accept-loss",
+    is_flag=True,
+    help="If files or records are gone, rebuild from the remaining ones and note the loss.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @engine_option
@@ -159,21 +167,21 @@ def refresh(
 
 
 def refuse_unwatched(followed: list[Located]) -> None:
-    """Refuse to serve metrics where no run goes on.
+    """Refuse to serve metrics without a continuous run.
 
     Raises:
-        ConfigError: none does.
+        ConfigError: no run is continuous.
     """
     if not followed:
         raise ConfigError.of(
-            "Metrics are served by a run that goes on.",
+            "Only continuous runs serve metrics.",
             got="--metrics-port",
             next_step="Add --follow; for other pipelines 'ebbtide status --metrics' prints them.",
         )
 
 
 def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> WatchedFleet:
-    """Return what watches runs that go on."""
+    """Return a watcher of continuous runs."""
     from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s
 
     runs = []
@@ -185,7 +193,7 @@ def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float 
 
 @contextmanager
 def _served(watched: WatchedFleet, host: str, port: int) -> Iterator[None]:
-    """Serve a run's metrics, and say where."""
+    """Serve a run's metrics, and print the address."""
     from ebbtide.cli.metrics_server import METRICS, served
 
     with served(watched, host, port) as open_port:
@@ -200,13 +208,13 @@ def _run_each(
     operate: Operate,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
-    """Run pipelines one after the other, each without Spark if it can be. One that fails or is paused keeps no other one from its run.
+    """Run pipelines in turn, without Spark if possible. One that fails or is paused keeps no other one from its run.
 
     Args:
         located: The pipelines.
         reporter: Prints each one's summary.
-        operate: Runs one in a session.
-        run_idle: Runs one that needs no Spark; None if it needs it.
+        operate: Runs a pipeline in a session.
+        run_idle: Runs a pipeline without Spark; None if it needs Spark.
     """
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
 
@@ -224,7 +232,7 @@ def _run_each(
 
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
-    """Say that all records were bad so far, if they were: an empty table is not what the run is for."""
+    """Warn if all records were bad so far: the table would be empty."""
     from ebbtide.inspect import refuse_all_bad
 
     try:
@@ -259,7 +267,7 @@ def _run_in_session(
 
 
 def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, live: Live) -> None:
-    """Print the summary of a run, and what is to be done about it."""
+    """Print the summary of a run, and the next steps."""
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
         from ebbtide.formats._format import WHOLE_ROWS
@@ -284,7 +292,7 @@ def _summary_text(summary: RunSummary) -> str:
 
 
 def _count_text(name: str, n: int) -> str:
-    """Return a count of a summary in words."""
+    """Describe a count of a summary."""
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"

@@ -1,4 +1,4 @@
-"""`--master` and `--conf`, which commands have that may start Spark, as `spark-submit` has them."""
+"""`--master` and `--conf`, as in `spark-submit`, for commands that may start Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GIVEN = "ebbtide.cli.spark"
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--master` and `--conf`; `spark_settings` has what was given."""
+    """Add `--master` and `--conf` to a command; `spark_settings` returns their values."""
     master = click.option(
         "--master",
         metavar="URL",
@@ -27,13 +27,13 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         expose_value=False,
         callback=_keep_settings,
-        help="A setting of Spark, over that of spark-defaults.conf; a credential as ${NAME}.",
+        help="A Spark setting, overriding spark-defaults.conf; a credential as ${NAME}.",
     )
     return master(conf(command))
 
 
 def spark_settings() -> dict[str, str]:
-    """Return the settings that were given to the command under way."""
+    """Return the settings given to the current command."""
     context = click.get_current_context(silent=True)
     return {} if context is None else dict(context.meta.get(_GIVEN, {}))
 

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from ebbtide.sql import Script
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OF_THIS_PROCESS = ("root", "defs", "environment")
-"""Options that say what an embedded session works on."""
+"""Options for the data of an embedded session."""
 
 
 def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say what a session works on."""
+    """Add the options for a session's data to a command."""
     options = (
         defs_option,
         root_option,
         click.option("--environment", type=_EXISTING, help="A YAML file of sources, functions, variables, settings."),
-        click.option("--gateway", metavar="URL", help="Let a gateway execute the statements, on what it works on."),
+        click.option("--gateway", metavar="URL", help="Let a gateway execute the statements, on its data."),
         click.option("--token-file", type=_EXISTING, help="The gateway's token: a file of mode 600."),
         click.option("--token-env", "token_variable", help="The gateway's token: the name of a variable."),
     )
@@ -44,10 +44,12 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("sql")
-@click.option("-e", "text", metavar="STATEMENTS", help="Execute these and leave.")
+@click.option("-e", "text", metavar="STATEMENTS", help="Execute these statements and leave.")
 @click.option("-f", "file", type=_EXISTING, help="Execute the statements of a file and leave.")
 @click.option("-i", "init", type=_EXISTING, help="Execute the statements of a file first.")
-@click.option("-D", "definitions", metavar="NAME=VALUE", multiple=True, help="${NAME} in statements stands for VALUE.")
+@click.option(
+    "-D", "definitions", metavar="NAME=VALUE", multiple=True, help="${NAME} in statements is replaced by VALUE."
+)
 @click.option(
     "--format",
     "result_format",
@@ -68,7 +70,7 @@ def sql(
     result_format: str,
     **of_target: Any,
 ) -> None:
-    """Execute SQL: typed, of a script, or of standard input. HELP lists the statements.
+    """Execute SQL: typed, from a script, or from standard input. HELP lists the statements.
 
     The first statement of a script that fails ends it.
 
@@ -105,7 +107,7 @@ def _take_all(stream: TextIO) -> None:
 def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_interactive: bool) -> Iterator[Script]:
     """Yield the scripts to execute before the prompt."""
     if init is None and is_interactive:
-        return  # nothing is loaded for that
+        return  # loads nothing
     from ebbtide.sql import Script
 
     if init is not None:
@@ -120,7 +122,7 @@ def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_inter
 
 def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
     if not definitions:
-        return {}  # nothing is loaded for that
+        return {}  # loads nothing
     from ebbtide.sql import variables
 
     found: dict[str, str] = variables(definitions)
@@ -128,7 +130,7 @@ def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of the environment's file, and those of -D above them."""
+    """Return the variables of the environment's file, overridden by -D."""
     if target.environment is None:
         return values
     from ebbtide.sql import read_environment
@@ -139,14 +141,14 @@ def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, st
 def _refuse_unfit(
     context: click.Context, gateway: str | None, token_file: Path | None, token_variable: str | None, **_: Any
 ) -> None:
-    """Refuse options that would not be looked at."""
+    """Refuse options that would be ignored."""
     if token_file is not None and token_variable is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     if gateway is None and (token_file or token_variable):
         raise click.UsageError("Got a token. Allowed: with --gateway.")
     given = [name for name in _OF_THIS_PROCESS if _is_typed(context, name)]
     if gateway is not None and given:
-        raise click.UsageError(f"Got --gateway and --{given[0]}. The gateway works on what it was started with.")
+        raise click.UsageError(f"Got --gateway and --{given[0]}. The gateway uses the data it was started with.")
 
 
 def _is_typed(context: click.Context, name: str) -> bool:
@@ -176,7 +178,7 @@ def _error_text(error: Exception, root: str) -> str:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return what a script failed with, or the error itself."""
+    """Return the cause of a script's failure, or the error itself."""
     from ebbtide.sql import ScriptFailedError
 
     return error.error if isinstance(error, ScriptFailedError) else error

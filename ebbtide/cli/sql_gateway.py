@@ -1,4 +1,4 @@
-"""`ebbtide sql-gateway`: sessions of SQL for clients on this machine or elsewhere, by HTTP."""
+"""`ebbtide sql-gateway`: SQL sessions over HTTP, for clients on this or other machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PORT = 8083
 MOST_PORT = 65535
 STOPS_WITHIN_S = 1
-"""Seconds to wait at the end for a JVM that is being started; it ends with this process anyway."""
+"""Seconds to wait at the end for a starting JVM; it ends with this process anyway."""
 
 
 def _refuse_connect(context: click.Context, option: click.Parameter, text: str | None) -> None:
@@ -31,15 +31,15 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
     if text is not None:
         raise click.BadParameter(
             "the gateway opens no Spark Connect: its clients run code that neither roles nor the audit see. Use the "
-            "gateway's HTTP, or a Spark Connect server of your own over the Delta tables ROOT/NAME/sink"
+            "gateway's HTTP, or run a Spark Connect server over the Delta tables ROOT/NAME/sink"
         )
 
 
 @click.command("sql-gateway")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; other than loopback needs a token."
 )
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, MOST_PORT), help="0: any that is free.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, MOST_PORT), help="0: any free port.")
 @defs_option
 @root_option
 @click.option(
@@ -47,9 +47,9 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file of sources, functions, settings.",
 )
-@click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET and RESET only.")
+@click.option("--read-only", is_flag=True, help="Allow only SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET and RESET.")
 @click.option(
-    "--folders", is_flag=True, help="Let statements name files and folders of this host. Default: tables alone."
+    "--folders", is_flag=True, help="Let statements name files and folders of this host. Default: only tables."
 )
 @click.option("--token-env", metavar="NAME", help="The token that clients must send: the name of a variable.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="The token: a file of mode 600.")
@@ -98,7 +98,7 @@ def sql_gateway(
 ) -> None:
     """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
 
-    SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
+    SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs continue.
     """
     with Reporter(root).errors():
         from ebbtide.sql import GatewayServer, Limits, read_clients, read_environment
@@ -134,7 +134,7 @@ def _token(variable: str | None, file: Path | None) -> str | None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     if variable is not None:
         token: str = token_of_variable(variable, os.environ)
-        del os.environ[variable]  # what statements can start or call must not find it
+        del os.environ[variable]  # code that statements start must not find it
         return token
     return None if file is None else token_of_file(file)
 
@@ -142,7 +142,7 @@ def _token(variable: str | None, file: Path | None) -> str | None:
 def _opener(
     catalogs: Mapping[str, Catalog], first: Mapping[str, str], spark: _SharedSpark, *, read_only: bool, folders: bool
 ) -> OpenSession:
-    """Return what opens a client's session."""
+    """Return a function that opens a client's session."""
     from ebbtide.sql import EmbeddedSession, Rights, Role
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
@@ -163,7 +163,7 @@ def _opener(
 
 
 class _SharedSpark:
-    """One JVM for all sessions, started when the first of them needs it; each has a Spark session of its own in it.
+    """One JVM for all sessions, started on first use; each gets a separate Spark session.
 
     Args:
         root: Folder of all pipelines' tables; the JVM's log is in `.logs` there.

@@ -1,4 +1,4 @@
-"""End of a command: by a signal, after the step under way, or by a new process in its place."""
+"""Ends a command: by a signal after the current step, or by replacing the process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ebbtide.processes import Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONCE = ("--accept-loss", "--accept-source-path")
-"""Options that a user accepts for one run only."""
+"""Options that apply to one run only."""
 
 
 @contextmanager
 def stop_on_signal(live: Live) -> Iterator[Stop]:
-    """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once.
+    """Turn the first SIGINT or SIGTERM into a stop after the current step; the second ends at once.
 
     Args:
-        live: Says so.
+        live: Announces it.
     """
     stop = Stop()
 
@@ -46,17 +46,17 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
 
 
 def restart(stop: Stop) -> None:
-    """Go on as a new process: the same command, without what is said `ONCE`, with the same number and outputs.
+    """Replace the process by a new one: the same command without options of `ONCE`, with the same process id and outputs.
 
-    A signal that comes meanwhile waits until the new process can take it.
+    A signal that arrives meanwhile waits until the new process can handle it.
 
     Args:
-        stop: If a signal has set it, nothing begins.
+        stop: If a signal has set it, no process starts.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     sys.stdout.flush()
     sys.stderr.flush()
     arguments = [each for each in sys.orig_argv[1:] if each not in ONCE]
-    if stop.is_signalled():  # looked at last: another thread may have taken a signal meanwhile
+    if stop.is_signalled():  # checked last: another thread may have received a signal meanwhile
         return
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

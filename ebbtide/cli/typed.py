@@ -1,4 +1,4 @@
-"""Next commands as they can be typed here: with the program's path, the spec and the root."""
+"""Makes commands in messages ready to type: with the program's path, the spec and the root."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 NAMED = re.compile(r"'ebbtide ([a-z][\w -]*)'")
-"""The form in which messages name a command: 'ebbtide rewind --to-step 3 --apply'."""
+"""The form of commands in messages: 'ebbtide rewind --to-step 3 --apply'."""
 
 
 def program() -> str:
-    """Return how to start `ebbtide` from the working folder: PATH need not have it.
+    """Return the command to start `ebbtide` from the working folder, even if it is not on PATH.
 
     Example: `.venv/bin/ebbtide`.
     """
@@ -26,11 +26,11 @@ def program() -> str:
 
 
 def as_typed(message: str, *arguments: str) -> str:
-    """Complete the commands that a message names.
+    """Complete the commands in a message.
 
     Args:
-        message: Its commands name neither spec nor root.
-        arguments: What those commands need beside their flags.
+        message: A message whose commands have neither spec nor root.
+        arguments: Further arguments of those commands.
 
     Example:
         >>> as_typed("Run 'ebbtide refresh'.", "specs/orders").replace(program(), "ebbtide")

@@ -1,6 +1,6 @@
-"""The commands by what they are for: one line of help and one example each. Plain data: `ebbtide --help` loads no command.
+"""The commands by purpose, with one line of help and one example each. Plain data: `ebbtide --help` loads no command.
 
-A command that is written by hand is a function and its line here; one that is made from an operation has its line in
+A handwritten command is a function and its line here. A command of an operation has its line in
 `ebbtide.operations._built_in`.
 """
 
@@ -12,17 +12,17 @@ EVERY_DAY, LOOK, SERVE = "Every day", "Look", "Serve"
 HEADINGS = (EVERY_DAY, LOOK, UPKEEP, REPAIR, CHANGE, SERVE)
 """Headings of `ebbtide --help`, in order."""
 ADDED = "Of other packages"
-"""Heading of the operations that installed packages name."""
+"""Heading of operations from other packages."""
 WRITTEN = {
-    "run": Listed("running:run", SPEC, EVERY_DAY, "Read what is new and bring the tables up to date."),
-    "check": Listed("checking:check", f"{SPEC} --only ordering", EVERY_DAY, "Judge the tables by their checks."),
+    "run": Listed("running:run", SPEC, EVERY_DAY, "Read new records and update the tables."),
+    "check": Listed("checking:check", f"{SPEC} --only ordering", EVERY_DAY, "Run the checks on the tables."),
     "status": Listed(
         "inspection:status",
         "pipelines/defs",
         EVERY_DAY,
-        "Show the last step, the rows, and what stops a run.",
+        "Show the last step, the rows, and anything that stops a run.",
     ),
-    "lag": Listed("inspection:lag", "pipelines/defs", EVERY_DAY, "Show what waits in the sources."),
+    "lag": Listed("inspection:lag", "pipelines/defs", EVERY_DAY, "Show the backlog of the sources."),
     "new": Listed("new:new", "orders --path data/orders", EVERY_DAY, "Write a spec and its test from real records."),
     "sql": Listed(
         "sql:sql",
@@ -34,14 +34,14 @@ WRITTEN = {
     "quarantine": Listed("", "", LOOK, "List, show, replay or drop bad records."),
     "quarantine list": Listed(""),
     "quarantine show": Listed("", f"{SPEC} --reason wrong_type --limit 5"),
-    "replay": Listed("replaying:replay", "", LOOK, "Play test cases of states and changelogs."),
+    "replay": Listed("replaying:replay", "", LOOK, "Run test cases of states and changelogs."),
     "replay ttl": Listed("", "--cases cases.jsonl --store delta"),
     "replay materializer": Listed("", "--cases cases.jsonl"),
     "refresh": Listed("running:refresh", f"{SPEC} --yes", REPAIR, "Drop the tables and rebuild them from the source."),
-    "backfill": Listed("", "", CHANGE, "Build tables beside those in use and swap them in."),
+    "backfill": Listed("", "", CHANGE, "Build new tables and swap them with those in use."),
     "sql-gateway": Listed("sql_gateway:sql_gateway", "--port 8083 --read-only", SERVE, "Serve SQL sessions over HTTP."),
 }
-"""The commands that are written by hand. A place is a module of `ebbtide.cli` and its command; a group or its part may have none."""
+"""The handwritten commands. A place is a module of `ebbtide.cli` and its command; a group or a part of one may have none."""
 COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()} | WRITTEN
 
 
@@ -55,7 +55,7 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 def example(path: str) -> str | None:
-    """Return an example of a command as it is typed; None if there is none.
+    """Return an example of a command; None if there is none.
 
     Example:
         >>> example("resume")

@@ -1,9 +1,9 @@
 """Sources: from stored or streamed bytes to raw records.
 
-A `Source` is what a run reads: it discovers what there is (`Discovery`), plans batches of it (`BatchPlanner`) and reads them (`SourceBatch`,
-whose `Records` are raw). `FileSource` and `KafkaSource` are built in; one of a project derives from `PositionedSource`, is made from
-`SourceSettings` and says what is there by `Available`. Its position is a `Span`: begin and end of each partition; files are `Part`s. `Backlog` is
-what is still to be read.
+A `Source` finds new records (`Discovery`), plans batches of them (`BatchPlanner`) and reads these (`SourceBatch`, whose `Records`
+are raw). `FileSource` and `KafkaSource` are built in. A project's source derives from `PositionedSource`, is created with
+`SourceSettings` and returns its offsets as `Available`. Its position is a `Span`: start and end of each partition; files are
+`Part`s. `Backlog` measures the records that wait.
 """
 
 from typing import TYPE_CHECKING

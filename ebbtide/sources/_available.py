@@ -1,4 +1,4 @@
-"""The records that a source has at the moment: where reading begins, which follow on the last step, which are lost. Pure."""
+"""The records that a source has at the moment: where to begin, which follow the last step, which are lost. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebbtide.sources._span import Offsets, Span, described
 Start = str | datetime | Offsets
 """The beginning of the first step: `earliest`, `latest`, a time or offsets."""
 ACCEPT_LOSS = (
-    "Run 'ebbtide refresh --accept-loss' to rebuild the sink from what the source has now, or 'ebbtide run --accept-loss' to go on with that: "
+    "Run 'ebbtide refresh --accept-loss' to rebuild the sink from what the source has now, or 'ebbtide run --accept-loss' to continue with these: "
     "either notes the loss, which fails the check 'source_loss'."
 )
 
@@ -24,10 +24,10 @@ class Available:
     """The records that a source has, by their offsets.
 
     Args:
-        name: What it is called in messages: `topic 'orders'`.
-        identity: What identifies it; see `Span`.
-        earliest: Of each partition the offset of the first record.
-        latest: The offset after the last one that can be read.
+        name: Its name in messages: `topic 'orders'`.
+        identity: See `Span`.
+        earliest: Partition to the offset of its first record.
+        latest: Partition to the offset after the last readable record.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Available:
         """Refuse a span of another source.
 
         Raises:
-            SourceLostError: it is.
+            SourceLostError: the span is of another source.
         """
         if self.identity != read.identity:
             raise SourceLostError.of(
-                f"The source is another one than was read: {self.name}.",
+                f"The source is not the one that was read: {self.name}.",
                 got=described(self.identity),
                 allowed=described(read.identity),
-                next_step=f"Correct the spec's source; or, if it has moved for good: {ACCEPT_LOSS}",
+                next_step=f"Correct the spec's source; or, if it has moved permanently: {ACCEPT_LOSS}",
             )
 
     def following(self, since: Span) -> Span:
-        """Return what there is to read behind a position. A partition that it lacks was added since, and is read from offset 0.
+        """Return the span after a position. A partition that the position lacks was added since, and is read from offset 0.
 
         Raises:
             SourceLostError: records are missing, or it is another source.
@@ -63,7 +63,7 @@ class Available:
         return self._up_to_end(start)
 
     def left_of(self, since: Span) -> Span:
-        """Return what there is to read behind a position, lost records or not; of another source all of it."""
+        """Return the span after a position, ignoring lost records; for another source, all of it."""
         read_before: Offsets = {}
         if self.identity == since.identity:
             read_before = since.end
@@ -75,14 +75,14 @@ class Available:
         return self._up_to_end(start)
 
     def beginning(self, start: Start, at_time: Callable[[datetime], Offsets]) -> Span:
-        """Return what there is to read where nothing was read before.
+        """Return the span to read if nothing was read before.
 
         Args:
             start: Where to begin.
-            at_time: Returns of each partition the offset where a time begins.
+            at_time: Returns each partition's offset at a time.
 
         Raises:
-            ConfigError: the offsets are not there.
+            ConfigError: the offsets do not exist.
         """
         if start == "earliest":
             return self._up_to_end(self.earliest)
@@ -126,16 +126,16 @@ class Available:
                 beyond.append(f"{place} up to {last}")
         if below:
             raise SourceLostError.of(
-                f"Records of {self.name} that are next to be read were deleted, by its retention perhaps.",
+                f"Records of {self.name} that are next to be read were deleted, perhaps by its retention.",
                 got="; ".join(below),
                 allowed="a source that keeps records until they are read",
                 next_step=f"{ACCEPT_LOSS} Let the topic keep them longer (retention.ms, retention.bytes), or run more often.",
             )
         if beyond:
             raise SourceLostError.of(
-                f"{self._name} ends before the records that were read: it has lost some, by an unclean leader election perhaps.",
+                f"{self._name} ends before the records that were read: it has lost some, perhaps by an unclean leader election.",
                 got="; ".join(beyond),
-                allowed="a source that has what was read of it",
+                allowed="a source that still has the records that were read",
                 next_step=ACCEPT_LOSS,
             )
 
@@ -143,7 +143,7 @@ class Available:
         unknown = sorted(offsets.keys() - self.earliest.keys())
         if unknown:
             raise ConfigError.of(
-                f"The start names partitions that {self.name} has not.",
+                f"The start names partitions that {self.name} does not have.",
                 got=_named(unknown),
                 allowed=f"0 to {len(self.earliest) - 1}",
                 next_step="Correct source.start in the spec, or --from of the command.",
@@ -158,7 +158,7 @@ class Available:
                 there.append(f"partition {partition}: {first} to {last}")
         if unfit:
             raise ConfigError.of(
-                f"The start names offsets that {self.name} has not.",
+                f"The start names offsets that {self.name} does not have.",
                 got="; ".join(unfit),
                 allowed="; ".join(there),
                 next_step="Correct source.start in the spec, or --from of the command.",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BYTES_IN_DRIVER = 4 * 2**20
-"""Bytes of files up to which a batch is read in the driver: a Spark job costs more."""
+"""Maximum bytes of files that the driver reads itself: a Spark job costs more."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FileSource(Source):
         counts_repeats: A record that is read twice counts twice (arrival mode, without positions); see `ebbtide.sources._listing.discover`.
         min_age_ms: Least time since a file was written.
         max_files_per_step: Files that one step reads.
-        max_bytes_per_step: Bytes of them, as they are stored; a larger file is a step of its own.
+        max_bytes_per_step: Stored bytes that one step reads; a larger file is a separate step.
     """
 
     path: str
@@ -63,10 +63,10 @@ class FileSource(Source):
         )
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of all files, in the order in which a run reads them.
+        """Yield the lines of all files, in a run's reading order.
 
         Raises:
-            ConfigError: there are files, and none matches.
+            ConfigError: there are files, but none matches.
         """
         from ebbtide.sources._files import read_lines
 
@@ -98,7 +98,7 @@ class FileSource(Source):
         return FilePlanner(found.parts, self.max_files_per_step, self.max_bytes_per_step)
 
     def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
-        """See `Source`: the offset names the files, which the tasks read by themselves."""
+        """See `Source`: the offset names the files, which the tasks read directly."""
         from ebbtide.sources._files import dealt_out, files_of, read_files
 
         files = files_of(offset)

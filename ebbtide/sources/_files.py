@@ -1,8 +1,8 @@
-"""Files of JSON lines, plain or gzip, in the order of their names whatever their times.
+"""Files of JSON lines, plain or gzip, in the order of their names, regardless of their times.
 
-The offset of a batch names its files, `{"files": [[name, size], ...]}`: a batch that was decided is read again from exactly those after a crash.
-Before sizes were noted it was `{"last": name, "files": [name, ...]}`, which is read as well. Tasks read the files by themselves (`read_files`),
-so that no line crosses into the JVM and back.
+The offset of a batch names its files, `{"files": [[name, size], ...]}`: after a crash a decided batch is read again from
+exactly these files. The older form `{"last": name, "files": [name, ...]}`, without sizes, is also read. Tasks read the files
+directly (`read_files`), so no line passes through the JVM.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ebbtide.sources._source import Discovery
 from ebbtide.storage import Location
 
 BATCH_BYTES = 8 * 2**20
-"""Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+"""Bytes of lines in one Arrow batch: enough to amortise its cost, little of a worker's memory."""
 BATCH_ROWS = 2**16
-"""The most lines in one: a line of two bytes may be a bad record, which takes 4 kB while its reason is written."""
+"""Maximum lines in a batch: a line of two bytes may be a bad record, which takes 4 kB while its reason is written."""
 Offset = dict[str, Any]
 SizedFile = tuple[str, int | None]
-"""A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
+"""A file's name and its size when it was listed, bytes; None in older offsets, which have no sizes."""
 NumberedFile = tuple[str, int | None, int]
-"""The same, and the file's number within the step."""
+"""A file's name, its size when it was listed, and its number within the step."""
 ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
 
 
@@ -72,9 +72,9 @@ class FilePlanner:
     """Plans the batches of a run over files.
 
     Args:
-        files: The files that there are to read, in order.
+        files: The files to read, in order.
         max_files: Files in one batch.
-        max_bytes: Bytes of them; a larger file is a batch of its own.
+        max_bytes: Bytes in one batch; a larger file is a separate batch.
     """
 
     def __init__(self, files: Iterable[SizedFile], max_files: int, max_bytes: int) -> None:
@@ -97,7 +97,7 @@ class FilePlanner:
         return {"files": files}
 
     def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
-        """Return the first of some files, at least one, that have no more than the bytes of a step together."""
+        """Return the first of some files, at least one, up to the bytes of a step."""
         sizes = [size or 0 for _, size in files]
         n_within = 0
         for total in accumulate(sizes):
@@ -108,12 +108,12 @@ class FilePlanner:
 
 
 def _stored_form(files: Iterable[SizedFile]) -> list[list[Any]]:
-    """Return files as offsets have them."""
+    """Return files in the form of offsets."""
     return [list(file) for file in files]
 
 
 def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
-    """Return the index in a plan of the file after some files."""
+    """Return the index of the file after some files in a plan."""
     last = files[-1] if files else None
     if last not in planned:
         return 0
@@ -134,10 +134,10 @@ def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches to ones of about `BATCH_BYTES`, and at most `BATCH_ROWS`, their rows in order; one of that size alone is not copied.
+    """Join batches into ones of about `BATCH_BYTES` and at most `BATCH_ROWS`, in order. A batch of that size is not copied.
 
-    Each batch costs some 2 ms on its way through a decoder, however few records it has: as many small files as one
-    batch holds share that cost. No more than two batches are held.
+    Decoding a batch costs some 2 ms, even for few records. Small files in one batch share that cost. At most two batches
+    are in memory.
     """
     held: list[pa.RecordBatch] = []
     n_bytes = n_rows = 0
@@ -172,12 +172,12 @@ def read_lines(
         path: The source's folder.
         name: The file's name below it.
         part: Its number within the step.
-        max_line_bytes: Of a longer line one byte more than that is given, by which a decoder knows it.
-        size: Its bytes when it was listed; None if that is not known.
+        max_line_bytes: A longer line is cut after one more byte, so that a decoder recognizes it.
+        size: Its bytes when it was listed; None if unknown.
 
     Raises:
         FileChangedError: it has another size, before or after it was read.
-        SourceReadError: it is damaged, gone, a link, or not UTF-8 text by its first bytes.
+        SourceReadError: it is damaged, gone, a link, or by its first bytes not UTF-8 text.
     """
     if Location(path).is_linked(name):
         raise linked_error(path, [name])
@@ -188,7 +188,7 @@ def read_lines(
         if size_after == 0 and Location(name).is_compressed:
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
     except (OSError, NoTextError) as error:
-        # A file that is still being written may look damaged; its size shows which of the two it is.
+        # A file that is still being written may look damaged; its size distinguishes the two.
         size_after = location.size()
         if size is not None and size_after not in (size, None):
             raise changed_while_read(path, name, listed=size, found=size_after) from error
@@ -203,7 +203,7 @@ def read_lines(
 
 
 def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Read a file in batches of about `BATCH_BYTES`, and at most `BATCH_ROWS`; no more than one is held."""
+    """Read a file in batches of about `BATCH_BYTES` and at most `BATCH_ROWS`; at most one is in memory."""
     held: list[pa.BinaryArray] = []
     n_yielded = 0
     with Location(location).open_stream() as stream:

@@ -1,9 +1,8 @@
 """From bytes to lines, in bounded memory.
 
-LF, CRLF and a CR by itself end a line: JSON has none of them within a record but as white space, so that a file with
-the line ends of an old system is neither one giant record nor records joined. Objects that follow each other without
-any delimiter, as Amazon Data Firehose puts records together, are a line each. A UTF-8 byte order mark at the head of a
-file is left out; UTF-16 and UTF-32, known by theirs, and compressed files, known by their first bytes, are refused.
+LF, CRLF and a single CR end a line: in a JSON record they are only white space, so old line ends do not join records. Objects
+without a delimiter, as written by Amazon Data Firehose, are a line each. A UTF-8 byte order mark at the head of a file is
+skipped. UTF-16, UTF-32 and compressed files are recognized by their first bytes and refused.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ CHUNK_BYTES = 2**20
 _LF = ord(b"\n")
 _LINE_END = re.compile(rb"[\r\n]")
 _JOINT = b"}{"
-"""Where an object follows another one; within one JSON object it stands in texts alone."""
+"""The end of an object and the start of the next; within a JSON object these bytes occur only in texts."""
 _OBJECTS = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
-"""Finds where an object ends; its values are not used."""
+"""Finds the end of an object; its values are not used."""
 _OTHER_MARKS = (
-    codecs.BOM_UTF16_LE,  # UTF-32 LE begins as it does
+    codecs.BOM_UTF16_LE,  # UTF-32 LE begins with the same bytes
     codecs.BOM_UTF16_BE,
     codecs.BOM_UTF32_BE,
 )
@@ -40,7 +39,7 @@ _NO_TEXT = {
     b"Obj\x01": "Avro",
     **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
 }
-"""First bytes of files that are no text, and what they are."""
+"""First bytes of files that are not text, and their kind."""
 
 
 class Readable(Protocol):
@@ -52,11 +51,11 @@ class Readable(Protocol):
 
 
 class NoTextError(ValueError):
-    """Raised for what is not UTF-8 text, by its first bytes.
+    """Raised if the first bytes show that a stream is not UTF-8 text.
 
     Args:
-        message: What it is.
-        next_step: What is to be done about it.
+        message: The kind of data.
+        next_step: The remedy.
     """
 
     def __init__(self, message: str, next_step: str) -> None:
@@ -65,18 +64,18 @@ class NoTextError(ValueError):
 
 
 def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
-    r"""Yield lines without their ends, those of a chunk together; the end of the last one need not be there.
+    r"""Yield lines without their ends, those of a chunk together; the last line may lack its end.
 
-    Objects that follow each other on a line are lines of their own, up to the first one that is longer than `limit` or no JSON: that
-    and what is behind it are one line. So the lines are the same however the bytes are cut into chunks. At most one chunk and `limit`
-    bytes are held, also of a longer line.
+    Adjacent objects on a line become separate lines, up to the first one that is longer than `limit` or not JSON: from there the
+    rest is one line. So the result does not depend on the chunks. At most one chunk and `limit` bytes are in memory, even for
+    longer lines.
 
     Args:
         stream: Read to its end.
-        limit: Of a line that is longer, the first `limit` + 1 bytes are its stand-in.
+        limit: A longer line is cut to its first `limit` + 1 bytes.
 
     Raises:
-        NoTextError: the stream begins with the mark of UTF-16 or UTF-32, or as a compressed file does.
+        NoTextError: the stream begins with the mark of UTF-16 or UTF-32, or like a compressed file.
 
     Example:
         >>> import io
@@ -85,7 +84,7 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
         >>> [lines.to_pylist() for lines in split_lines(io.BytesIO(b'{"a":1}{"a":2}\n'), limit=9)]
         [[b'{"a":1}', b'{"a":2}']]
     """
-    rest = b""  # the line whose end is not read yet, or so much of it as may be yielded
+    rest = b""  # the unfinished line, up to the bytes that may be yielded
     after_cr = False
     chunk = _text(stream.read(CHUNK_BYTES))
     while chunk:
@@ -112,9 +111,9 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
 
 
 def _closed_lines(text: bytes, limit: int) -> pa.BinaryArray:
-    """Return the lines of a text that ends with a line's end; of a longer one than `limit` bytes, its beginning."""
+    """Return the lines of a text that ends with a line end; lines above `limit` bytes are cut."""
     if b"\r" not in text and not _has_joint(text):
-        # The usual case, without an object for each line: the bytes without the ends, and where each line then begins.
+        # The usual case, without an object per line: the bytes without line ends, and the offsets of the lines.
         raw = np.frombuffer(text, np.uint8)
         ends = np.flatnonzero(raw == _LF)
         n_lines = len(ends)
@@ -129,9 +128,9 @@ def _closed_lines(text: bytes, limit: int) -> pa.BinaryArray:
 
 
 def _has_joint(text: bytes) -> bool:
-    """Return whether `}{` is in a text, in a sixth of the time that `bytes.find` takes.
+    """Return whether `}{` is in a text, six times faster than `bytes.find`.
 
-    Pairs of bytes are compared as integers of two bytes, once from the first byte on and once from the second.
+    Pairs of bytes are compared as 2-byte integers, once starting at the first byte and once at the second.
     """
     [joint] = np.frombuffer(_JOINT, np.uint16)
     for first in (0, 1):
@@ -143,10 +142,10 @@ def _has_joint(text: bytes) -> bool:
 
 
 def _objects(line: bytes, limit: int) -> list[bytes]:
-    """Return the objects that a line begins with, each followed by the next, and the rest of it; the line alone if there are not two."""
+    """Return the adjacent objects at the start of a line, and its rest; only the line if there are not two."""
     if _JOINT not in line:
         return [line]
-    # Byte by byte a character: an object's end is found without decoding its texts, and its index is that of the byte.
+    # One character per byte: finding an object's end needs no decoding of texts, and its index is the byte's.
     text = line.decode("latin-1")
     parts = []
     start = 0
@@ -164,7 +163,7 @@ def _objects(line: bytes, limit: int) -> list[bytes]:
 
 
 def _text(head: bytes) -> bytes:
-    """Return the head of a file without its mark, and refuse what is no text."""
+    """Return the head of a file without its byte order mark; refuse data that is not text."""
     for mark in _OTHER_MARKS:
         if head.startswith(mark):
             found = mark.hex(" ").upper()
@@ -176,7 +175,7 @@ def _text(head: bytes) -> bytes:
         if head.startswith(first):
             found = first.hex(" ").upper()
             raise NoTextError(
-                f"it begins with {found}, as {kind} does",
+                f"it begins with {found}, like {kind}",
                 "Give a gzip file a name that ends in .gz, write any other again as JSON lines, and run again.",
             )
     return head.removeprefix(codecs.BOM_UTF8)

@@ -1,7 +1,7 @@
-"""Lists the files of a folder that a run reads: those that match, were not read before, and are old enough.
+"""Lists the files of a folder that a run reads: files that match, were not read before, and are old enough.
 
-A file is known by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides
-nothing but its age: a clone or a copy has new ones. Files are read in the order of their whole names.
+A file is identified by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides only
+its age: a clone or a copy has new times. Files are read in the order of their whole names.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ PATTERNS = (
     "*.ndjson",
     "*.ndjson.gz",
 )
-"""JSON lines, plain or gzip. What a writer has not finished (.tmp, .part, .crdownload) does not match."""
+"""JSON lines, plain or gzip. Unfinished files (.tmp, .part, .crdownload) do not match."""
 NAMED = 5
-"""Files that a message names."""
+"""Maximum number of files that a message names."""
 
 
 def refuse_absent(path: str) -> None:
     """Refuse a source that is not a folder.
 
     Raises:
-        SourceReadError: it is not there, or a file.
+        SourceReadError: it does not exist, or is a file.
     """
     if not Location(path).is_folder():
         raise SourceReadError.of(
@@ -73,21 +73,22 @@ def discover(
     now_ms: int,
     counts_repeats: bool = False,
 ) -> Discovery:
-    """List a folder and judge what is in it.
+    """List a folder and classify its files.
 
     Args:
         path: The folder.
         patterns: See `matches`.
-        read: Files read before, to their sizes in bytes; None where it was not noted.
+        read: Files read before, to their sizes in bytes; None if unknown.
         in_order: Refuse a new file below one that was read from its own folder (arrival mode).
         min_age_ms: Least time since a file was written.
-        now_ms: The time that ages count to, epoch ms.
-        counts_repeats: A record that is read twice counts twice: refuse a file that was read and is now in a folder below its own.
+        now_ms: The present time for ages, epoch ms.
+        counts_repeats: A record that is read twice counts twice: refuse a file that was read and has moved to a folder below.
 
     Raises:
-        SourceReadError: the folder cannot be listed, a new file, or a folder elsewhere, is reached by a symbolic link, or a name is not UTF-8.
-        FileChangedError: a file that was read has another size now, or is in another place.
-        LateFileError: `in_order`, and there is such a file.
+        SourceReadError: the folder cannot be listed, a new file or an outside folder is reached by a symbolic link, or
+            a name is not UTF-8.
+        FileChangedError: a file that was read has another size, or has moved.
+        LateFileError: `in_order`, and such a file exists.
     """
     matching: list[FoundFile] = []
     unmatched: list[str] = []
@@ -109,11 +110,11 @@ def discover(
     if in_order:
         _refuse_late(path, new, read)
     files = new
-    if min_age_ms:  # without one no time is asked for: that of a store may be ahead of ours
+    if min_age_ms:  # otherwise times are ignored: a store's clock may be ahead of ours
         newest_ms = now_ms - min_age_ms
         files = _old_enough(new, newest_ms, in_order=in_order)
     parts = tuple((file.name, file.size) for file in files)
-    # An empty folder from which files were read has been archived: that is a good reason.
+    # A folder that is empty because its files were read and archived is fine.
     is_archived = bool(read) and not unmatched
     is_expected = bool(matching) or is_archived
     return Discovery(
@@ -126,7 +127,7 @@ def discover(
 
 
 def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) -> str | None:
-    """Name files that were read and are not there any more; None if all are.
+    """Name files that were read and no longer exist; None if all exist.
 
     Args:
         path: The folder.
@@ -161,7 +162,7 @@ def _matches_any(name: str, patterns: Sequence[str]) -> bool:
 def matches(name: str, pattern: str) -> bool:
     """Return whether a file matches a pattern: `*`, `?` and `[...]` as in a shell, none of them across folders.
 
-    A pattern without a slash is for the name in its own folder, at any depth; one with a slash is for the whole name.
+    A pattern without a slash matches the file's name in any folder; one with a slash matches the whole path.
 
     Example:
         >>> matches("a/b.json", "*.json"), matches("a/b.json", "a/*.json"), matches("a/b.json", "/*.json")
@@ -188,7 +189,7 @@ def _may_hold_matching(folder: str, patterns: Sequence[str]) -> bool:
 
 
 def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
-    """List a folder: its files, and the folders that symbolic links in it lead to elsewhere, which are not entered."""
+    """List a folder: its files, and links to folders elsewhere, which are not entered."""
     links: list[str] = []
     try:
         files = Location(path).walk(links.append)
@@ -198,13 +199,13 @@ def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
             f"The source folder '{path}' cannot be listed: {error}.",
             next_step="Make it readable and run again.",
         ) from error
-    # A link to a folder of the source has no file of its own: each is read where it is.
+    # A link to a folder of the source adds no files: each is read at its real place.
     elsewhere = [name for name in links if not Location(path).has_within(name)]
     return files, elsewhere
 
 
 def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
-    """Refuse names that no offset could hold and no reader open."""
+    """Refuse names that offsets cannot store and readers cannot open."""
     undecodable = [_escaped(name) for name in names if not _is_utf_8(name)]
     if undecodable:
         raise SourceReadError.of(
@@ -216,7 +217,7 @@ def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
 
 
 def _is_utf_8(name: str) -> bool:
-    """Return whether a name is UTF-8: one that is not has lone surrogates in place of its bytes."""
+    """Return whether a name is UTF-8: other names have lone surrogates in place of their bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -225,16 +226,16 @@ def _is_utf_8(name: str) -> bool:
 
 
 def _escaped(name: str) -> str:
-    """Return a name with its bytes that are not UTF-8 as a shell's quotes have them."""
+    """Return a name with non-UTF-8 bytes escaped like in shell quotes."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def changed_files(path: str, read: Mapping[str, int | None]) -> list[str]:
-    """Return the names of the files in a folder that have another size than they were read with.
+    """Return the names of files whose size differs from the size when they were read.
 
     Args:
         path: The folder.
-        read: Files read before, to their sizes in bytes; None where it was not noted.
+        read: Files read before, to their sizes in bytes; None if unknown.
 
     Raises:
         SourceReadError: the folder cannot be listed.
@@ -251,19 +252,19 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
     changed = [f"{file.name} with {file.size} bytes, read with {read[file.name]}" for file in _changed(files, read)]
     if changed:
         raise FileChangedError.of(
-            f"In '{path}' files have changed since they were read; what was added to them would be lost.",
+            f"In '{path}' files have changed since they were read; added records would be lost.",
             got=named(changed, NAMED),
-            allowed="files that stay as they were read",
-            next_step="Restore them and put what was added into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; or run 'ebbtide refresh' to read everything again.",
+            allowed="files that do not change after they were read",
+            next_step="Restore them and put added records into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; or run 'ebbtide refresh' to read everything again.",
         )
 
 
 def _refuse_linked(path: str, names: Sequence[str], folders: Sequence[str]) -> None:
-    """Refuse links: a writer of the folder could have any file of the machine read, and bad records keep their bytes.
+    """Refuse links: a writer of the folder could make any file of the machine be read, and bad records keep their bytes.
 
     Args:
         path: The folder.
-        names: New files, of which some may be links.
+        names: New files; some may be links.
         folders: Links to folders elsewhere, whose files may match.
     """
     linked = sorted([*folders, *(name for name in names if Location(path).is_linked(name))])
@@ -274,7 +275,7 @@ def _refuse_linked(path: str, names: Sequence[str], folders: Sequence[str]) -> N
 def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
     """Return the error for files and folders that are reached by a symbolic link."""
     return SourceReadError.of(
-        f"In '{path}' files or folders are reached by symbolic links; nothing of them was read.",
+        f"In '{path}' files or folders are reached by symbolic links; they were not read.",
         got=named(linked, NAMED),
         allowed="files of the folder itself",
         next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",
@@ -287,8 +288,8 @@ def _refuse_moved(
     read: Mapping[str, int | None],
     listed: Collection[str],
 ) -> None:
-    """Refuse new files that have own name and size of one that was read from a folder above theirs and is gone from it."""
-    # Beside one another, folders may have files of one name and size that are not the same: those of partitions, or of days.
+    """Refuse new files with the name and size of a file that was read from a folder above and is gone from there."""
+    # Sibling folders, such as partitions or days, may have different files with the same name and size.
     gone: dict[tuple[str, int], list[str]] = {}
     for name, size in read.items():
         if size and name not in listed:
@@ -303,15 +304,15 @@ def _refuse_moved(
                 moved.append(f"{file.name}, read as {name}")
     if moved:
         raise FileChangedError.of(
-            f"In '{path}' files that were read are gone, and files of their names and sizes are in folders below; what was read twice would count twice.",
+            f"In '{path}' files that were read are gone, and files with their names and sizes are in folders below. Records read twice would count twice.",
             got=named(moved, NAMED),
-            allowed="files that stay where they were read, or leave the folder with all below it",
+            allowed="files that stay where they were read, or leave the source's folder",
             next_step="Move them back, out of the folder, or to one below whose name begins with '_', which is not read; give a file that is new another name; or run 'ebbtide refresh' to read everything again.",
         )
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    # One pass over all that was read: in ascending order, the last name of a folder is its greatest.
+    # One pass over all files read: in ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
     for name in sorted(read):
         folder = _folder(name)
@@ -326,15 +327,15 @@ def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | N
         folder = _folder(late[0])
         newest = newest_read[folder]
         raise LateFileError.of(
-            f"In '{path}' a file has appeared below '{newest}', which is read already.",
+            f"In '{path}' a file has appeared below '{newest}', which was already read.",
             got=named(late, NAMED),
-            allowed="new files under greater names than those read from their folder, as order: arrival goes by them",
+            allowed="new files with greater names than those read from their folder, since order: arrival follows names",
             next_step=f"Rename it above '{newest}', or run 'ebbtide refresh' to read everything again.",
         )
 
 
 def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> list[FoundFile]:
-    """Leave out young files; in order, those after one in its folder too, or it would come late."""
+    """Leave out young files; in order, also later files of the same folder, or the young one would be late."""
     files = []
     held_folders = set()
     for file in new:
@@ -378,5 +379,5 @@ def changed_while_read(path: str, name: str, *, listed: int, found: int | None) 
         f"The source file '{location}' has changed since it was listed; nothing of the step was committed.",
         got="no file" if found is None else f"{found} bytes",
         allowed=f"the {listed} bytes that were listed",
-        next_step="Run again once it is written whole. Put files in place by renaming them, or set source.min_age.",
+        next_step="Run again when it is complete. Put files in place by renaming them, or set source.min_age.",
     )

@@ -1,4 +1,4 @@
-"""A source that is read by position: it says which span there is and reads one; all else that a run asks of a source follows from that."""
+"""A source that is read by position. It returns the available span and reads spans; everything else follows from that."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS_IN_DRIVER = 10_000
-"""Offsets up to which a batch is read in the driver: a Spark job costs more."""
+"""Maximum offsets of a batch that the driver reads itself: a Spark job costs more."""
 LEAST_PER_TASK = 20_000
-"""Offsets below which a partition is not cut in two: a task has to connect first."""
+"""Minimum offsets for splitting a partition: each task must connect first."""
 ReadSpan = Callable[[Span], Iterator[pa.RecordBatch]]
 """Reads a span as batches of `ebbtide.formats._records.PLACED_RECORDS`, each partition by its offsets."""
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """Settings that a spec has for any source that is read by position.
+    """Common settings of sources that are read by position.
 
     Args:
         pipeline: Name of the pipeline.
         start: Where the first step begins.
-        in_order: Records of all partitions apply in the order of `part` and `line` (arrival mode), so that one task reads a partition.
-        max_records_per_step: Offsets that one step goes on by.
-        max_bytes_per_step: About how many bytes of values one step reads; None: any number.
+        in_order: Records of all partitions apply in the order of `part` and `line` (arrival mode), so one task reads a partition.
+        max_records_per_step: Offsets per step.
+        max_bytes_per_step: Approximate bytes of values per step; None: no limit.
     """
 
     pipeline: str
@@ -54,14 +54,14 @@ class SourceSettings:
 
 
 class PositionedSource(Source, ABC):
-    """A source whose records stand at offsets of partitions.
+    """A source whose records have offsets in partitions.
 
-    A project's own derives from this, and is made as `Class(options, settings)`. Its package names it by an entry point of the group
-    `ebbtide.sources`; the entry point's name is the `type` in a spec's `source`.
+    A project's source derives from this class, and is created as `Class(options, settings)`. Its package registers it as an entry
+    point of the group `ebbtide.sources`; the entry point's name is the `type` in a spec's `source`.
 
     Attributes:
-        Options: Model of what stands in a spec's `source` beside the fields that all such sources have.
-        settings: What the spec says of any such source.
+        Options: Model of the fields in a spec's `source` other than the common ones.
+        settings: Common settings from the spec.
     """
 
     Options: ClassVar[type[BaseModel]] = NoOptions
@@ -69,27 +69,29 @@ class PositionedSource(Source, ABC):
 
     @abstractmethod
     def available(self) -> Available:
-        """Return what the source has now: what follows on the last step, and what is lost, is found out from that.
+        """Return the offsets that the source has now. New and lost records are derived from them.
 
         Raises:
-            SourceReadError: the source is not there.
+            SourceReadError: the source does not exist.
             SourceUnavailableError: it does not answer.
         """
 
     @abstractmethod
     def reader(self, max_record_bytes: int) -> ReadSpan:
-        """Return what reads a span. It runs in Spark's workers: picklable, and the same records each time it is asked.
+        """Return a function that reads a span.
+
+        It runs in Spark's workers: it must be picklable and return the same records each time.
 
         Args:
-            max_record_bytes: Of a longer value one byte more than that is given, by which a decoder knows it.
+            max_record_bytes: A longer value is cut after one more byte, so that a decoder recognizes it.
         """
 
     def offsets_at(self, time: datetime, there: Available) -> Offsets:
-        """Return of each partition the offset where a time begins, its latest if none does.
+        """Return each partition's offset at a time; its latest if there is no later record.
 
         Args:
             time: The time.
-            there: What `available` returned.
+            there: The result of `available`.
 
         Raises:
             ConfigError: records are not found by time.
@@ -102,33 +104,33 @@ class PositionedSource(Source, ABC):
         )
 
     def waiting(self, span: Span) -> Backlog:
-        """Measure what waits in a span."""
+        """Measure how long records of a span have waited."""
         return Backlog(records=span.sizes)
 
     def refuse_replaced(self, span: Span) -> None:
-        """Refuse records that have just been read by the source's address, if that leads to another source by now.
+        """Refuse records just read from the source's address, if the address now leads to another source.
 
         Raises:
-            SourceLostError: it does.
+            SourceLostError: it leads to another source.
         """
 
     def names(self) -> list[str]:
-        """Return the names of all sources that are found where this one is, as the topics of a cluster.
+        """Return the names of all sources at the same address, such as a cluster's topics.
 
         Raises:
             ConfigError: sources of this kind are not listed.
         """
-        raise ConfigError.of("Sources of this kind cannot be listed.", next_step="Name each one in a spec of its own.")
+        raise ConfigError.of("Sources of this kind cannot be listed.", next_step="Name each one in a separate spec.")
 
     def sample(self, n: int) -> Iterator[bytes]:
         """Yield the first records of all partitions, as lines that hold records with their places.
 
-        It goes on behind places without a value, however many there are: compacted or aborted records, or tombstones.
+        It skips any number of offsets without a value: compacted or aborted records, or tombstones.
 
         Args:
-            n: Records with a value to read, of each partition by its share of what is there.
+            n: Records with a value to read, from each partition in proportion to its size.
         """
-        # The range doubles with each turn: behind a long stretch without values few turns are needed, and the first ones stay small.
+        # The range doubles with each pass: long stretches without values need few passes, and the first passes stay small.
         left = self.beginning()
         read = self.reader(MAX_RECORD_BYTES)
         n_left = most = n
@@ -142,10 +144,10 @@ class PositionedSource(Source, ABC):
             most *= 2
 
     def beginning(self) -> Span:
-        """Return what there is to read where nothing was read before.
+        """Return the span to read if nothing was read before.
 
         Raises:
-            ConfigError: the source has no place to begin as the spec asks for.
+            ConfigError: the source does not have the start that the spec asks for.
         """
         there = self.available()
         return there.beginning(self.settings.start, lambda time: self.offsets_at(time, there))
@@ -172,7 +174,7 @@ class PositionedSource(Source, ABC):
         return _discovery(there.left_of(since))
 
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
-        """See `Source`: records before the place where reading would begin, by retention or by another start; or the whole source."""
+        """See `Source`: records before the start of reading, by retention or by another start; or the whole source."""
         found = self.beginning()
         if span is None:
             return None
@@ -213,13 +215,13 @@ class PositionedSource(Source, ABC):
 
 @dataclass(frozen=True)
 class _RecordsOfSpan:
-    """The records of a batch, which tasks read by themselves, and of no source but the one that the batch names.
+    """The records of a batch, read by tasks, and only from the source that the batch names.
 
     Args:
-        spark: The batch's own session.
+        spark: The batch's session.
         source: The source.
-        span: What is read.
-        max_record_bytes: Of a longer record one byte more than that is given.
+        span: The span to read.
+        max_record_bytes: A longer record is cut after one more byte.
     """
 
     spark: SparkSession
@@ -238,14 +240,14 @@ class _RecordsOfSpan:
         spans = dealt_out(self.span, n_tasks, in_order=self.source.settings.in_order)
         read = self.source.reader(self.max_record_bytes)
         results = ReadRecords(self.spark, spans, read, in_driver=in_driver).run(work)
-        # Tasks read by the source's address: only a later look shows whose records they got. Identities do not come back, so that
-        # a source which has the batch's once all is read had it all the while.
+        # Tasks read by the source's address, so the source's identity must be checked afterwards. Identities are never reused: a
+        # source with the batch's identity after reading had it the whole time.
         self.source.refuse_replaced(self.span)
         return results
 
 
 def matching(names: Iterable[str], pattern: str) -> list[str]:
-    """Return the names that a pattern with `*`, `?` and `[...]` matches; a system's own (`__...`) only if it begins as they do.
+    """Return the names that a pattern with `*`, `?` and `[...]` matches; internal names (`__...`) only for a pattern like them.
 
     Example:
         >>> matching(["shop.orders", "__consumer_offsets"], "*")
@@ -265,15 +267,15 @@ def _discovery(span: Span) -> Discovery:
 
 
 def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
-    """Deal a batch out to tasks, the largest ranges first; where order does not matter large ones are cut.
+    """Deal a batch out to tasks, the largest ranges first. If order does not matter, large ranges are split.
 
-    No task has two ranges of one partition: a piece as large as a task's fair share is a task's only one, and a partition has
-    one smaller piece at most.
+    No task has two ranges of one partition: a piece of a task's fair share is its only one, and a partition has at most one
+    smaller piece.
 
     Args:
-        batch: What it reads.
-        n_tasks: Tasks, at most.
-        in_order: A partition is read by one task, which knows its times.
+        batch: The span of the batch.
+        n_tasks: Maximum number of tasks.
+        in_order: One task reads a whole partition, since it needs the times in order.
 
     Example:
         >>> batch = Span({"topic": "t"}, {0: 0, 1: 0}, {0: 50_000, 1: 30_000})
@@ -288,7 +290,8 @@ def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
             ranges.append(whole)
         else:
             ranges += _cut(whole, fair)
-    # Longest processing time first: each range goes to the task with the least so far, which is within a third of the best deal.
+    # Longest processing time first: each range goes to the task with the least so far. The result is within a third of
+    # the optimum.
     largest_first = sorted(ranges, key=_size, reverse=True)
     tasks = [Span(batch.identity, {}, {})] * n_tasks
     for each in largest_first:

@@ -1,4 +1,4 @@
-"""Records of a batch that the tasks read by themselves."""
+"""Records of a batch that the tasks read directly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ReadItem = Callable[[Any], Iterator[pa.RecordBatch]]
-"""Reads what a task was given as `ebbtide.formats._records.RECORDS`."""
+"""Reads a task's items as `ebbtide.formats._records.RECORDS`."""
 
 
 @dataclass(frozen=True)
 class ReadRecords:
-    """Records that the tasks read by themselves: none of them enters the JVM.
+    """Records that the tasks read directly: they do not pass through the JVM.
 
     Args:
         spark: The session.
-        items: What each task reads.
-        read: Reads it; runs in Spark's workers, so it must be picklable.
-        in_driver: There is so little that it is read here.
+        items: The items that each task reads.
+        read: Reads an item; runs in Spark's workers, so it must be picklable.
+        in_driver: Read in the driver, since there is little.
     """
 
     spark: SparkSession

@@ -1,7 +1,7 @@
 """The contract of a source.
 
-A source that is read by position, as a topic, derives from `ebbtide.sources._positioned.PositionedSource`, which has most of it. A folder of
-files (`file_source`) is read in parts, each as a whole.
+A source that is read by position, such as a topic, derives from `ebbtide.sources._positioned.PositionedSource`, which
+implements most of it. A folder of files (`_file_source`) is read in whole parts.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 Work = Callable[[Iterable[pa.RecordBatch]], str | None]
 """The work of a task on its records, batches of `ebbtide.formats._records.RECORDS`; it returns text, or None for nothing."""
 Part = tuple[str, int | None]
-"""A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
+"""A part of the source that is read as a whole, such as a file: its name and its size in bytes, None if unknown."""
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """The input that a run has found, and what it leaves.
+    """The input that a run has found, and the parts that it leaves.
 
     Args:
-        parts: New parts to read, in order; none of a source that is read by position.
+        parts: New parts to read, in order; none for a source that is read by position.
         streams: There may be something to read.
-        span: Of a source that is read by position, what there is to read; else None.
+        span: The span to read, for a source that is read by position; else None.
         young: Parts left for a later run.
-        unmatched: Parts that are not the source's, by its pattern.
-        nothing_matched: What was found instead, where there is nothing to read at all and no good reason for it; else None.
+        unmatched: Parts that do not match the source's pattern.
+        nothing_matched: Description of other content if nothing matches and there is no good reason for that; else None.
     """
 
     parts: tuple[Part, ...] = ()
@@ -49,12 +49,12 @@ class Backlog:
     """The part of a source that no step has read yet.
 
     Args:
-        files: Files that wait; None of a source that has none.
+        files: Files that wait; None for a source without files.
         bytes: Bytes of them.
-        records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
+        records: Records that wait, per partition; fewer if some were compacted or aborted. Empty for a source without
             partitions.
-        oldest_ms: Time of the oldest record that waits or is held, epoch ms, per partition, as far as that is known.
-        held: Records that no run can read yet, since a transaction before them is open, per partition that has some.
+        oldest_ms: Time of the oldest waiting or held record, epoch ms, per partition, if known.
+        held: Records behind an open transaction, which no run can read yet, per partition that has some.
     """
 
     files: int | None = None
@@ -65,7 +65,7 @@ class Backlog:
 
     @property
     def total_records(self) -> int | None:
-        """Records of all partitions; None of a source without any."""
+        """Records of all partitions; None for a source without partitions."""
         if not self.records:
             return None
         return sum(self.records.values())
@@ -85,21 +85,21 @@ class BatchPlanner(Protocol):
     """Plans the batches of a run, one after the other."""
 
     def note(self, found: Discovery) -> None:
-        """Take what a later look at the source has found: the next batch comes from there."""
+        """Use a later discovery: the next batches are planned from it."""
 
     def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the offset that ends the next batch; `last`, if nothing is left to read.
+        """Return the end offset of the next batch; `last` if nothing is left to read.
 
         Args:
-            last: The offset of the last batch; None before the first, which is made even if it is empty.
+            last: The offset of the last batch; None before the first, which is planned even if it is empty.
         """
 
 
 class Records(Protocol):
-    """The records of a batch, dealt out to tasks."""
+    """The records of a batch, divided among tasks."""
 
     def run(self, work: Work) -> list[str]:
-        """Do some work in each task; return what it returned, in no particular order.
+        """Do some work in each task; return the results in any order.
 
         Args:
             work: Runs in Spark's workers, so it must be picklable.
@@ -111,9 +111,9 @@ class SourceBatch:
     """The input of a batch.
 
     Args:
-        records: The records; nothing is read before they are asked for.
-        parts: The parts that are read, to be remembered, so that no later run reads them again; none of a source that is read by position.
-        span: Of a source that is read by position, what is read; else None.
+        records: The records; they are read lazily.
+        parts: The parts that are read, stored so that no later run reads them again; none for a source that is read by position.
+        span: The span that is read, for a source that is read by position; else None.
     """
 
     records: Records
@@ -122,14 +122,14 @@ class SourceBatch:
 
 
 class Source(Protocol):
-    """The source of a pipeline's records. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
+    """The source of a pipeline's records. Methods with a body fit a source that loses nothing and identifies parts by name."""
 
     def refuse_absent(self) -> None:
-        """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.
+        """Refuse a source whose first batch cannot be read, before anything is created or dropped.
 
         Raises:
-            SourceReadError: it is not there.
-            ConfigError: it has no place to begin as the spec asks for, or what it takes to read it is not set.
+            SourceReadError: it does not exist.
+            ConfigError: it does not have the start that the spec asks for, or required settings are missing.
         """
 
     def discover(
@@ -138,28 +138,28 @@ class Source(Protocol):
         now_ms: int,
         since: Span | None = None,
     ) -> Discovery:
-        """Find what there is to read. Loads no Spark.
+        """Find new records to read. Loads no Spark.
 
         Args:
             read: Parts that earlier steps read, to their sizes.
             now_ms: The time, epoch ms.
-            since: The span of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
+            since: The span of the last step, else that of an earlier run's `Discovery`; None at first.
 
         Raises:
             SourceReadError: the source is not there.
-            SourceLostError: what follows on `since` is not there any more, or the source is another one.
+            SourceLostError: records after `since` no longer exist, or the source is another one.
         """
 
     def ends_at(self, since: Span) -> bool:
-        """Return whether a source that is read by position ends where it was read up to, if one cheap question says so; else False.
+        """Return whether a source that is read by position has nothing new, if one cheap request shows it; else False.
 
         Args:
-            since: As for `discover`, which alone notices another source, or another part of it.
+            since: As for `discover`. Only `discover` notices another source or new partitions.
         """
         return False
 
     def discover_left(self, since: Span) -> Discovery:
-        """Find what there is to read where `discover` refuses to go on, as records are lost and that is accepted.
+        """Find records to read after an accepted loss, for which `discover` refuses to continue.
 
         Args:
             since: As for `discover`.
@@ -167,31 +167,32 @@ class Source(Protocol):
         return Discovery()
 
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
-        """Name what was read and could not be read again from the beginning; None if all could.
+        """Name records that were read and could not be read again from the beginning; None if all could.
 
         Args:
             read: Parts that steps read, to their sizes.
-            span: From where to where steps read, of a source that is read by position; None before the first step, and of a source with parts.
+            span: The span that steps read, for a source that is read by position; None before the first step, and for a
+                source with parts.
 
         Raises:
-            EbbtideError: as `discover` of a first run.
+            EbbtideError: like `discover` in a first run.
         """
         return None
 
     def backlog(self, found: Discovery) -> Backlog:
-        """Measure what a run would read. Loads no Spark.
+        """Measure the records that a run would read. Loads no Spark.
 
         Args:
-            found: What `discover` returned.
+            found: The result of `discover`.
         """
         return Backlog(files=len(found.parts))
 
     def planner(self, found: Discovery, location: str) -> BatchPlanner:
-        """Return what plans the batches of what was found.
+        """Return a planner of batches for a discovery.
 
         Args:
-            found: What `discover` returned.
-            location: A file of this source's own, to note what it needs.
+            found: The result of `discover`.
+            location: A file in which this source may store notes.
         """
 
     def batch(
@@ -201,24 +202,24 @@ class Source(Protocol):
         max_record_bytes: int,
         since: Span | None,
     ) -> SourceBatch:
-        """Return what a batch reads.
+        """Return the input of a batch.
 
         Args:
             spark: The session whose tasks read it.
-            offset: Its end, as it stands in the checkpoint.
-            max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
-            since: The span of the last step, which the batch has to follow on; None: it need not.
+            offset: Its end, as stored in the checkpoint.
+            max_record_bytes: A longer record is cut after one more byte, so that a decoder recognizes it.
+            since: The span of the last step, which the batch must follow; None: any.
 
         Raises:
-            CheckpointMismatchError: it does not.
+            CheckpointMismatchError: the batch does not follow `since`.
         """
 
     def measured(self, batch: SourceBatch, n_bytes: int, location: str) -> None:
-        """Take how large the records of a batch were, by which the next one may be limited.
+        """Note the size of a batch's records, which may limit the next batch.
 
         Args:
             batch: The batch.
-            n_bytes: Of its records' values.
+            n_bytes: Bytes of its records' values.
             location: That of `planner`.
         """
         return

@@ -1,8 +1,8 @@
-"""A range of each partition of a source that is read by position, and which part of it the next batch takes. Pure.
+"""Ranges of the partitions of a source that is read by position, and the part that the next batch reads. Pure.
 
-Stored, in the checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: what identifies the source,
-as text, and of each partition the offset of the first record and the one after the last. All partitions are named, those without records
-too. Offsets need not be dense: a range ends by its place, not by a count.
+Stored, in the checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: the
+source's identity as text, and each partition's first offset and the one after its last. All partitions are named, even
+empty ones. Offsets need not be dense: a range ends at an offset, not after a count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Span:
     """A range of each partition of a source.
 
     Args:
-        identity: What identifies the source, by name: another source under the same address has another identity.
+        identity: Name to value. Another source under the same address has another identity.
         start: The offsets of the first records.
         end: The offsets after the last ones.
     """
@@ -49,7 +49,7 @@ class Span:
         """Read the stored form.
 
         Args:
-            stored: It, as it was parsed.
+            stored: The parsed stored form.
             where: Its location, for messages. Default: the source's.
 
         Raises:
@@ -73,12 +73,12 @@ class Span:
 
     @property
     def beginning(self) -> Self:
-        """The place where it begins, as a span without records."""
+        """Its start, as an empty span."""
         return replace(self, end=self.start)
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Partition to its number of offsets: as many records or, where some were compacted or aborted, fewer."""
+        """Partition to its number of offsets. There are fewer records if some were compacted or aborted."""
         sizes = {}
         for partition, start in self.start.items():
             sizes[partition] = self.end[partition] - start
@@ -102,13 +102,13 @@ class Span:
         return replace(self, start={partition: start}, end={partition: end})
 
     def with_span(self, other: Self) -> Self:
-        """Return the span with that of other partitions."""
+        """Return the span with ranges of further partitions."""
         start = {**self.start, **other.start}
         end = {**self.end, **other.end}
         return replace(self, start=start, end=end)
 
     def after(self, offsets: Offsets) -> Self:
-        """Return what is left behind some offsets; of a partition that they lack, all of it."""
+        """Return the rest after some offsets; all of a partition without one."""
         start = {}
         end = {}
         for partition, own in self.start.items():
@@ -119,16 +119,16 @@ class Span:
         return replace(self, start=start, end=end)
 
     def behind(self, last: Self) -> Self:
-        """Return what is left behind a batch; all of it if that was of another source, whose loss was accepted."""
+        """Return the rest after a batch; all of it if the batch was of another source, whose loss was accepted."""
         if self.identity != last.identity:
             return self
         return self.after(last.end)
 
     def lacks(self, read: Self) -> str | None:
-        """Name records of another span that this one has not; None if it has all.
+        """Name records of another span that this one lacks; None if it has all.
 
         Args:
-            read: The other one; of another source nothing is here.
+            read: The other span; this one has nothing of another source.
 
         Example:
             >>> Span({"topic": "t"}, {0: 4}, {0: 9}).lacks(Span({"topic": "t"}, {0: 2}, {0: 9}))
@@ -152,7 +152,7 @@ class Span:
         return "; ".join(lacking) or None
 
     def first(self, most: int) -> Self:
-        """Return the range up to so many offsets, of each partition by its share.
+        """Return a range of at most so many offsets, from each partition in proportion to its size.
 
         Args:
             most: Offsets over all partitions, above 0.
@@ -171,7 +171,7 @@ class Span:
         return replace(self, end=end)
 
     def refuse_gap(self, since: Self) -> None:
-        """Refuse a batch that does not follow on the last one.
+        """Refuse a batch that does not follow the last one.
 
         Args:
             since: The last one.
@@ -208,7 +208,7 @@ def stored_form_of(span: Span | None) -> dict[str, Any] | None:
 
 
 def begun_at(start: Span | None, read: Span | None) -> Span | None:
-    """Return where reading began, once a batch is read: it may be the first one, or the first of some partitions.
+    """Return where reading began, including a new batch, which may be the first one or the first of some partitions.
 
     Args:
         start: Where it began before the batch; None before the first one.
@@ -222,14 +222,14 @@ def begun_at(start: Span | None, read: Span | None) -> Span | None:
         return start
     if start is None:
         return read.beginning
-    # A partition that was read before keeps its beginning; one that came later begins with this batch.
+    # A partition that was read before keeps its beginning; a new one begins with this batch.
     beginnings = {**read.start, **start.start}
     whole = replace(start, start=beginnings)
     return whole.beginning
 
 
 def described(identity: Mapping[str, str]) -> str:
-    """Write what identifies a source for people.
+    """Write a source's identity for people.
 
     Example:
         >>> described({"topic": "orders", "topic_id": "x1"})
@@ -240,14 +240,14 @@ def described(identity: Mapping[str, str]) -> str:
 
 
 def _shares(sizes: Mapping[int, int], most: int) -> dict[int, int]:
-    """Deal some offsets out to partitions, to each by its size.
+    """Divide some offsets among partitions, in proportion to their sizes.
 
     Args:
         sizes: Partition to its number of offsets.
-        most: Offsets to deal out, fewer than there are.
+        most: Offsets to divide, fewer than the total.
     """
     total = sum(sizes.values())
-    # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
+    # Rounded down, so that the shares never exceed `most`; remaining offsets go to the first partitions, one each.
     shares = {}
     for partition, size in sizes.items():
         shares[partition] = size * most // total

@@ -10,12 +10,12 @@ from ebbtide.sources._span import Span
 
 
 class SpanPlanner:
-    """Cuts what there is to read into batches.
+    """Divides a span into batches.
 
     Args:
-        found: What there is to read.
+        found: The span to read.
         max_records: Offsets of one batch.
-        sizes: Where is noted how many offsets the bytes of a batch allow; None if bytes are not limited.
+        sizes: File with the number of offsets that a batch's bytes allow; None if bytes are not limited.
     """
 
     def __init__(self, found: Discovery, max_records: int, sizes: str | None = None) -> None:
@@ -28,7 +28,7 @@ class SpanPlanner:
         self._span = found.span or Span({}, {}, {})
 
     def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
-        """See `BatchPlanner`. The first batch of a source without records has none either, and begins where they will."""
+        """See `BatchPlanner`. The first batch of a source without records is empty, and begins where records will."""
         left = self._span
         if last:
             read = Span.from_json(last)

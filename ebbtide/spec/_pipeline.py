@@ -76,7 +76,7 @@ class Pipeline(PipelineFields):
 
     @property
     def max_event_time_ahead(self) -> timedelta | None:
-        """How far a record's event time may be ahead of the wall clock; None: no limit."""
+        """Largest distance of a record's event time ahead of the wall clock; None: no limit."""
         if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
             return self.quarantine.max_event_time_ahead
         return MAX_EVENT_TIME_AHEAD

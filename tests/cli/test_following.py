@@ -76,8 +76,8 @@ def test_fleet_whose_pipelines_have_all_failed_ends_with_their_exit_code(tmp_pat
 @pytest.mark.parametrize(
     ("follow", "kinds", "said"),
     [
-        ((), ("continuous", "bounded"), "Runs that go on and runs that end are not begun together."),
-        (("--metrics-port", "0"), ("bounded", "bounded"), "Metrics are served by a run that goes on."),
+        ((), ("continuous", "bounded"), "Continuous and bounded runs cannot be started together."),
+        (("--metrics-port", "0"), ("bounded", "bounded"), "Only continuous runs serve metrics."),
     ],
 )
 def test_runs_that_go_on_are_not_begun_with_those_that_end(tmp_path, follow, kinds, said):

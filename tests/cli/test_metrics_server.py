@@ -115,7 +115,7 @@ def test_port_that_is_taken_and_host_that_is_not_there_are_refused(make):
 @pytest.mark.parametrize("options", [(), ("--engine", "local")])
 def test_run_that_ends_serves_no_metrics(make, tmp_path, options):
     refused = command(make(), tmp_path, "run", "--metrics-port", "0", *options)
-    assert (refused.exit_code, "Metrics are served by a run that goes on." in refused.stderr) == (2, True)
+    assert (refused.exit_code, "Only continuous runs serve metrics." in refused.stderr) == (2, True)
 
 
 def test_options_of_the_endpoint_need_its_port(make, tmp_path):

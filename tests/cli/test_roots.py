@@ -92,7 +92,7 @@ def test_root_that_is_not_there_is_refused_where_nothing_makes_it(home, command)
     result = call(command, spec, "--root", "nowhere")
 
     assert result.exit_code == 2
-    assert "There is no such folder of tables. Got: --root nowhere." in result.stderr
+    assert "The folder of tables does not exist. Got: --root nowhere." in result.stderr
     assert call("run", spec, "--root", "nowhere").exit_code == 0
     assert call(command, spec, "--root", "nowhere").exit_code == 0
 

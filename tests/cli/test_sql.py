@@ -68,7 +68,7 @@ def test_init_file_comes_first_and_quit_ends_all(targets, tmp_path):
         (["--format", "xml"], "is not one of"),
         (["--token-env", "TOKEN"], "with --gateway"),
         (["--token-env", "TOKEN", "--token-file", __file__], "one of them"),
-        (["--gateway", "http://127.0.0.1:1", "--root", "x"], "The gateway works on what it was started with"),
+        (["--gateway", "http://127.0.0.1:1", "--root", "x"], "The gateway uses the data it was started with"),
     ],
 )
 def test_wrong_usage_exits_with_2(targets, arguments, said):

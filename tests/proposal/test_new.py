@@ -322,7 +322,7 @@ def test_folder_that_is_new_is_proposed_as_lines_and_taken_once_they_are_added(d
 
 def test_pattern_without_a_folder_and_two_patterns_are_refused(database):
     nothing = new("shop", "--path", "data/none.*", "--key", "id")
-    assert (nothing.exit_code, "No folder like 'data/none.*' has records to go by" in nothing.stderr) == (2, True)
+    assert (nothing.exit_code, "No folder like 'data/none.*' has usable records" in nothing.stderr) == (2, True)
     both = new("shop", "--path", "data/*", "--topic-pattern", "shop.*", "--bootstrap-servers", "b:1")
     assert (both.exit_code, "Got --path and --topic-pattern. Allowed: one of them." in both.stderr) == (2, True)
 

@@ -191,7 +191,7 @@ def test_file_that_has_become_a_link_is_not_read(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "secret").write_text("{}\n")
     (tmp_path / "in" / "a.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(SourceReadError, match=r"symbolic links; nothing of them was read. Got: a\.json"):
+    with pytest.raises(SourceReadError, match=r"symbolic links; they were not read. Got: a\.json"):
         list(read_lines(str(tmp_path / "in"), "a.json", 0))
 
 
@@ -212,6 +212,6 @@ def test_file_that_has_become_a_link_is_not_read(tmp_path):
 def test_file_that_is_no_text_by_its_first_bytes_is_refused_by_name(tmp_path, content, kind, name):
     is_gzip = name.endswith(".gz")
     add(tmp_path, name, content=gzip.compress(content) if is_gzip else content)
-    with pytest.raises(SourceReadError, match=rf"{name}' cannot be read: it begins with .*, as {kind} does") as raised:
+    with pytest.raises(SourceReadError, match=rf"{name}' cannot be read: it begins with .*, like {kind}") as raised:
         list(read_lines(str(tmp_path), name, 0))
     assert "Allowed: UTF-8 text. Give a gzip file a name that ends in .gz" in str(raised.value)

@@ -119,12 +119,12 @@ def test_new_partition_that_lost_its_first_records_is_refused(latest):
 @pytest.mark.parametrize(
     ("read", "message"),
     [
-        ({"identity": {**READ.identity, "cluster_id": "d"}}, "cluster is not the one from which topic 't' was read. Got: cluster c. Allowed: cluster d. Correct"),
+        ({"identity": {**READ.identity, "cluster_id": "d"}}, "cluster is not the one that topic 't' was read from. Got: cluster c. Allowed: cluster d. Correct"),
         ({"identity": {**READ.identity, "topic_id": "j"}}, "Topic 't' was deleted and recreated; its records are not those that were read. Got: topic id i. Allowed: topic id j. Run"),
         ({"end": {0: 1, 1: 5, 3: 0}}, "Topic 't' has fewer partitions than were read. Got: without partition 3. Allowed: 3 partitions or more. Run"),
         ({"end": {3: 0, 2: 0}}, "Got: without partitions 2, 3."),
-        ({"end": {1: 4}}, "were deleted, by its retention perhaps. Got: partition 1: 4 is next, it has only from 5. Allowed: a source that keeps records until they are read. Run"),
-        ({"end": {0: 121, 1: 21}}, "an unclean leader election perhaps. Got: partition 0: 121 is next, it has up to 120; partition 1: 21 is next, it has up to 20. Allowed: a source that has what was read of it. Run"),
+        ({"end": {1: 4}}, "were deleted, perhaps by its retention. Got: partition 1: 4 is next, it has only from 5. Allowed: a source that keeps records until they are read. Run"),
+        ({"end": {0: 121, 1: 21}}, "perhaps by an unclean leader election. Got: partition 0: 121 is next, it has up to 120; partition 1: 21 is next, it has up to 20. Allowed: a source that still has the records that were read. Run"),
     ],
 )  # fmt: skip
 def test_topic_that_lost_what_was_read_of_it_or_is_next_is_refused(read, message):
@@ -162,8 +162,8 @@ def test_first_step_begins_where_the_spec_says(start, begins):
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ({2: 0}, "names partitions that topic 't' has not. Got: partition 2. Allowed: 0 to 1. Correct source.start in the spec, or --from of the command."),
-        ({1: 4, 0: 121}, "names offsets that topic 't' has not. Got: partition 0: 121; partition 1: 4. Allowed: partition 0: 0 to 120; partition 1: 5 to 20. Correct source.start in the spec, or --from of the command."),
+        ({2: 0}, "names partitions that topic 't' does not have. Got: partition 2. Allowed: 0 to 1. Correct source.start in the spec, or --from of the command."),
+        ({1: 4, 0: 121}, "names offsets that topic 't' does not have. Got: partition 0: 121; partition 1: 4. Allowed: partition 0: 0 to 120; partition 1: 5 to 20. Correct source.start in the spec, or --from of the command."),
     ],
 )  # fmt: skip
 def test_start_that_the_topic_has_not_is_refused(start, message):

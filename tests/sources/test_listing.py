@@ -119,9 +119,9 @@ def test_file_that_was_read_and_moved_below_its_folder_is_refused_where_it_would
     with pytest.raises(FileChangedError) as raised:
         planned(tmp_path, read, in_order=True, counts_repeats=True)
     assert str(raised.value) == (
-        f"In '{tmp_path}' files that were read are gone, and files of their names and sizes are in folders below; what was read"
+        f"In '{tmp_path}' files that were read are gone, and files with their names and sizes are in folders below. Records read"
         " twice would count twice. Got: a/done/1.json, read as a/1.json. Allowed: files that stay where they were read, or leave"
-        " the folder with all below it. Move them back, out of the folder, or to one below whose name begins with '_', which is not"
+        " the source's folder. Move them back, out of the folder, or to one below whose name begins with '_', which is not"
         " read; give a file that is new another name; or run 'ebbtide refresh' to read everything again."
     )
 
@@ -183,16 +183,16 @@ def test_refusals_say_what_to_do(tmp_path):
     with pytest.raises(LateFileError) as late:
         planned(tmp_path, {"2.json": 5}, in_order=True)
     assert str(late.value) == (
-        f"In '{tmp_path}' a file has appeared below '2.json', which is read already. Got: 1.json. "
-        "Allowed: new files under greater names than those read from their folder, as order: arrival goes by them. "
+        f"In '{tmp_path}' a file has appeared below '2.json', which was already read. Got: 1.json. "
+        "Allowed: new files with greater names than those read from their folder, since order: arrival follows names. "
         "Rename it above '2.json', or run 'ebbtide refresh' to read everything again."
     )
     with pytest.raises(FileChangedError) as changed:
         planned(tmp_path, {"2.json": 4})
     assert str(changed.value) == (
-        f"In '{tmp_path}' files have changed since they were read; what was added to them would be lost. "
-        "Got: 2.json with 5 bytes, read with 4. Allowed: files that stay as they were read. "
-        "Restore them and put what was added into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; "
+        f"In '{tmp_path}' files have changed since they were read; added records would be lost. "
+        "Got: 2.json with 5 bytes, read with 4. Allowed: files that do not change after they were read. "
+        "Restore them and put added records into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; "
         "or run 'ebbtide refresh' to read everything again."
     )
 
@@ -202,7 +202,7 @@ def test_file_that_changes_while_it_is_read_is_told_with_both_sizes(found, got):
     assert str(changed_while_read("in", "a.json", listed=5, found=found)) == (
         "The source file 'in/a.json' has changed since it was listed; nothing of the step was committed. "
         f"Got: {got}. Allowed: the 5 bytes that were listed. "
-        "Run again once it is written whole. Put files in place by renaming them, or set source.min_age."
+        "Run again when it is complete. Put files in place by renaming them, or set source.min_age."
     )
 
 
@@ -225,10 +225,10 @@ def test_links_out_of_the_folder_are_refused_by_name_also_through_a_folder_of_th
     assert names(tmp_path / "in") == ["a.json"]
     (tmp_path / "in" / "b.json").symlink_to(tmp_path / "out" / "secret.json")
     (tmp_path / "in" / "c").symlink_to(tmp_path / "out")
-    with pytest.raises(SourceReadError, match=r"symbolic links; nothing of them was read. Got: b.json, c\."):
+    with pytest.raises(SourceReadError, match=r"symbolic links; they were not read. Got: b.json, c\."):
         names(tmp_path / "in")
     assert names(tmp_path / "in", patterns=["/a.json", "d/*.json"]) == ["a.json"]
-    with pytest.raises(SourceReadError, match=r"nothing of them was read. Got: c\."):
+    with pytest.raises(SourceReadError, match=r"they were not read. Got: c\."):
         names(tmp_path / "in", patterns=["/a.json", "c/*.json"])
 
 

@@ -159,7 +159,9 @@ def test_source_that_is_gone_or_another_one_or_shorter_is_refused(logged):
     with pytest.raises(SourceLostError, match=r"ends before the records that were read.*0: 2 is next, it has up to 1"):
         logged.pipeline.run()
     (logged.folder / "id").write_text("second")
-    with pytest.raises(SourceLostError, match=r"another one.*Got: logbook 'second'. Allowed: logbook 'first'"):
+    with pytest.raises(
+        SourceLostError, match=r"not the one that was read.*Got: logbook 'second'. Allowed: logbook 'first'"
+    ):
         logged.pipeline.run()
     (logged.folder / "id").unlink()
     with pytest.raises(SourceReadError, match="There is no logbook"):

@@ -69,7 +69,7 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
         ({"shared": {**SHARED, "ttl": "soon"}}, r"not usable. line \d+: shared.ttl: got 'soon'(?!.*soon)"),
         ({"shared": {**SHARED, "source": {**SHARED["source"], "bootstrap_servers": "b"}}}, r"shared.source.bootstrap_servers"),
         ({"shared": {**SHARED, "name": "x"}}, r"shared: got name"),
-        ({"pipelines": [ORDERS, {**USERS, "name": "orders"}]}, r"got orders; allowed: a name of its own"),
+        ({"pipelines": [ORDERS, {**USERS, "name": "orders"}]}, r"got orders; allowed: a unique name for each"),
         ({"pipelines": []}, r"at least 1 item"),
         ({"pipelines": ["orders"]}, r"pipelines.0"),
         ({"topics": "a*", "pipelines": [ORDERS, {**USERS, "source": {"topic": "u", "bootstrap_servers": "c:1"}}]}, r"none if brokers differ"),

@@ -1,4 +1,4 @@
-"""The client of the brokers, and the meaning of its errors. The library is loaded where it is needed."""
+"""The Kafka client, and the meaning of its errors. The library is loaded on first use."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
 
 ANSWER_S = 8.0
-"""Seconds that the brokers have to answer a question, so that an error is named within 10 s."""
+"""Seconds to wait for an answer of the brokers, so that an error is reported within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
-"""Errors that say why a client gets no connection, and that do not pass by waiting."""
+"""Errors that explain a missing connection and that waiting does not cure."""
 SHARED_NAME = "ebbtide"
-"""The brokers' logs call the client so that looks for all pipelines."""
+"""Name in the brokers' logs of the client that all pipelines share."""
 LAST_REPORTED = 20
-"""Reports of a client that are kept."""
+"""Number of a client's reports that are kept."""
 MOST_KEPT = 8
-"""Connections that are kept: of as many clusters."""
+"""Number of connections that are kept, one per cluster."""
 Answer = TypeVar("Answer")
 Report = Callable[[Any], None]
-"""Takes an error of the client that belongs to no call."""
+"""Receives errors of the client that belong to no call."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """The settings of a client of the brokers; holds no credentials, only the names of variables.
+    """The settings of a Kafka client. They contain no credentials, only names of variables.
 
     Args:
         servers: HOST:PORT, separated by commas.
         properties: Settings by librdkafka's names; `${NAME}` is a variable of the environment.
-        name: What the brokers' logs call it.
+        name: Its name in the brokers' logs.
     """
 
     servers: str
@@ -44,7 +44,7 @@ class Client:
     name: str
 
     def settings(self) -> dict[str, str]:
-        """Return the settings with their references followed; these values are shown nowhere from now on.
+        """Return the settings with variables resolved; these values must not be shown.
 
         Raises:
             ConfigError: a variable is not set.
@@ -80,10 +80,10 @@ def library() -> ModuleType:
 
 
 class Connection:
-    """A client of the brokers, which many questions may use at the same time.
+    """A Kafka client that many requests may use at the same time.
 
     Args:
-        settings: The client's.
+        settings: Settings of the client.
 
     Raises:
         ConfigError: the client refuses a property.
@@ -99,26 +99,26 @@ class Connection:
             raise refused_properties(error) from error
 
     def _note(self, error: Any) -> None:
-        """Take what the client reports beside its answers."""
+        """Keep an error that the client reports outside of answers."""
         self._last.append((self._n_reported, error))
         self._n_reported += 1
 
     def now(self) -> int:
-        """Return the number of the next report: what is reported from then on is of a question that begins now."""
+        """Return the number of the next report, to find the reports since then."""
         self.admin.poll(0)
         return self._n_reported
 
     def reported_since(self, number: int) -> list[Any]:
-        """Return the last reports from a number on."""
+        """Return the last reports since a number."""
         return [error for at, error in list(self._last) if at >= number]
 
 
 class Asking:
-    """Asks the brokers; notes what the client reports beside its answers.
+    """Sends requests to the brokers, and keeps errors that the client reports outside of answers.
 
     Args:
-        client: How they are reached.
-        connection: The connection that was kept; None: there is none, and one is made.
+        client: Settings of the client.
+        connection: The connection to reuse; None: create one.
 
     Raises:
         ConfigError: the client refuses a property.
@@ -128,14 +128,14 @@ class Asking:
         self._client = client
         self._kafka = library()
         self.is_kept = connection is not None
-        """Return whether it has been used before: what it knows of the brokers may be old."""
+        """True if it was used before: its knowledge of the brokers may be outdated."""
         self.connection = connection or Connection(client.shared_settings())
         self.admin = self.connection.admin
         self._since = self.connection.now()
         self.begin()
 
     def begin(self) -> None:
-        """Begin another question, which has the whole time again: brokers may be slow, and answer."""
+        """Begin another request with the full time: slow brokers may still answer."""
         self._end = time.monotonic() + ANSWER_S
 
     @property
@@ -148,7 +148,7 @@ class Asking:
 
     @property
     def is_late(self) -> bool:
-        """Return whether the brokers have had the time that they have to answer."""
+        """Return whether the time to answer is over."""
         return time.monotonic() > self._end
 
     def answer(self, future: Any) -> Any:
@@ -161,7 +161,7 @@ class Asking:
         while not future.done():
             with suppress(TimeoutError):
                 future.exception(0.05)
-            self.admin.poll(0)  # takes in what the client reports
+            self.admin.poll(0)  # receives the client's reports
             permanent = self.permanent()
             is_over = self.is_late and not future.done()
             if permanent or is_over:
@@ -176,20 +176,22 @@ class Asking:
 
 
 _kept: dict[frozenset[tuple[str, str]], Connection] = {}
-"""The connections whose questions were answered last, by their settings. Without them each look of a continuous run would connect to brokers, and
-log in, twice; all pipelines of a process share them."""
+"""The last working connections, by their settings. All pipelines of a process share them. Otherwise each poll of a continuous run
+would connect and log in twice."""
 atexit.register(_kept.clear)
 
 
 def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
-    """Return what the brokers answer. The connection that is kept for the same settings asks; if it fails, a new one does, and is kept.
+    """Return the brokers' answer to a request.
+
+    The kept connection for the same settings sends it; if it fails, a new one does, which is kept.
 
     Args:
-        client: How they are reached.
-        question: Asks them.
+        client: Settings of the client.
+        question: Sends the request.
 
     Raises:
-        EbbtideError: as of `Asking`.
+        EbbtideError: see `Asking`.
     """
     settings = frozenset(client.shared_settings().items())
     kept = _kept.get(settings)
@@ -215,7 +217,7 @@ def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
 
 
 def _forget(settings: frozenset[tuple[str, str]], connection: Connection | None) -> None:
-    """Keep a connection no longer, unless another thread has put one in its place."""
+    """Forget a connection, unless another thread has replaced it."""
     if connection is not None and _kept.get(settings) is connection:
         _kept.pop(settings, None)
 
@@ -231,12 +233,12 @@ def topic_names(client: Client) -> list[str]:
     try:
         return list(asking.admin.list_topics(timeout=ANSWER_S).topics)
     except library().KafkaException as error:
-        asking.admin.poll(0.1)  # what the client has to report beside
+        asking.admin.poll(0.1)  # receives the client's reports
         raise unreachable(client.servers, [*asking.permanent(), error.args[0]]) from error
 
 
 def refused_properties(error: Exception) -> ConfigError:
-    """Return the error for properties that the client does not take."""
+    """Return the error for properties that the client refuses."""
     return ConfigError.of(
         "The Kafka client refuses the source's properties.",
         got=text_of(error.args[0]),
@@ -249,7 +251,7 @@ def unreachable(servers: str, errors: list[Any]) -> EbbtideError:
 
     Args:
         servers: HOST:PORT, separated by commas.
-        errors: What the client reported, the most specific first.
+        errors: The client's reports, the most specific first.
     """
     name = errors[0].name() if errors else ""
     got = text_of(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"
@@ -261,19 +263,19 @@ def unreachable(servers: str, errors: list[Any]) -> EbbtideError:
         )
     if name == "_SSL":
         return SourceReadError.of(
-            f"There is no secure connection to the Kafka brokers '{servers}'.",
+            f"No secure connection to the Kafka brokers is possible: '{servers}'.",
             got=got,
             next_step="Correct security.protocol and the ssl. settings in source.properties.",
         )
     return SourceUnavailableError.of(
         f"The Kafka brokers '{servers}' do not answer.",
         got=got,
-        next_step="Start them, or correct source.bootstrap_servers; where they ask for SASL or SSL, set security.protocol in source.properties.",
+        next_step="Start them, or correct source.bootstrap_servers; if they require SASL or SSL, set security.protocol in source.properties.",
     )
 
 
 def is_telling(error: Any) -> bool:
-    """Return whether an error that the client reports does not pass by waiting."""
+    """Return whether waiting does not cure an error that the client reports."""
     is_certificate = error.name() == "_SSL" and "certificate" in error.str()
     return is_certificate or error.name() in TELLING
 

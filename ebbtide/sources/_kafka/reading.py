@@ -1,4 +1,4 @@
-"""Reads ranges of a topic as records; runs in the workers, so that it needs no Spark. Nothing is committed to the brokers."""
+"""Reads ranges of a topic as records. It runs in the workers, without Spark. Nothing is committed to the brokers."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from ebbtide.sources._kafka.registry import OpenRegistry
 from ebbtide.sources._span import Span
 
 MESSAGES = 10_000
-"""Records that are asked of the client at once."""
+"""Records requested from the client at once."""
 BATCH_BYTES = 8 * 2**20
-"""Bytes of values in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+"""Bytes of values in one Arrow batch: enough to amortise its cost, little of a worker's memory."""
 MOST_AHEAD = 100_000
-"""Records of a partition that the client takes ahead at most: its default."""
+"""Maximum records of a partition that the client prefetches: its default."""
 LEAST_FETCH_BYTES = 64 * 2**10
 MOST_FETCH_BYTES = 2**20
-"""Bytes of a partition that are asked for at once, at least and at most; the most is the client's default."""
+"""Minimum and maximum bytes of a partition requested at once; the maximum is the client's default."""
 USUAL_BYTES = 1024
-"""About as large as records are, to ask for so many at once; larger ones take more answers."""
+"""Assumed size of a record, for the bytes to request; larger records need more answers."""
 HELD_BYTES = 64 * 2**20
-"""Bytes that a task holds of all its partitions before it gives those of the one that has most."""
+"""Bytes of all partitions that a task buffers before it yields those of the largest partition."""
 FIRST_BYTES = 20 * 2**10
-"""Bytes of a partition that are asked for to see a first record: a batch as producers make them by default. At less an answer has those
-of one partition; a larger one comes all the same."""
+"""Bytes of a partition requested to see its first record: a producer's default batch. With fewer bytes an answer holds only one
+partition; larger batches arrive anyway."""
 FIRST_S = 8.0
-"""Seconds that first records are waited for, as many as for an answer."""
+"""Seconds to wait for first records, as for an answer."""
 FULL_MS = 2
-"""Time in which the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
-at less it does little else."""
+"""Time for which the client requests no more of a partition once it has enough. Its default of a second is longer than the buffer
+lasts; with a shorter time it does little but request."""
 WAIT_MS = 20
-"""Time that the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
-default is half a second, and each range ends so whose last places hold no record, as behind a transaction."""
+"""Time that the brokers may delay an empty answer, which shows the end of a partition. Their default is half a second. A range
+ends with such an answer if its last offsets hold no record, as after a transaction."""
 SILENCE_S = 60.0
-"""Seconds in which nothing may come although there is more."""
+"""Seconds without any data, although there is more, before the read fails."""
 PLACES_PER_PARTITION = 2**40
-"""`line` of a record in order: its partition times this, and its place in the range."""
+"""`line` of a record in order: its partition times this, plus its place in the range."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Reads ranges of partitions; goes to the workers with the client's settings, which no message shows.
+    """Reads ranges of partitions. It is sent to workers with the client's settings, which messages must not show.
 
     Args:
         settings: The client's.
         in_order: Order records over all partitions by their times (arrival mode); else by partition and offset.
-        max_value_bytes: Of a longer value one byte more than that is given.
-        registry: Knows the schemas that the records were written with; None: they are not Avro.
+        max_value_bytes: A longer value is cut after one more byte.
+        registry: Has the schemas of the records; None: they are not Avro.
     """
 
     settings: Mapping[str, str] = field(repr=False)
@@ -67,7 +67,7 @@ class Reading:
         """Yield the records of a span, each partition's in their order.
 
         Raises:
-            SourceLostError: a range begins where the topic has no records any more.
+            SourceLostError: a range begins where the topic no longer has records.
             SourceUnavailableError: the brokers, or the registry, do not answer.
             SourceReadError: the brokers, or the registry, refuse us.
         """
@@ -110,11 +110,11 @@ class Reading:
                     _refuse_lost(error, message)
                     _refuse_unpermitted(error, message)
                     reported(error)
-                    continue  # the client goes on by itself; what does not pass ends in silence
+                    continue  # the client retries by itself; permanent errors end in silence
                 heard = time.monotonic()
                 if partition is None:
                     continue
-                next_offset = message.offset()  # of the end of a partition it is the one that is still to come
+                next_offset = message.offset()  # at the end of a partition: the next offset to be written
                 if error is None:
                     partition.take(message)
                     next_offset += 1
@@ -133,13 +133,16 @@ class Reading:
 
 
 def _next(consumer: Any, most: int) -> list[Any]:
-    """Return a message, if one comes soon, and those that have come with it: asked for more than there is, the client waits in vain."""
+    """Return a message, if one arrives soon, and those that arrived with it.
+
+    A request for more would make the client wait in vain.
+    """
     first: list[Any] = consumer.consume(1, timeout=0.2)
     return first + consumer.consume(most, timeout=0) if first else []
 
 
 def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> Iterator[pa.RecordBatch]:
-    """Yield records with the schemas that they name, and those that earlier ones named."""
+    """Yield records with the schemas that they and earlier records name."""
     known: dict[int, str] = {}
     for batch in batches:
         values = batch.column("value").to_pylist()
@@ -154,12 +157,12 @@ def first_times(
     span: Span,
     isolation: str = "read_committed",
 ) -> dict[int, int]:
-    """Return the times of the first records of a span, epoch ms, by partition: of those that answer soon.
+    """Return the times of the first records of a span, epoch ms, by partition, for partitions that answer soon.
 
     Args:
         settings: The client's.
-        span: What is looked at. A partition may have no record in it: all were aborted or compacted.
-        isolation: With `read_uncommitted` records of open transactions count, too.
+        span: The span. A partition may have no record in it: all were aborted or compacted.
+        isolation: With `read_uncommitted` records of open transactions also count.
     """
     left = {partition for partition, size in span.sizes.items() if size}
     if not left:
@@ -183,7 +186,7 @@ def first_times(
                 if partition not in left:
                     continue
                 left.remove(partition)
-                # Without this the client goes on with this partition, and no other one gets a turn.
+                # Without this the client continues with this partition and never reads another.
                 consumer.incremental_unassign([kafka.TopicPartition(message.topic(), partition)])
                 if message.error() is None and message.offset() < span.end[partition]:
                     _, times[partition] = message.timestamp()
@@ -193,7 +196,7 @@ def first_times(
 
 
 def _places(kafka: Any, span: Span) -> list[Any]:
-    """Return where the partitions of a span begin that have something in it."""
+    """Return the starts of a span's non-empty partitions."""
     topic = span.identity["topic"]
     sizes = span.sizes
     return [
@@ -205,7 +208,7 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a client that reads ranges and leaves no trace at the brokers."""
     return {
         **settings,
-        "group.id": settings["client.id"],  # which the client asks for; it never joins the group
+        "group.id": settings["client.id"],  # the client requires one; it never joins the group
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
@@ -216,9 +219,9 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _up_to(n_offsets: int) -> dict[str, Any]:
-    """Return how much a client asks for of each partition, where it is to read so many offsets of the largest range.
+    """Return the amounts that a client requests of each partition, by the number of offsets in the largest range.
 
-    By its defaults it takes a megabyte of each partition ahead, and more, of which a small step needs little.
+    By default it prefetches a megabyte or more of each partition, much more than a small step needs.
     """
     return {
         "queued.min.messages": min(n_offsets, MOST_AHEAD),
@@ -235,15 +238,15 @@ def _header(headers: Sequence[tuple[str, Any]], wanted: str) -> bytes | None:
 
 
 class _Reported:
-    """Notes what the client reports beside the records."""
+    """Keeps errors that the client reports outside of records."""
 
     def __init__(self) -> None:
         self.last: Any = None
         self.permanent: Any = None
-        """The last that does not pass by waiting."""
+        """The last error that waiting does not cure."""
 
     def __call__(self, error: Any) -> None:
-        """Take an error."""
+        """Keep an error."""
         self.last = error
         if is_telling(error):
             self.permanent = error
@@ -255,7 +258,7 @@ class _Ordered:
     Args:
         topic: Its topic.
         part: The span of it.
-        reading: What they are read for.
+        reading: Settings of the reading.
     """
 
     def __init__(self, topic: str, part: Span, reading: Reading) -> None:
@@ -271,13 +274,13 @@ class _Ordered:
         self._messages: list[Any] = []
 
     def take(self, message: Any) -> None:
-        """Take a record, unless it stands behind the span."""
+        """Add a record, unless it is after the span."""
         if message.offset() < self.end:
             self._messages.append(message)
             self.n_bytes += len(message)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what was collected."""
+        """Yield the collected records."""
         messages = self._messages
         self._messages = []
         self.n_bytes = 0
@@ -322,7 +325,7 @@ class _Ordered:
         return values
 
     def _running_times(self, messages: Sequence[Any]) -> list[int]:
-        """Return the greatest time so far at each record, epoch ms: within a partition the offset alone decides."""
+        """Return the greatest time so far at each record, epoch ms: within a partition only the offset decides."""
         times = []
         newest = self._newest_ms
         for message in messages:
@@ -334,7 +337,7 @@ class _Ordered:
 
 
 def _too_much(partitions: Collection[_Ordered]) -> Iterator[pa.RecordBatch]:
-    """Yield what was collected of the largest partitions, until all together hold no more than they may."""
+    """Yield the records of the largest partitions until the rest fits the buffer."""
     held = sum(partition.n_bytes for partition in partitions)
     while held >= HELD_BYTES:
         largest = max(partitions, key=lambda partition: partition.n_bytes)
@@ -353,12 +356,12 @@ def _refuse_lost(error: Any, message: Any) -> None:
 
 
 def _refuse_unpermitted(error: Any, message: Any) -> None:
-    # Not what is said of the group: it is never joined, and needs no permission.
+    # Errors about the group are ignored: it is never joined and needs no permission.
     if error.name() == "TOPIC_AUTHORIZATION_FAILED":
         raise SourceReadError.of(
             f"The client may not read topic '{message.topic()}'; nothing of the step was committed.",
             got=text_of(error),
-            next_step="Let it read the topic (Read, beside Describe), and run again.",
+            next_step="Let it read the topic (Read and Describe), and run again.",
         )
 
 

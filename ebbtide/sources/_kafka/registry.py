@@ -1,4 +1,4 @@
-"""Asks a schema registry for the schemas that records name; what it answered is known from then on, for as long as the process lives."""
+"""Requests the schemas that records name from a schema registry. A process keeps all answers."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from ebbtide.redaction import hide
 from ebbtide.sources._kafka.client import ANSWER_S
 
 MOST_BYTES = 16 * 2**20
-"""Of an answer."""
+"""Maximum bytes of an answer."""
 NO_SCHEMA = 40403
 """Status of a registry's answer about an id that it does not have."""
 NO_ID = 0
-"""An id that no registry gives: the answer shows whether there is a registry."""
+"""An id that no registry assigns: the answer shows whether a registry exists."""
 _known: dict[tuple[str, int], str] = {}
 _answered: set[OpenRegistry] = set()
-"""Those that have answered this process."""
+"""Registries that have answered this process."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The settings of a client of the registry; holds no credentials, only the names of variables.
+    """The settings of a registry's client. They contain no credentials, only names of variables.
 
     Args:
         url: Its address.
         username: User name of basic authentication; None: none.
         password: `${NAME}`, a variable of the environment.
-        ca_location: File with the certificates that are trusted; None: the machine's.
+        ca_location: File of trusted certificates; None: the machine's.
     """
 
     url: str
@@ -47,12 +47,14 @@ class Registry:
     ca_location: str | None = None
 
     def open(self) -> OpenRegistry:
-        """Return what asks it, its references followed; it is asked once in a process, so that a wrong one is named before tasks are.
+        """Return the registry with variables resolved.
+
+        It is contacted once per process, so that errors appear before tasks start.
 
         Raises:
             ConfigError: a variable is not set.
             MissingExtraError: Avro cannot be read here.
-            SourceReadError: it refuses us, or it is none.
+            SourceReadError: it refuses the client, or it is not a registry.
             SourceUnavailableError: it does not answer.
         """
         refuse_missing_avro()
@@ -73,11 +75,11 @@ class Registry:
 
 @dataclass(frozen=True)
 class OpenRegistry:
-    """A registry that can be asked; goes to the workers.
+    """A registry that can be queried; sent to the workers.
 
     Args:
         url: Its address.
-        credentials: Of basic authentication, which no message shows; None: none.
+        credentials: Credentials of basic authentication, which messages must not show; None: none.
         ca_location: See `Registry`.
     """
 
@@ -86,19 +88,19 @@ class OpenRegistry:
     ca_location: str | None
 
     def refuse_absent(self) -> None:
-        """Ask it for what it does not have.
+        """Request a missing schema, to see whether a registry answers.
 
         Raises:
-            SourceReadError: it refuses us, or it is none.
+            SourceReadError: it refuses the client, or it is not a registry.
             SourceUnavailableError: it does not answer.
         """
         self._ask(f"schemas/ids/{NO_ID}", may_be_denied=True)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return what it answers for some schemas; see `ebbtide.formats._avro.SchemaTexts`.
+        """Return its answers for some schemas; see `ebbtide.formats._avro.SchemaTexts`.
 
         Raises:
-            SourceReadError: it refuses us, or it is none.
+            SourceReadError: it refuses the client, or it is not a registry.
             SourceUnavailableError: it does not answer.
         """
         return {id_: self._schema(id_) for id_ in sorted(ids)}
@@ -107,7 +109,7 @@ class OpenRegistry:
         place = self.url, id_
         if place not in _known:
             found = self._ask(f"schemas/ids/{id_}")
-            if found is None:  # it may be there tomorrow
+            if found is None:  # it may be registered later
                 return json.dumps({"error": f"got schema {id_}, which the registry '{self.url}' does not have"})
             _known[place] = json.dumps(self._answer(id_, found))
         return _known[place]
@@ -121,7 +123,7 @@ class OpenRegistry:
         return {"schemas": [*referred, own]}
 
     def _referred(self, found: Any) -> list[Any]:
-        """Return the schemas that a schema refers to, each after those that it refers to itself."""
+        """Return the schemas that a schema refers to, recursively, referenced schemas first."""
         schemas: list[Any] = []
         for reference in found.get("references") or ():
             subject = str(reference["subject"])
@@ -136,11 +138,11 @@ class OpenRegistry:
         return schemas
 
     def _ask(self, path: str, *, may_be_denied: bool = False) -> Any:
-        """Return an answer; None if there is no such schema.
+        """Return an answer; None if the schema does not exist.
 
         Args:
-            path: What is asked for.
-            may_be_denied: A refusal of this one subject is no refusal of all.
+            path: Path of the request.
+            may_be_denied: A refusal may concern only this subject.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.credentials is not None:
@@ -170,7 +172,7 @@ class OpenRegistry:
         return build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def _refused(self, error: HTTPError) -> None:
-        """Return None if the schema is not there; else raise."""
+        """Return None if the schema does not exist; otherwise raise."""
         with error:
             body = error.read(MOST_BYTES)
         if error.code in (401, 403):
@@ -189,7 +191,7 @@ class OpenRegistry:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, ssl.SSLError):
             return SourceReadError.of(
-                f"There is no secure connection to the schema registry '{self.url}'.",
+                f"No secure connection to the schema registry is possible: '{self.url}'.",
                 got=reason,
                 next_step="Correct source.registry.url or source.registry.ca_location.",
             )
@@ -204,21 +206,21 @@ class OpenRegistry:
 
     def _strange(self, got: str) -> SourceReadError:
         return SourceReadError.of(
-            f"There is no schema registry at '{self.url}' that can be used.",
+            f"There is no usable schema registry at '{self.url}'.",
             got=got,
-            next_step="Correct source.registry.url: of Apicurio it ends in /apis/ccompat/v7.",
+            next_step="Correct source.registry.url: for Apicurio it ends in /apis/ccompat/v7.",
         )
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect: it would take the credentials along."""
+    """Refuses redirects, which would get the credentials."""
 
     def redirect_request(self, *_: Any) -> None:
         """Refuse it."""
 
 
 def refuse_missing_avro() -> None:
-    """Refuse to go on without what reads Avro.
+    """Refuse to continue without the Avro library.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -232,7 +234,7 @@ def refuse_missing_avro() -> None:
 def _json_object(body: bytes) -> Any:
     found = json.loads(body)
     if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-        raise ValueError("no JSON object with a schema")  # noqa: TRY004 - as of other JSON that is unfit
+        raise ValueError("not a JSON object with a schema")  # noqa: TRY004 - like other unfit JSON
     return found
 
 

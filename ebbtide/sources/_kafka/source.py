@@ -1,4 +1,4 @@
-"""A Kafka topic as a source. What is there is asked of the brokers by the driver; tasks read their ranges by themselves."""
+"""A Kafka topic as a source. The driver asks the brokers for offsets; tasks read their ranges directly."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class KafkaSource(PositionedSource):
     """A topic; each record is read once.
 
     Args:
-        client: How the brokers are reached.
+        client: Settings of the client.
         topic: Its name.
         settings: See `PositionedSource`.
-        registry: How the registry of its schemas is reached; None: its records are not Avro.
+        registry: The schema registry; None: the records are not Avro.
     """
 
     client: Client
@@ -32,7 +32,7 @@ class KafkaSource(PositionedSource):
     registry: Registry | None = None
 
     def refuse_absent(self) -> None:
-        """See `Source`: the brokers answer, and have the topic and the place where the first step begins; so does the registry."""
+        """See `Source`: the brokers answer and have the topic and the start of the first step, and the registry answers."""
         super().refuse_absent()
         if self.registry is not None:
             self.registry.open()

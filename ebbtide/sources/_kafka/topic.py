@@ -1,4 +1,4 @@
-"""The present state of a topic: its identity and offsets, by which a replaced or shortened topic is refused."""
+"""The present state of a topic: identity and offsets, to refuse a replaced or shortened topic."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ PASSING = (
     "NOT_LEADER_FOR_PARTITION",
     "REPLICA_NOT_AVAILABLE",
     "BROKER_NOT_AVAILABLE",
-    "UNKNOWN_LEADER_EPOCH",  # a broker that has just started knows less than who asks it
+    "UNKNOWN_LEADER_EPOCH",  # a broker that has just started knows less than the client
     "FENCED_LEADER_EPOCH",
     "OFFSET_NOT_AVAILABLE",
-    "_NOENT",  # no partition has a leader, as while the only broker starts
+    "_NOENT",  # no partition has a leader, for example while the only broker starts
 )
-"""Answers of brokers of which some other one is away, or was until now."""
+"""Answers while another broker is, or was just, unavailable."""
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The placeholder for the id of a topic that has none: 128 bits of 0, in base64."""
 LEADER_POLL_S = 0.2
-"""From one look whether a partition has a leader to the next."""
+"""Seconds between checks for a leader of a partition."""
 
 
 class Topic(Available):
-    """A topic as it is: another one under its name has another id. Of an open transaction no record can be read."""
+    """The present state of a topic. A recreated topic has another id. Records of open transactions cannot be read."""
 
     @classmethod
     def of(cls, cluster_id: str, name: str, id_: str, earliest: Offsets, latest: Offsets) -> Self:
         """Name a topic.
 
         Args:
-            cluster_id: The cluster's own id.
+            cluster_id: The cluster's id.
             name: Its name.
             id_: Its id.
             earliest: See `Available`.
@@ -58,17 +58,17 @@ class Topic(Available):
             read: The range.
 
         Raises:
-            SourceLostError: it is of another cluster, or of a topic that was deleted.
+            SourceLostError: the range is of another cluster, or of a deleted topic.
         """
         own = self.identity
         cluster_id = read.identity.get("cluster_id")
         topic_id = read.identity.get("topic_id")
         if own["cluster_id"] != cluster_id:
             raise SourceLostError.of(
-                f"The Kafka cluster is not the one from which {self.name} was read.",
+                f"The Kafka cluster is not the one that {self.name} was read from.",
                 got=f"cluster {own['cluster_id']}",
                 allowed=f"cluster {cluster_id}",
-                next_step=f"Correct source.bootstrap_servers; or, if the topic has moved for good: {ACCEPT_LOSS}",
+                next_step=f"Correct source.bootstrap_servers; or, if the topic has moved permanently: {ACCEPT_LOSS}",
             )
         if own["topic_id"] != topic_id:
             raise SourceLostError.of(
@@ -83,7 +83,7 @@ def ask(client: Client, topic: str) -> Topic:
     """Ask the brokers about a topic.
 
     Args:
-        client: How they are reached.
+        client: Settings of the client.
         topic: Its name.
 
     Raises:
@@ -105,9 +105,9 @@ def ends_at(client: Client, topic: str, read: Offsets) -> bool:
     """Ask the brokers whether the partitions of a topic end where they were read up to; False if they refuse to answer.
 
     Args:
-        client: How they are reached.
+        client: Settings of the client.
         topic: Its name.
-        read: The offset after the last record that was read, of each partition.
+        read: Partition to the offset after the last record read.
 
     Raises:
         SourceUnavailableError: they do not answer in time.
@@ -125,10 +125,10 @@ def ends_at(client: Client, topic: str, read: Offsets) -> bool:
 
 
 def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> Offsets:
-    """Ask the brokers at which offset of each partition a time begins.
+    """Ask the brokers for each partition's offset at a time.
 
     Args:
-        client: How they are reached.
+        client: Settings of the client.
         topic: The topic's name.
         time: The time.
         latest: The offsets of partitions without a record of that time or a later one.
@@ -145,11 +145,11 @@ def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> O
 
 
 def held(client: Client, batch: Span) -> Span:
-    """Ask the brokers which records of a topic cannot be read yet: from the beginning of the oldest open transaction to the end.
+    """Ask the brokers for records that cannot be read yet: from the start of the oldest open transaction to the end.
 
     Args:
-        client: How they are reached.
-        batch: Its topic and partitions.
+        client: Settings of the client.
+        batch: A span with topic and partitions.
 
     Raises:
         SourceReadError: the client may not read the topic, or it is gone.
@@ -161,7 +161,7 @@ def held(client: Client, batch: Span) -> Span:
     latest = kafka.admin.OffsetSpec.latest()
 
     def ends(asking: Asking) -> tuple[Offsets, Offsets]:
-        # The end first: what is committed between the two answers is not held.
+        # The end first: records committed between the two answers are not held.
         written = _offsets(asking, topic, partitions, latest, kafka.IsolationLevel.READ_UNCOMMITTED)
         return written, _offsets(asking, topic, partitions, latest)
 
@@ -173,10 +173,10 @@ def held(client: Client, batch: Span) -> Span:
 
 
 def identify(client: Client, topic: str) -> Topic:
-    """Ask the brokers which topic has a name; its offsets are not asked for.
+    """Ask the brokers for a topic's identity, without its offsets.
 
     Args:
-        client: How they are reached.
+        client: Settings of the client.
         topic: The name.
 
     Raises:
@@ -188,7 +188,7 @@ def identify(client: Client, topic: str) -> Topic:
 
 
 def _answered(client: Client, topic: str, question: Callable[[Asking], Answer]) -> Answer:
-    """Return what the brokers answer to a question about a topic; name the topic in what they refuse."""
+    """Return the brokers' answer to a request about a topic; errors name the topic."""
     try:
         return answered(client, question)
     except library().KafkaException as error:
@@ -196,7 +196,7 @@ def _answered(client: Client, topic: str, question: Callable[[Asking], Answer]) 
 
 
 def _described(asking: Asking, topic: str) -> tuple[Topic, list[int]]:
-    """Ask which topic it is, and which partitions it has; both questions are under way at once."""
+    """Ask for a topic's identity and partitions, with both requests in parallel."""
     names = library().TopicCollection([topic])
     of_cluster = asking.admin.describe_cluster(request_timeout=ANSWER_S)
     of_topic = asking.admin.describe_topics(names, request_timeout=ANSWER_S)[topic]
@@ -209,10 +209,10 @@ def _described(asking: Asking, topic: str) -> tuple[Topic, list[int]]:
 
 
 def _refuse_without_id(topic: str, topic_id: str) -> None:
-    """Refuse a topic without an id: one that is recreated under its name would be read on as if it were the same."""
+    """Refuse a topic without an id: a recreated topic could not be distinguished from it."""
     if topic_id == NO_ID:
         raise SourceReadError.of(
-            f"The Kafka brokers give no id of topic '{topic}', which distinguishes it from one that is made again.",
+            f"The Kafka brokers give no id of topic '{topic}', which distinguishes it from a recreated one.",
             got="none",
             allowed="brokers of Kafka 2.8 or newer",
             next_step="Upgrade the brokers; those with ZooKeeper give topics their ids from inter.broker.protocol.version=2.8 on.",
@@ -226,7 +226,7 @@ def _offsets(
     spec: Any,
     isolation: Any = None,
 ) -> dict[int, int]:
-    """Ask for an offset of each partition; again where one has no leader yet, as those of a topic that was just made."""
+    """Ask for an offset of each partition; ask again if one has no leader yet, as in a new topic."""
     kafka = library()
     asking.begin()
     while True:
