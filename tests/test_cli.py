@@ -19,10 +19,13 @@ from local_pipeline import up
 from ebbtide.cli import live as live_module
 from ebbtide.cli import main
 from ebbtide.cli.live import Live, RunView
-from ebbtide.cli.quiet import KEPT, new_log
+from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed, program
 from ebbtide.runtime import Phase, StepProgress
 from ebbtide.runtime._progress import StepClock
+
+KEPT = 20
+
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = """

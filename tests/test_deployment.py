@@ -24,6 +24,7 @@ from deployed import (
     process_of_unit,
     unit,
 )
+from exit_codes import REFUSED, USAGE
 from kafka_broker import free_port
 from local_pipeline import up
 from metrics_support import get, wait_for_step, write_spec
@@ -32,7 +33,6 @@ from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main
-from ebbtide.cli.errors import REFUSED, USAGE
 
 ROOT = EXAMPLES.parent
 BIN = Path(sys.executable).parent

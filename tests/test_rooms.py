@@ -99,7 +99,7 @@ MOST_NAMES_OF_DOOR = 25
 AT_MOST = {
     "names across rooms": 792,
     "names from behind doors": 243,
-    "inner names in tests": 677,
+    "inner names in tests": 582,
     "patches in tests": 495,
     "files that an operation needs": 98,
     "longest chain of files": 41,

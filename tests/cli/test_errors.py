@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from exit_codes import FAILED, PAUSED, REFUSED, USAGE
 
-from ebbtide.cli.errors import FAILED, PAUSED, REFUSED, USAGE, exit_code
+from ebbtide.cli.errors import exit_code
 from ebbtide.errors import (
     ConfigError,
     LeaseHeldError,

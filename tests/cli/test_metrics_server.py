@@ -18,6 +18,8 @@ from ebbtide.errors import ConfigError
 from ebbtide.inspect import WatchedFleet, WatchedRun
 from ebbtide.runtime import Phase
 
+MOST_CONNECTIONS = 16
+
 
 def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make):
     pipeline = make()
@@ -53,13 +55,13 @@ def unstarted(pipeline):
 def test_client_that_sends_nothing_or_byte_by_byte_takes_no_place_from_a_scrape(make):
     with served(unstarted(make()), "127.0.0.1", 0) as port:
         held = []
-        for _ in range(5 * metrics_server.MOST_CONNECTIONS):
+        for _ in range(5 * MOST_CONNECTIONS):
             slow = socket.create_connection(("127.0.0.1", port))
             slow.send(b"G")
             held.append(slow)
         assert get(port, "/healthz")[0] == 200
         n_threads = sum("process_request_thread" in thread.name for thread in threading.enumerate())
-        assert n_threads <= metrics_server.MOST_CONNECTIONS + 1
+        assert n_threads <= MOST_CONNECTIONS + 1
         # All but the newest are closed by the server, whatever they go on to send.
         assert held[0].recv(1) == b""
         for slow in held:

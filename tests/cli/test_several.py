@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from exit_codes import FAILED, PAUSED, REFUSED
 
 from ebbtide.cli import main
-from ebbtide.cli.errors import FAILED, PAUSED, REFUSED
 from ebbtide.ledger import Lease
 
 SPEC = """

@@ -7,8 +7,10 @@ from local_pipeline import LocalPipeline, up
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.group import followed_groups
 from ebbtide.dagster.resources import EngineName
-from ebbtide.dagster.supervise import IS_TRANSIENT
 from ebbtide.runtime._following import Age
+
+IS_TRANSIENT = "is_transient"
+
 
 NAMES = ("a", "b", "c")
 JOB = "ebbtide_follow_shop"

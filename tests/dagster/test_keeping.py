@@ -6,10 +6,13 @@ from spark_support import plain_spec
 
 from ebbtide.dagster import StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
-from ebbtide.dagster.keeping import LONGEST_WAIT_S, Ended, reason_to_wait
+from ebbtide.dagster.keeping import Ended, reason_to_wait
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.operations import _pausing as pausing
+
+LONGEST_WAIT_S = 1800.0
+
 
 SUCCESS, FAILURE, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from stored_names import HASH, KEYS, POSITION
 
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space
-from ebbtide.delta._copy_files import HASH, POSITION
-from ebbtide.delta._copy_space import KEYS, Space
+from ebbtide.delta._copy_space import Space
 
 MAX_BYTES = 1_000_000
 TENTH = MAX_BYTES // 10

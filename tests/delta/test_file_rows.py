@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
+from stored_names import HASH, KEYS
 from thinned import thinned
 
 from ebbtide.columns import key_hashes
@@ -25,10 +26,9 @@ from ebbtide.delta import (
     write_files,
 )
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _copy_space as copy_space
 from ebbtide.delta import _file_rows as file_rows
 from ebbtide.delta import _key_index as key_index
-from ebbtide.delta._copy_files import HASH, ChangedCopyError, Copy
+from ebbtide.delta._copy_files import ChangedCopyError, Copy
 from ebbtide.storage import read_parquet
 
 SCHEMA = pa.schema(
@@ -234,12 +234,12 @@ def test_tables_that_need_more_than_the_space_have_no_copies_made_in_turns(tmp_p
         table.refuse_wrong([f"{number}/{key}" for number in range(12) for key in range(0, 300, 7)])
     assert len(written) == before, "the last process made none"
     kept = list(tmp_path.glob("copies/*.arrow"))
-    assert any(not path.name.endswith(copy_space.KEYS) for path in kept)
+    assert any(not path.name.endswith(KEYS) for path in kept)
     assert sum(path.stat().st_size for path in kept) <= table.max_bytes
 
 
 def copies_with_rows(lookups):
-    return [path for path in lookups.copies.glob("*.arrow") if not path.name.endswith(copy_space.KEYS)]
+    return [path for path in lookups.copies.glob("*.arrow") if not path.name.endswith(KEYS)]
 
 
 def test_rows_are_copied_once_as_many_were_read_as_the_file_has(lookups, monkeypatch):
@@ -326,6 +326,6 @@ def test_copy_with_rows_takes_the_place_of_the_one_without(lookups):
     lookups.add(["a", "b"], by_us=False)
     [file] = lookups.files
     index = lookups.cache.index_of(file)
-    assert [path.name.endswith(copy_space.KEYS) for path in lookups.copies.glob("*.arrow")] == [True]
+    assert [path.name.endswith(KEYS) for path in lookups.copies.glob("*.arrow")] == [True]
     index.rows.prepare()
-    assert [path.name.endswith(copy_space.KEYS) for path in lookups.copies.glob("*.arrow")] == [False]
+    assert [path.name.endswith(KEYS) for path in lookups.copies.glob("*.arrow")] == [False]

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from ebbtide.delta import DataFile, Definition, KeyBounds, Snapshot
 from ebbtide.delta._key_bounds import exact_part
-from ebbtide.delta._statistics import LAST_CHARACTER, statistics
+from ebbtide.delta._statistics import statistics
 from ebbtide.ledger import writer_of
+
+LAST_CHARACTER = "\U0010ffff"
+
 
 CHARACTERS = "\0ab~\x7fé\ud7ff\ue000\ufffd\uffff\U00010000\U0001f6a2\U0010ffff"
 """Those at which the orders of UTF-8 and UTF-16 differ, the greatest of each length, and those that writers append."""

@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from stored_names import FOOTER, HASH, POSITION
 
 from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, IndexCache
 from ebbtide.delta import _key_index as key_index
-from ebbtide.delta import _log as log
-from ebbtide.delta._copy_files import HASH, POSITION
 from ebbtide.delta._copy_space import Space
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
@@ -170,7 +169,7 @@ def test_file_made_again_with_the_same_name_size_and_time_has_a_copy_of_its_own(
     assert files[0].add == files[1].add
 
 
-@pytest.mark.parametrize("more", [{"modificationTime": 8}, {"size": 8}, {"tags": {log.FOOTER: "0000000f"}}])
+@pytest.mark.parametrize("more", [{"modificationTime": 8}, {"size": 8}, {"tags": {FOOTER: "0000000f"}}])
 def test_file_that_the_log_describes_in_another_way_has_a_copy_of_its_own(tmp_path, more):
     path = tmp_path / "t" / "part-0.parquet"
     stored_at(path, [(1, "x")])

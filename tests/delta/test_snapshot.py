@@ -16,7 +16,7 @@ from ebbtide.delta import Commit, DataFile, Definition, Log, Snapshot, Transacti
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import transaction_mark
 from ebbtide.delta._features import with_feature
-from ebbtide.delta._statistics import LAST_CHARACTER, statistics
+from ebbtide.delta._statistics import statistics
 from ebbtide.errors import (
     DamagedFileError,
     DeltaFeatureError,
@@ -25,6 +25,9 @@ from ebbtide.errors import (
     StoredFormatError,
     VersionTakenError,
 )
+
+LAST_CHARACTER = "\U0010ffff"
+
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
 PUTS = Writer()

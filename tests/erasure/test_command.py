@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from byte_scan import scan
+from exit_codes import FAILED, NOTHING_MATCHED, USAGE
 from local_pipeline import LATER
 from local_run import HOUR
 
-from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Lease

@@ -15,7 +15,9 @@ from thinned import graded
 import ebbtide
 from ebbtide.delta import Snapshot
 from ebbtide.errors import ConfigError
-from ebbtide.tables._bounded import COLUMNS
+
+COLUMNS = "delta.dataSkippingStatsColumns"
+
 
 TEXTS = "id STRING, mail STRING, n BIGINT"
 PERSONAL = {"id": {"personal": True}, "mail": {"personal": True}}

@@ -4,15 +4,16 @@ import json
 from decimal import Decimal
 
 import pytest
-from support import cut, envelope, record, spec
+from support import UNAVAILABLE, cut, envelope, record, spec
 
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats import BadRecordError, DebeziumDecoder, DecodedChange
 from ebbtide.formats._debezium_rules import integer
 from ebbtide.formats._encodings import read_bits, read_decimal
-from ebbtide.formats._format import NOT_A_ROW
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
+
+NOT_A_ROW = "not_a_row"
+
 
 DECODER = DebeziumDecoder(("id",))
 RETRACT = DebeziumDecoder(("id",), retract=True)

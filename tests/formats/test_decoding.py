@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from support import change, envelope, plain, record, spec
+from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.formats import RECORDS, BadRecordError, parse_exactly
 from ebbtide.formats._decoding import _without_cycle_collection
 from ebbtide.formats._encodings import decode_integer
 from ebbtide.formats._format import shortened
 from ebbtide.formats._parsing import envelope_origin, is_text, parse
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime._plan import decoding_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"

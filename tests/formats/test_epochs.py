@@ -5,10 +5,9 @@ import json
 import random
 
 import pytest
-from support import cut, envelope, spec
+from support import UNAVAILABLE, cut, envelope, spec
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 SWITCH_MS = 5_000

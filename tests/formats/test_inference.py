@@ -4,12 +4,11 @@ import json
 
 import pyarrow as pa
 import pytest
-from support import change, envelope, plain, spec
+from support import UNAVAILABLE, change, envelope, plain, spec
 
 from ebbtide.formats import RECORDS, agreed, summarize
 from ebbtide.formats._inference import type_of_value
 from ebbtide.formats._summary import from_json, to_json
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._plan import decoding_of

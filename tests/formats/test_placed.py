@@ -4,12 +4,11 @@ import json
 
 import pyarrow as pa
 import pytest
-from support import SHOP, envelope, lines_of, record, shop, spec
+from support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
 
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS
 from ebbtide.formats._records import stored_form
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime._plan import decoding_of
 
 ODD = [

@@ -15,10 +15,14 @@ from support import change, envelope, plain, record, spec
 from thinned import thinned
 
 from ebbtide.formats import RECORDS
-from ebbtide.formats._format import NEW_KEY, OLD_KEY
 from ebbtide.formats._forms import TakenChanges
-from ebbtide.formats._quick import MOST_IGNORED, QuickDecoder
+from ebbtide.formats._quick import QuickDecoder
 from ebbtide.runtime._plan import decoding_of
+
+NEW_KEY = "__debezium.newkey"
+OLD_KEY = "__debezium.oldkey"
+MOST_IGNORED = 100
+
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
 

@@ -21,8 +21,11 @@ from ebbtide.formats import _scan_decoder as scan_decoder
 from ebbtide.formats._debezium_envelope import ORDERS
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
-from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
 from ebbtide.runtime._plan import decoding_of
+
+ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
+"""What stands in a cell."""
+
 
 pytestmark = pytest.mark.xdist_group("compiled")
 SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,

@@ -5,12 +5,11 @@ import json
 import pyarrow as pa
 import pytest
 from store_support import stateful
-from support import change, envelope, evenly, plain, record, spec
+from support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.formats import RECORDS, summarize
 from ebbtide.formats._summary import from_json, to_json
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline

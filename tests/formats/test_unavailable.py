@@ -15,13 +15,13 @@ from avro_support import DECIMAL, avro, batch, envelope_of
 from avro_support import record as avro_record
 from hypothesis import given
 from hypothesis import strategies as st
-from support import envelope, plain, record, spec
+from support import UNAVAILABLE, envelope, plain, record, spec
 
 from ebbtide.columns import _compiled as compiled
 from ebbtide.formats import RECORDS, convert
 from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._columns import InexactNumberError
-from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
+from ebbtide.formats._unavailable import placeholder_bytes
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.spec import type_ddl
 from ebbtide.testing import MemoryPipeline

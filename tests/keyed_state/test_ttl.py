@@ -4,7 +4,10 @@ from pydantic import ValidationError
 
 from ebbtide.columns import LONG_MAX
 from ebbtide.keyed_state import StateTtlConfig, TimeCharacteristic, UpdateType
-from ebbtide.keyed_state._ttl import NEVER_MS, expired
+from ebbtide.keyed_state._ttl import expired
+
+NEVER_MS = 2**63 - 1
+
 
 LONG_MIN = -(2**63)
 

@@ -163,7 +163,7 @@ def test_kernel_and_strategies_agree_on_a_million_rows(upsert_key, keys, live, p
     found = kernel.materialize(
         *(np.unique(each, return_inverse=True)[1] for each in (key, number)), adds, replaces=upsert_key
     )
-    kinds = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
+    kinds = {1: "+I", 2: "+U", 3: "-D"}
     want = [
         (kinds[o], s) if o in kinds else None
         for o, s in zip(found.outcome.tolist(), found.source.tolist(), strict=True)

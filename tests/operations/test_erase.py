@@ -10,6 +10,7 @@ import pytest
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, START, as_found
 from shell import Shell
+from support import UNAVAILABLE
 from thinned import graded
 from victims import KINDS, spec_of, write_source
 
@@ -17,7 +18,6 @@ from ebbtide import MaterializedView
 from ebbtide.delta import Log
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.ledger import ErasureLedger
 from ebbtide.operations import Context
 from ebbtide.operations import _rewind as rewind

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
+from stored_names import BASE
 
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
@@ -17,7 +18,6 @@ from ebbtide.runtime import Stepper
 from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import doomed, merging, rewriting
 from ebbtide.tables._state.doomed import is_base
-from ebbtide.tables._state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
 EXPIRING = {"ttl": {"ttl": "1h"}}

@@ -23,13 +23,15 @@ from ebbtide.errors import ConfigError
 from ebbtide.operations import BUILT_IN, Context, Operation, Report, operations
 from ebbtide.operations import _registry as registry
 from ebbtide.operations._backfill.operations import Start
-from ebbtide.operations._built_in import GROUP
 from ebbtide.operations._operation_page import section_of
 from ebbtide.operations._operations import Clock, Repair
 from ebbtide.operations._registry import TAKEN_NAMES
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.runtime import Phase, StepProgress
 from ebbtide.runtime._progress import StepClock
+
+GROUP = "ebbtide.operations"
+
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 

@@ -14,9 +14,12 @@ from ebbtide.materializer import OrderedMultiset, SinkUpsertMaterializer, Strate
 from ebbtide.operators._arrival import kernel
 from ebbtide.stores import HeapStore
 
+INSERT, UPDATE, DELETE = 1, 2, 3
+
+
 pytestmark = pytest.mark.xdist_group("compiled")
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=30)
-KINDS = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
+KINDS = {INSERT: "+I", UPDATE: "+U", DELETE: "-D"}
 
 
 def coded(events):
@@ -66,7 +69,7 @@ def test_history_walked_to_its_end_and_back_is_linear():
         like = np.concatenate([np.arange(n), order])
         adds = np.concatenate([np.ones(n, bool), np.zeros(n, bool)])
         found = kernel.materialize(np.zeros(2 * n, int), like, adds)
-        assert found.outcome[-1] == kernel.DELETE
+        assert found.outcome[-1] == DELETE
         assert not found.alive.any()
 
 

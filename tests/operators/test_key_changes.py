@@ -5,14 +5,17 @@ import json
 import random
 
 import pytest
+from stored_names import OP_DELETE, OP_SNAPSHOT, OP_UPSERT
+from support import UNAVAILABLE as KEPT
 from support import OnlyTouchedKeys, envelope, record, spec
 from thinned import thinned
 
 from ebbtide.changelog import UNKNOWN
-from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
-from ebbtide.operators._sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
-from ebbtide.operators._sequence.ops import OP_DELETE, OP_SNAPSHOT, OP_UPSERT
+from ebbtide.operators._sequence.log import AwaitedRow, Event, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
+
+STORED = -1
+
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
 """With all entries at hand; that with the touched ones alone is the harder case."""

@@ -6,9 +6,9 @@ import base64
 
 import pyarrow as pa
 import pytest
+from support import UNAVAILABLE as KEPT
 from support import envelope, record, spec
 
-from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
 from ebbtide.testing import MemoryPipeline
 
 SPEC = spec("id BIGINT NOT NULL, notes STRING")

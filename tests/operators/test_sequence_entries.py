@@ -6,9 +6,8 @@ import itertools
 import json
 
 import pytest
-from support import change, envelope, plain, record, spec
+from support import UNAVAILABLE, change, envelope, plain, record, spec
 
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 NOTES = spec("id BIGINT NOT NULL, notes STRING")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support import change, envelope, plain, record, spec
+from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support import OnlyTouchedKeys, acted_on, envelope, record, spec
+from support import UNAVAILABLE, OnlyTouchedKeys, acted_on, envelope, record, spec
 
 from ebbtide.entries import Step
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 

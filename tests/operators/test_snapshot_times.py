@@ -4,9 +4,8 @@ import itertools
 import json
 
 import pytest
-from support import envelope, record, spec
+from support import UNAVAILABLE, envelope, record, spec
 
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 

@@ -1,10 +1,10 @@
 """Types of columns by their values."""
 
 import pytest
+from support import UNAVAILABLE
 
 from ebbtide.formats import DecodedChange
 from ebbtide.formats._connect import ConnectSchema
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.proposal._columns import propose_columns
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.sessions._class_archive import VARIABLE, ClassArchive, archive_path
+from ebbtide.sessions._class_archive import ClassArchive, archive_path
+
+VARIABLE = "SPARK_SUBMIT_OPTS"
 
 
 @pytest.fixture(autouse=True)

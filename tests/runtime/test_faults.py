@@ -11,12 +11,12 @@ from killing import PLACES
 from local_run import HOUR, START, perform
 from parts import MOUNTS, need
 from processes import as_another_process
+from stored_names import HASH
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
@@ -186,7 +186,7 @@ def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gon
 
 def flip_hashes(data):
     """Flip a bit of each stored hash, so that no key is found by it."""
-    hashes = pa.ipc.open_file(pa.BufferReader(data)).read_all()[copy_files.HASH]
+    hashes = pa.ipc.open_file(pa.BufferReader(data)).read_all()[HASH]
     for value in hashes.to_pylist():
         data = data.replace(struct.pack("<Q", value), struct.pack("<Q", value ^ 4))
     return data

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from local_pipeline import LATER, up
+from stored_names import BASE, FILE
 from support import plain
 
 from ebbtide.delta import DataFile, Log
@@ -12,8 +13,7 @@ from ebbtide.runtime import _fold as fold
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._fold import fold_state
 from ebbtide.tables import ROW, KeepEntries
-from ebbtide.tables._state.layout import FILE, rows_of
-from ebbtide.tables._state.rewriting import BASE
+from ebbtide.tables._state.layout import rows_of
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
 

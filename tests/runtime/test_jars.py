@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.sessions._jars import EXCLUDES, JARS, PACKAGES, note_jars, with_known_jars
+from ebbtide.sessions._jars import note_jars, with_known_jars
+
+EXCLUDES = "spark.jars.excludes"
+JARS = "spark.jars"
+PACKAGES = "spark.jars.packages"
+
 
 ASKED = {PACKAGES: "io.delta:delta:4.4.0", "spark.app.name": "x"}
 

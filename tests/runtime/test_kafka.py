@@ -32,7 +32,7 @@ from local_pipeline import LATER, up
 from local_run import SPARK
 from metrics_support import samples_of
 from shop_truth import same_as_truth
-from support import SHOP, envelope, evenly, lines_of, shop
+from support import SHOP, UNAVAILABLE, envelope, evenly, lines_of, shop
 from support import spec as debezium
 from waiting import PATIENCE_S
 
@@ -49,7 +49,6 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.inspect import WatchedFleet, WatchedRun, lag, measured, openmetrics
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _decide as decide

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from stored_names import ERASED, FOLDER, JOBS, JOBS_OF_STORES
 
 from ebbtide.processes import Process
-from ebbtide.runtime import _leftovers as leftovers
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.sql import EmbeddedSession
 from ebbtide.sql import _jobs as jobs
@@ -33,7 +33,7 @@ def ended():
 
 
 def job(root, name, process, exit_code=None):
-    folder = Path(root, leftovers.JOBS, name)
+    folder = Path(root, JOBS, name)
     folder.mkdir(parents=True)
     (folder / "job.json").write_text(json.dumps({"root": str(root), "pipelines": ["orders"], "started": "2026"}))
     (folder / "process").write_text(process)
@@ -56,9 +56,9 @@ def test_logs_of_ended_commands_and_jobs_are_deleted(tmp_path, temporary, ended)
     assert found.files == 3
     for folder in (logs, in_temporary):
         assert [path.name for path in folder.iterdir()] == [f"20260101T000000-{os.getpid()}.log"]
-    assert (left.read_text(), running.read_text()) == (leftovers.ERASED, "key 7 is malformed\n")
+    assert (left.read_text(), running.read_text()) == (ERASED, "key 7 is malformed\n")
     [first, second] = sorted(jobs.Jobs(str(tmp_path / "root")).all(), key=lambda each: each.id)
-    assert (first.message, second.message) == (leftovers.ERASED.strip(), "key 7 is malformed")
+    assert (first.message, second.message) == (ERASED.strip(), "key 7 is malformed")
 
 
 def test_results_of_a_killed_session_of_sql_are_deleted(tmp_path, temporary, ended):
@@ -75,5 +75,5 @@ def test_results_of_a_killed_session_of_sql_are_deleted(tmp_path, temporary, end
 
 
 def test_jobs_are_looked_for_where_sql_has_them():
-    assert leftovers.JOBS == jobs.FOLDER
-    assert str(jobs.Jobs("s3://bucket/root")._folder).endswith(f"{leftovers.JOBS_OF_STORES}/{leftovers.JOBS}")
+    assert JOBS == FOLDER
+    assert str(jobs.Jobs("s3://bucket/root")._folder).endswith(f"{JOBS_OF_STORES}/{JOBS}")

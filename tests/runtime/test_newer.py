@@ -5,21 +5,20 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from exit_codes import REFUSED
 from local_pipeline import LATER, up
 from local_run import SPARK
+from stored_names import ASKED, CHECKSUM, START
 from thinned import thinned
 
-from ebbtide.cli.errors import REFUSED, exit_code
+from ebbtide.cli.errors import exit_code
 from ebbtide.delta import Log
-from ebbtide.delta import _log as log
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredFormatError
 from ebbtide.inspect import lag, status
 from ebbtide.ledger import Checkpoint
-from ebbtide.ledger._checkpoint import START
 from ebbtide.model import StoredDocument, ViewPosition
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import status as backfill_status
-from ebbtide.operations._backfill.asked import ASKED
 from ebbtide.operations._repair import repair
 from ebbtide.sources import Span
 from ebbtide.sources._files import files_of
@@ -85,7 +84,7 @@ def edit_facts(table, change):
     actions = Log(table).commit(version)
     info = actions.info()
     info["userMetadata"] = json.dumps(change(facts))
-    del info[log.CHECKSUM]
+    del info[CHECKSUM]
     location.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
@@ -95,7 +94,7 @@ def edit_kept_facts(table, change):
         actions = Log(table).commit(version)
         info = actions.info()
         info.pop("userMetadata", None)
-        info.pop(log.CHECKSUM, None)
+        info.pop(CHECKSUM, None)
         for action in actions:
             domain = action.get("domainMetadata")
             if domain:

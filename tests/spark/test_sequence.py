@@ -9,10 +9,10 @@ from judging import sample_of, verdict_of
 from mariadb import CAPTURE, found, pipeline_of, truth
 from reference import differences
 from spark_support import change, plain_spec, sink, table, write
+from support import UNAVAILABLE as KEPT
 from support import envelope, lines_of, record, spec
 
 from ebbtide import run
-from ebbtide.formats._unavailable import UNAVAILABLE as KEPT
 from ebbtide.runtime import Plan
 
 

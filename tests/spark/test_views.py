@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
+from stored_names import RESERVED
 
 from ebbtide import MaterializedView, UpsertPipeline, refresh, run
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
@@ -17,7 +18,6 @@ from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._idle import idle_run
 from ebbtide.sql import Catalog, EmbeddedSession, parse_text
 from ebbtide.sql._views import plan_view, write_view
-from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"

@@ -6,7 +6,11 @@ import yaml
 from ebbtide import load
 from ebbtide.errors import ConfigError
 from ebbtide.spec import read_yaml
-from ebbtide.spec._bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES
+
+MOST_BYTES = 1 << 20
+MOST_DEPTH = 64
+MOST_NODES = 50_000
+
 
 GOOD = """
 type: ebbtide.UpsertPipeline

@@ -8,7 +8,11 @@ import pytest
 from ebbtide import UpsertPipeline, load
 from ebbtide.errors import ConfigError
 from ebbtide.spec import RowFunction
-from ebbtide.spec._row_functions import ARROW, PANDAS, UnfitFunctionError, digest
+from ebbtide.spec._row_functions import UnfitFunctionError, digest
+
+ARROW = 250
+PANDAS = 200
+
 
 SPEC = """
 type: ebbtide.UpsertPipeline

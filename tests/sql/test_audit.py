@@ -11,9 +11,12 @@ from waiting import until
 from ebbtide.errors import ConfigError
 from ebbtide.sql import Limits, Role
 from ebbtide.sql._gateway import clients
-from ebbtide.sql._gateway.clients import UNREADABLE, Audit
+from ebbtide.sql._gateway.clients import Audit
 from ebbtide.sql._gateway.guard import Client, Known, known_token
 from ebbtide.sql._operations import RunningOperation
+
+UNREADABLE = "(cannot be read, and may hold a credential)"
+
 
 READERS = "token-of-a-reader-for-tests"
 READER = {"Authorization": f"Bearer {READERS}"}

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from support import Row, envelope, record, spec, touched_entries
+from support import UNAVAILABLE, Row, envelope, record, spec, touched_entries
 
 from ebbtide.changelog import TRUNCATE
 from ebbtide.columns import equals
 from ebbtide.entries import DELETE, Step
 from ebbtide.formats import RECORDS
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 TEXTS = ("v", "w")

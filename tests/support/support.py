@@ -18,6 +18,8 @@ from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = ROOT / "data" / "shop"
+UNAVAILABLE = "__debezium_unavailable_value"
+"""What Debezium writes for a value that it leaves out, unless its connector says otherwise."""
 TABLES = ("customers", "orders", "order_items", "price_list")
 T = TypeVar("T")
 Row = dict[str, Any]

@@ -14,10 +14,10 @@ from local_run import START, as_found, perform
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from stored_names import RESERVED
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.model import TableVersion, ViewPosition
-from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session

@@ -5,9 +5,9 @@ import random
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from stored_names import FOOTER
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, write_files
-from ebbtide.delta import _log as log
 from ebbtide.delta import _writer as writer
 from ebbtide.tables._joining import (
     LEAST_BYTES,
@@ -187,12 +187,12 @@ def test_files_that_were_written_for_other_columns_are_left_alone(table):
 @pytest.mark.parametrize("n_rows", [1, 5, 6, 11])
 def test_every_row_is_in_a_file_with_a_footer_of_its_own(table, n_rows):
     rows = pa.table({"n": range(n_rows)}, COLUMNS)
-    older = {"made": "here", log.FOOTER: "00000000"}
+    older = {"made": "here", FOOTER: "00000000"}
     adds = write_files(table, rows, ["n"], rows_per_file=5, data_change=True, tags=older)
     files = [DataFile(action["add"]) for action in adds]
     assert Snapshot.read(table).rows(COLUMNS, files)["n"].to_pylist() == list(range(n_rows))
     assert {file.tags["made"] for file in files} == {"here"}
-    assert all(file.tags[log.FOOTER] != older[log.FOOTER] for file in files)
+    assert all(file.tags[FOOTER] != older[FOOTER] for file in files)
 
 
 def test_joining_writes_the_checkpoint_that_is_due(table, monkeypatch):

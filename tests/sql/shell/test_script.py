@@ -10,8 +10,10 @@ from memory_session import MemorySession
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
 from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError, variables
 from ebbtide.sql._shell.execution import BackgroundSession, Interrupts, Waiting
-from ebbtide.sql._shell.script import MOST_NESTED, Client
+from ebbtide.sql._shell.script import Client
 from ebbtide.sql._shell.show import Printer
+
+MOST_NESTED = 16
 
 
 class Written:

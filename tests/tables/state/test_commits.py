@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
 from processes import as_another_process
+from stored_names import DOMAIN, FOOTER
 from support import change, plain
 
 from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer, replacing
-from ebbtide.delta import _log as log
 from ebbtide.entries import INSERT, Step
 from ebbtide.errors import (
     DamagedFileError,
@@ -28,7 +28,7 @@ from ebbtide.model import Append, StoredDocument
 from ebbtide.operators import ExpiryRules
 from ebbtide.tables import StepChanges, foreign_change, newest_step
 from ebbtide.tables import _joining as joining
-from ebbtide.tables._state.layout import DOMAIN, may_hold_expired, rows_of
+from ebbtide.tables._state.layout import may_hold_expired, rows_of
 from ebbtide.tables._state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
@@ -140,7 +140,7 @@ def test_foreign_change_is_reported_until_the_rows_are_restored(disk):
 
 def test_rows_of_a_file_with_another_footer_are_refused(disk):
     [add] = Log(disk.plan.state.path).commit(disk.snapshot.version).adds()
-    other = DataFile({**add, "tags": {log.FOOTER: "00000000"}})
+    other = DataFile({**add, "tags": {FOOTER: "00000000"}})
     with pytest.raises(DamagedFileError, match="another footer"):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
 

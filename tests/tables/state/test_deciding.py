@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
-from support import change, envelope, plain, record, spec
+from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
-from ebbtide.formats._unavailable import UNAVAILABLE
 from ebbtide.runtime import _decide as decide
 from ebbtide.tables import Stager
 from ebbtide.tables import _joining as joining

@@ -10,6 +10,7 @@ from disk import DiskPipeline, with_second_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_run import SPARK
+from stored_names import BASE
 from support import change, plain
 
 from ebbtide.columns import entry_table
@@ -19,7 +20,6 @@ from ebbtide.tables import find
 from ebbtide.tables._state import deletion, doomed
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.judging import Doom
-from ebbtide.tables._state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
 LOCAL = Writer()

@@ -10,6 +10,7 @@ from disk import with_second_versions
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
+from stored_names import BASE
 from support import plain
 
 from ebbtide.columns import key_hashes
@@ -19,7 +20,7 @@ from ebbtide.delta import _vectors as vectors
 from ebbtide.tables import KeepEntries, Stored, StoredEntries
 from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import rewriting
-from ebbtide.tables._state.rewriting import BASE, Part, rows_of
+from ebbtide.tables._state.rewriting import Part, rows_of
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
