@@ -16,7 +16,6 @@ from ebbtide.cli.places import defs_option, root_option
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import ClientSettings, Console, ResultFormat, Shell, Target
-from ebbtide.sql import _opening as opening
 
 if TYPE_CHECKING:
     from ebbtide.sql import Script
@@ -87,8 +86,8 @@ def sql(
     with _errors(target.root):
         values = _variables(definitions)
         with Shell(
-            lambda: opening.open_session(target),
-            lambda: _all_variables(target, values),
+            target.open,
+            lambda: {**target.variables(), **values},
             ClientSettings(ResultFormat(result_format)),
             Console(sys.stdout, sys.stderr),
             is_interactive=is_interactive,
@@ -121,21 +120,13 @@ def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_inter
 
 
 def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the variables of -D, which go before those of the environment's file."""
     if not definitions:
         return {}  # loads nothing
     from ebbtide.sql import variables
 
     found: dict[str, str] = variables(definitions)
     return found
-
-
-def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of the environment's file, overridden by -D."""
-    if target.environment is None:
-        return values
-    from ebbtide.sql import read_environment
-
-    return {**read_environment(target.environment).variables, **values}
 
 
 def _refuse_unfit(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,15 +12,8 @@ from ebbtide.cli.places import defs_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from ebbtide.sql import Catalog, Client, OpenSession
-
 PORT = 8083
 MOST_PORT = 65535
-STOPS_WITHIN_S = 1
-"""Seconds to wait at the end for a starting JVM; it ends with this process anyway."""
 
 
 def _refuse_connect(context: click.Context, option: click.Parameter, text: str | None) -> None:
@@ -100,92 +90,28 @@ def sql_gateway(
 
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs continue.
     """
+    if token_env is not None and token_file is not None:
+        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     with Reporter(root).errors():
-        from ebbtide.sql import GatewayServer, Limits, read_clients, read_environment
+        from ebbtide.sql import Limits, Serving, given_token, open_gateway
 
-        spark = _SharedSpark(root)
-        token = _token(token_env, token_file)
-        clients = [] if clients_file is None else read_clients(clients_file)
-        given = read_environment(environment)
-        catalogs = given.catalogs(root, defs)
-        server = GatewayServer(
-            _opener(catalogs, given.settings, spark, read_only=read_only, folders=folders),
-            host=host,
-            port=port,
+        token = given_token(token_file, token_env)
+        if token_env is not None:
+            del os.environ[token_env]  # what statements start or call must not find it
+        serving = Serving(
+            root,
+            defs,
+            environment,
+            host,
+            port,
             token=token,
-            clients=clients,
+            clients=clients_file,
             limits=Limits(sessions=max_sessions, client_sessions=max_client_sessions, idle_timeout_s=idle_timeout),
             read_only=read_only,
+            folders=folders,
             audit=audit,
-            say=click.echo,
         )
-        click.echo(f"SQL gateway: {server.url}")
-        try:
+        with open_gateway(serving, lambda: new_log(root), click.echo) as server:
+            click.echo(f"SQL gateway: {server.url}")
             server.run()
-        finally:
-            spark.stop()
         click.echo("The SQL gateway has ended.")
-
-
-def _token(variable: str | None, file: Path | None) -> str | None:
-    from ebbtide.sql import token_of_file, token_of_variable
-
-    if variable is not None and file is not None:
-        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
-    if variable is not None:
-        token: str = token_of_variable(variable, os.environ)
-        del os.environ[variable]  # code that statements start must not find it
-        return token
-    return None if file is None else token_of_file(file)
-
-
-def _opener(
-    catalogs: Mapping[str, Catalog], first: Mapping[str, str], spark: _SharedSpark, *, read_only: bool, folders: bool
-) -> OpenSession:
-    """Return a function that opens a client's session."""
-    from ebbtide.sql import EmbeddedSession, Rights, Role
-
-    def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
-        is_owner = client.role is Role.OWNER
-        return EmbeddedSession(
-            catalogs,
-            {**first, **settings},
-            start_spark=spark.session,
-            client=client.name,
-            rights=Rights.of_gateway(
-                writes=is_owner and not read_only,
-                folders=folders,
-                stops_own_jobs_only=not is_owner,
-            ),
-        )
-
-    return open_session
-
-
-class _SharedSpark:
-    """One JVM for all sessions, started on first use; each gets a separate Spark session.
-
-    Args:
-        root: Folder of all pipelines' tables; the JVM's log is in `.logs` there.
-    """
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._lock = threading.Lock()
-        self._log: Path | None = None
-        self._last: SparkSession | None = None
-
-    def session(self) -> SparkSession:
-        """Return a new Spark session."""
-        from ebbtide.sql import new_spark_session
-
-        with self._lock:
-            self._log = self._log or new_log(self._root)
-            self._last = new_spark_session(self._log)
-            return self._last
-
-    def stop(self) -> None:
-        """Stop Spark, if it was started."""
-        is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
-        if is_idle and self._last is not None:
-            self._last.stop()

@@ -24,6 +24,17 @@ TO_GET_ONE = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(
 OF_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
 
+def given_token(file: Path | None, variable: str | None) -> str | None:
+    """Return the token that a file or a variable of this process holds; None without both.
+
+    Raises:
+        ConfigError: there is none, or it is not usable.
+    """
+    if file is not None:
+        return token_of_file(file)
+    return None if variable is None else token_of_variable(variable, os.environ)
+
+
 def token_of_variable(name: str, environment: Mapping[str, str]) -> str:
     """Return the token that a variable holds.
 
@@ -120,41 +131,40 @@ class Target:
     token_file: Path | None = None
     token_variable: str | None = None
 
+    def open(self) -> Session:
+        """Open a session.
 
-def open_session(target: Target) -> Session:
-    """Open a session.
+        Raises:
+            ConfigError: the target is not usable.
+            EbbtideError: the gateway opens none.
+        """
+        if self.gateway is not None:
+            from ebbtide.sql._remote import RemoteSession
 
-    Raises:
-        ConfigError: the target is not usable.
-        EbbtideError: the gateway opens none.
-    """
-    session: Session
-    if target.gateway is not None:
-        from ebbtide.sql._remote import RemoteSession
+            return RemoteSession(self.gateway, given_token(self.token_file, self.token_variable))
+        from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog
+        from ebbtide.sql._session import EmbeddedSession
 
-        token = None
-        if target.token_file is not None:
-            token = token_of_file(target.token_file)
-        elif target.token_variable is not None:
-            token = token_of_variable(target.token_variable, os.environ)
-        session = RemoteSession(target.gateway, token)
-        return session
-    from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog
-    from ebbtide.sql._session import EmbeddedSession
+        if not _PLAIN_PATH.fullmatch(self.root):
+            from ebbtide.storage import Location
 
-    if not _PLAIN_PATH.fullmatch(target.root):
-        from ebbtide.storage import Location
+            Location(self.root).refuse_unusable("--root")
+        if self.environment is None:
+            own = Catalog(self.root, Path(self.defs))
+            return EmbeddedSession({DEFAULT_CATALOG: own}, {})
+        from ebbtide.sql._environment import read_environment
 
-        Location(target.root).refuse_unusable("--root")
-    if target.environment is None:
-        own = Catalog(target.root, Path(target.defs))
-        session = EmbeddedSession({DEFAULT_CATALOG: own}, {})
-        return session
-    from ebbtide.sql._environment import read_environment
+        environment = read_environment(self.environment)
+        return EmbeddedSession(environment.catalogs(self.root, self.defs), environment.settings)
 
-    environment = read_environment(target.environment)
-    session = EmbeddedSession(
-        environment.catalogs(target.root, target.defs),
-        environment.settings,
-    )
-    return session
+    def variables(self) -> Mapping[str, str]:
+        """Return the variables of statements that the environment's file has; none without one.
+
+        Raises:
+            ConfigError: the file is not usable.
+        """
+        if self.environment is None:
+            return {}
+        from ebbtide.sql._environment import read_environment
+
+        return read_environment(self.environment).variables

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from memory_session import MemorySession
 
 from ebbtide.cli import main
-from ebbtide.sql import _opening as opening
+from ebbtide.sql import Target
 
 NOT_BEFORE_THE_PROMPT = {"pyspark", "pyarrow", "pydantic", "sqlglot", "numpy"}
 
@@ -24,7 +24,7 @@ def targets(monkeypatch):
         asked.append(target)
         return MemorySession({"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
 
-    monkeypatch.setattr(opening, "open_session", open_session)
+    monkeypatch.setattr(Target, "open", open_session)
     return asked
 
 
@@ -109,9 +109,9 @@ import sys
 sys.path.insert(0, "tests/support")
 sys.modules["prompt_toolkit"] = None
 import memory_session, pyarrow, click.testing
-from ebbtide.sql import _opening as opening
+from ebbtide.sql import Target
 from ebbtide.cli import main
-opening.open_session = lambda target: memory_session.MemorySession({"few": pyarrow.table({"id": [7]})})
+Target.open = lambda target: memory_session.MemorySession({"few": pyarrow.table({"id": [7]})})
 sys.stdin.isatty = sys.stdout.isatty = lambda: len(sys.argv) > 1
 """
 

@@ -12,7 +12,7 @@ from gateway_support import running
 from sql_support import all_of
 from waiting import PATIENCE_S
 
-from ebbtide.cli import main, sql_gateway
+from ebbtide.cli import main
 from ebbtide.sql import RemoteSession, ResultKind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +102,11 @@ def test_environment_is_given_to_every_session(tmp_path):
         session.close()
 
 
-def test_variable_of_the_token_is_not_handed_on(shell):
+def test_variable_of_the_token_is_not_handed_on(shell, tmp_path):
     shell.export(GATEWAY_TOKEN=TOKEN)
-    assert sql_gateway._token("GATEWAY_TOKEN", None) == TOKEN
+    unusable = tmp_path / "environment.yaml"
+    unusable.write_text("no_such_field: 1\n")
+    ended = CliRunner().invoke(main, ["sql-gateway", "--token-env", "GATEWAY_TOKEN", "--environment", str(unusable)])
+    assert ended.exit_code == 2
+    assert "no_such_field" in ended.stderr
     assert "GATEWAY_TOKEN" not in os.environ

@@ -203,8 +203,8 @@ def test_tables_of_specs_that_are_not_usable_are_listed(do, catalog):
 def test_listing_of_tables_loads_no_models_and_no_arrow(catalog):
     code = f"""
 import sys
-from ebbtide.sql._opening import Target, open_session
-session = open_session(Target({catalog.root!r}, "pipelines/defs"))
+from ebbtide.sql import Target
+session = Target({catalog.root!r}, "pipelines/defs").open()
 assert len(session.execute("SHOW TABLES").page(0, 60).rows) > 1
 print(*sys.modules)"""
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from gateway_support import TOKEN, serving
 
-from ebbtide.sql import ResultKind
+from ebbtide.sql import Limits, ResultKind
 from ebbtide.sql._gateway.app import Gateway
 from ebbtide.sql._gateway.clients import Audit
 from ebbtide.sql._gateway.requests import STATUSES
-from ebbtide.sql._gateway.sessions import Limits, Sessions
+from ebbtide.sql._gateway.sessions import Sessions
 from ebbtide.sql._results import CompletionKind, OperationStatus
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

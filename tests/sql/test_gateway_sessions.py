@@ -6,8 +6,8 @@ import pytest
 from sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
-from ebbtide.sql import Client, Role
-from ebbtide.sql._gateway.sessions import Limits, Pages, Sessions
+from ebbtide.sql import Client, Limits, Role
+from ebbtide.sql._gateway.sessions import Pages, Sessions
 from ebbtide.sql._results import Page
 
 ANNA = Client("anna", Role.OWNER)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ebbtide.cli import main
-from ebbtide.sql import _opening as opening
+from ebbtide.sql import Target
 
 
 def open_session(target):
@@ -34,5 +34,5 @@ def open_session(target):
 
 if __name__ == "__main__":
     os.close(os.open(os.ttyname(0), os.O_RDWR))  # a new session's terminal: Ctrl-C is then a signal to this process
-    opening.open_session = open_session
+    Target.open = open_session
     main(["sql", *sys.argv[1:]], prog_name="ebbtide")

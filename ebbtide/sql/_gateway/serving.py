@@ -1,0 +1,150 @@
+"""Serves the pipelines of this host as sessions over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebbtide.sql._environment import read_environment
+from ebbtide.sql._gateway.clients import Client, Role
+from ebbtide.sql._gateway.guard import read_clients
+from ebbtide.sql._gateway.server import GatewayServer
+from ebbtide.sql._gateway.sessions import Limits
+from ebbtide.sql._session import EmbeddedSession, new_spark_session
+from ebbtide.sql._settings import Rights
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.sql._catalog import Catalog
+
+STOPS_WITHIN_S = 1
+"""Seconds to wait at the end for a JVM that is being started; it ends with this process anyway."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The place that a gateway serves, to whom, and what they may do.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        defs: Folder of the definitions.
+        environment: File of an environment; see `ebbtide.sql._environment`.
+        host: Host name or address to listen at.
+        port: Port; 0: any that is free.
+        token: Token that clients must send; None: none, which is possible at loopback alone.
+        clients: File with the tokens of further clients.
+        limits: Limits of sessions.
+        read_only: Statements may only read.
+        folders: Statements may name files and folders of this host.
+        audit: File to which statements are written.
+    """
+
+    root: str
+    defs: str
+    environment: Path | None
+    host: str
+    port: int
+    token: str | None
+    clients: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    read_only: bool = False
+    folders: bool = False
+    audit: Path | None = None
+
+
+@contextmanager
+def open_gateway(serving: Serving, new_log: Callable[[], Path], say: Callable[[str], None]) -> Iterator[GatewayServer]:
+    """Give a gateway that is ready to run; Spark is stopped behind it.
+
+    Args:
+        serving: What it serves.
+        new_log: Makes the log file of Spark's JVM.
+        say: Takes remarks, a line each.
+
+    Raises:
+        ConfigError: a file or an address is not usable.
+    """
+    spark = _SharedSpark(new_log)
+    environment = read_environment(serving.environment)
+    catalogs = environment.catalogs(serving.root, serving.defs)
+    opener = _Opener(serving, catalogs, environment.settings, spark)
+    server = GatewayServer(
+        opener,
+        host=serving.host,
+        port=serving.port,
+        token=serving.token,
+        clients=[] if serving.clients is None else read_clients(serving.clients),
+        limits=serving.limits,
+        read_only=serving.read_only,
+        audit=serving.audit,
+        say=say,
+    )
+    try:
+        yield server
+    finally:
+        spark.stop()
+
+
+@dataclass(frozen=True)
+class _Opener:
+    """Opens the session of a client.
+
+    Args:
+        serving: What is served.
+        catalogs: The catalogs of the environment.
+        settings: The settings that each session begins with.
+        spark: Starts its Spark session.
+    """
+
+    serving: Serving
+    catalogs: Mapping[str, Catalog]
+    settings: Mapping[str, str]
+    spark: _SharedSpark
+
+    def __call__(self, settings: Mapping[str, str], client: Client) -> EmbeddedSession:
+        """Open a session with settings of the client's."""
+        is_owner = client.role is Role.OWNER
+        rights = Rights.of_gateway(
+            writes=is_owner and not self.serving.read_only,
+            folders=self.serving.folders,
+            stops_own_jobs_only=not is_owner,
+        )
+        return EmbeddedSession(
+            self.catalogs,
+            {**self.settings, **settings},
+            start_spark=self.spark.session,
+            client=client.name,
+            rights=rights,
+        )
+
+
+class _SharedSpark:
+    """One JVM for all sessions, started when the first of them needs it; each has another Spark session in it.
+
+    Args:
+        new_log: Makes the log file of the JVM.
+    """
+
+    def __init__(self, new_log: Callable[[], Path]) -> None:
+        self._new_log = new_log
+        self._lock = threading.Lock()
+        self._log: Path | None = None
+        self._last: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        """Return a new Spark session."""
+        with self._lock:
+            self._log = self._log or self._new_log()
+            self._last = new_spark_session(self._log)
+            return self._last
+
+    def stop(self) -> None:
+        """Stop Spark, if it was started."""
+        is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
+        if is_idle and self._last is not None:
+            self._last.stop()
