@@ -168,7 +168,7 @@ MESSAGES = [
     "To do it: 'ebbtide migrate --apply'.",
     "t: no step yet. Run 'ebbtide run'.",
     "To do it: 'ebbtide rewind --to-step 12 --apply'.",
-    "To leave it as it is: 'ebbtide acknowledge --reason TEXT'.",
+    "To accept it: 'ebbtide acknowledge --reason TEXT'.",
 ]
 
 

@@ -1,9 +1,9 @@
-"""Adopt: a table that is there already becomes a pipeline's sink, with its rows, its history and its readers.
+"""Adopt: an existing table becomes a pipeline's sink, with its rows, its history and its readers.
 
-It is put at `ROOT/NAME/sink` first. Its rows are then read as a snapshot, `+I` each, that stands before all that the source will
-bring: by sequence at the value of the row's own columns, or, of a log's positions, at 0. Steps of at most `ROWS_PER_STEP` rows give
-them entries in the state and the sink's reserved columns; what has these already is not read again, so that an adoption that
-ended in the middle is gone on with. Runs are refused until all rows are adopted.
+The table is first put at `ROOT/NAME/sink`. Its rows are then read as a snapshot, `+I` each, before all changes of the source: by
+sequence at the value of the row's columns, or at 0 for positions of a log. Steps of at most `ROWS_PER_STEP` rows give them
+entries in the state and the sink's reserved columns. Rows that have these are not read again, so an interrupted adoption can
+continue. Runs are refused until all rows are adopted.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from ebbtide.tables._state.staging import to_json
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000
-"""Rows that one step adopts at most: its change set is held in memory."""
+"""Maximum rows that one step adopts: its change set is in memory."""
 SNAPSHOT = "r"
-"""Debezium's operation of a row that a snapshot has read."""
+"""Debezium's operation of a snapshot row."""
 
 
 def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
-    """Make the report of an adoption, planned or done.
+    """Return the report of an adoption, planned or done.
 
     Args:
         pipeline: Name of the pipeline.
         n_rows: Rows of the table that have no entry in the state yet.
-        steps: Steps that gave them one; empty of a plan.
+        steps: Steps that created the entries; empty for a plan.
     """
     rows = amount(n_rows, "row")
     counts = {"rows": n_rows}
@@ -70,7 +70,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
 
     Raises:
-        AdoptionError: the table does not fit the spec, or the pipeline has made steps of its own.
+        AdoptionError: the table does not fit the spec, or the pipeline has already made steps.
     """
     tables = Plan.under(root, spec)
     refuse_action(tables, Rewrite(), "adoption")
@@ -102,8 +102,8 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         tables.delta_sink.extend(spark)
-        n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
-        # Counted once: rows that are adopted have `_changed_by`, so each step reads the next of those without it.
+        n_rows = _unadopted(spark, tables).count()  # without rows that the open step of an earlier try has just adopted
+        # Counted once: adopted rows have `_changed_by`, so each step reads the next rows without it.
         n_left = n_rows
         steps = []
         while n_left:
@@ -112,7 +112,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
             step = _adopt(spark, stepper, some, n_left, clock_ms)
             steps.append(step)
         if stepper.last.state.unadopted:
-            # Another client has deleted the rows that were left: a step says that none is.
+            # Another client has deleted the remaining rows: one more step records that none is left.
             facts = _leaving(stepper.facts(CAUSE), 0)
             stepper.commit(facts, [])
             steps.append(stepper.number)
@@ -146,19 +146,19 @@ def _adopt(
 
 
 def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
-    """Return the facts of a step that leaves some rows to be adopted."""
+    """Return the facts of a step after which some rows are still to be adopted."""
     return facts.with_state({"unadopted": n_left})
 
 
 @dataclass(frozen=True)
 class AdoptedRows:
-    """Stages a table's rows as a snapshot's; goes to the workers.
+    """Stages a table's rows as snapshot rows; sent to the workers.
 
     Args:
-        decoding: The pipeline's, which says what staged rows look like.
-        stager: Writes them down.
+        decoding: The pipeline's decoding, with the columns of staged rows.
+        stager: Writes the staged rows.
         step: The step's number.
-        names: Of the table's columns, in the order of the rows'.
+        names: Names of the table's columns, in the order of the rows.
     """
 
     decoding: Decoding
@@ -222,7 +222,7 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
         )
     if tables.operator.has_named_states:
         raise AdoptionError.of(
-            f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
+            f"The sink of '{spec.name}' is a function's output: its rows do not determine the state.",
             allowed="an upsert pipeline",
         )
     if spec.is_view:
@@ -233,9 +233,9 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
         )
     if spec.has_transform:
         raise AdoptionError.of(
-            f"The sink of '{spec.name}' is what a transform selects: the source's rows do not follow from it.",
+            f"The sink of '{spec.name}' is selected by a transform: it does not determine the source's rows.",
             allowed="an upsert pipeline without a transform",
-            next_step="Let the pipeline make a sink of its own from the source.",
+            next_step="Let the pipeline create a sink from the source.",
         )
     stored = spark.read.format("delta").load(tables.sink.path)
     _refuse_other_columns(tables, stored)
@@ -253,7 +253,7 @@ def _refuse_steps(tables: Plan) -> None:
     last_step = OwnTables(tables).last_step()
     if last_step and not is_adoption:
         raise AdoptionError.of(
-            f"'{tables.spec.name}' has made steps of its own.",
+            f"'{tables.spec.name}' has already made steps.",
             got=f"step {last_step}",
             allowed="a pipeline that has read nothing yet",
         )
@@ -277,7 +277,7 @@ def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
     misfits += [f"{name} is not in the spec" for name in unknown]
     if misfits:
         raise AdoptionError.of(
-            f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
+            f"The table at '{tables.sink.path}' does not have the columns of '{tables.spec.name}'.",
             got="; ".join(sorted(misfits)),
             allowed=", ".join(columns_wanted),
             next_step="Change the spec's schema, or the table.",
@@ -290,7 +290,7 @@ def _types(schema: StructType) -> dict[str, DataType]:
 
 
 def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
-    """Refuse a null in the key or the sequence, and keys that several rows have."""
+    """Refuse nulls in key or sequence, and keys of several rows."""
     spec = tables.spec
     own_sequence = [name for name in spec.sequence if name in spec.table.columns.names]
     needed = columns([*spec.sink_key, *own_sequence])
@@ -305,7 +305,7 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     if n_null or n_repeated:
         repeated = amount(n_repeated, "key")
         raise AdoptionError.of(
-            f"The table at '{tables.sink.path}' has rows without a key of their own.",
+            f"The table at '{tables.sink.path}' has rows without a unique key.",
             got=f"{n_null} with a null in key or sequence, {repeated} with several rows",
             allowed="one row per key, no nulls in key and sequence",
             next_step="Repair them first.",
@@ -313,7 +313,7 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
 
 
 def _unadopted(spark: SparkSession, tables: Plan) -> DataFrame:
-    """Read the rows that no step has given an entry: those without `_changed_by`."""
+    """Read the rows without an entry: those without `_changed_by`."""
     reader = spark.read.format("delta")
     stored = reader.load(tables.sink.path)
     if "_changed_by" in stored.columns:

@@ -1,6 +1,8 @@
-"""The built-in operations as plain data, and the names of those of installed packages: `ebbtide --help` lists them, and loads none.
+"""The built-in operations as plain data, and the names of operations from other packages.
 
-An operation of Ebbtide's own is a class and its line here. Its command, its help and its Dagster job follow from both.
+`ebbtide --help` lists them without loading any.
+
+A built-in operation is a class and its line here. Its command, its help and its Dagster job follow from both.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
 GROUP = "ebbtide.operations"
-"""The group of entry points by which installed packages name their operations."""
+"""The group of entry points for operations of other packages."""
 SPEC = "pipelines/defs/orders"
 UPKEEP, REPAIR, CHANGE = "Upkeep", "Repair", "Change"
 """Headings of `ebbtide --help`."""
@@ -24,7 +26,7 @@ class Listed(NamedTuple):
     Args:
         place: Its module below `ebbtide.operations`, and its class.
         example: Arguments of its command, as an example.
-        heading: Heading of `ebbtide --help` that its command is below; none of a subcommand: the group has one.
+        heading: Heading of its command in `ebbtide --help`; none for a subcommand, whose group has one.
         help: Line of `ebbtide --help`.
     """
 
@@ -53,7 +55,7 @@ BUILT_IN = {
         "_operations:Repair",
         f"{SPEC} --apply",
         REPAIR,
-        "Bring a damaged sink to what the state shows.",
+        "Restore a damaged sink to the state's rows.",
     ),
     "rewind": Listed(
         "_operations:Rewind",
@@ -83,7 +85,7 @@ BUILT_IN = {
         "_operations:Clock",
         f"{SPEC} --to now --reason 'wrong clock' --apply",
         CHANGE,
-        "Set the time that state ages by.",
+        "Set the clock for the ageing of state.",
     ),
     "pause": Listed(
         "_operations:Pause",
@@ -99,7 +101,7 @@ BUILT_IN = {
 
 
 def first_word(name: str) -> str:
-    """Return the command that an operation is, or that it is below.
+    """Return the first word of an operation's command.
 
     Example:
         >>> first_word("backfill.swap"), first_word("rewind")
@@ -115,12 +117,12 @@ def added() -> Sequence[EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _added_on(path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """Look through the packages on a path, once: it takes 7 ms, and `ebbtide --help` asks several times.
+    """Search the packages on a path, once: it takes 7 ms, and `ebbtide --help` needs it several times.
 
     Args:
         path: `sys.path`, which importlib searches.
     """
     by_value = {}
     for point in entry_points(group=GROUP):
-        by_value[point.name, point.value] = point  # a package may be on the path twice, as installed and in development
+        by_value[point.name, point.value] = point  # a package may be on the path twice, installed and in development
     return list(by_value.values())

@@ -1,7 +1,7 @@
-"""Clock: a pipeline's processing time and its watermark are set by hand, as a step of its own, with a reason.
+"""Clock: sets a pipeline's processing time and watermark by hand, in a separate step, with a reason.
 
-For when the machine's clock was wrong, or the event time of a record: both only rise by themselves, so that all later steps would
-go by the wrong time. Nothing else is changed: what expired by then stays gone, and a rewind to a step before brings it back.
+This corrects a wrong clock of the machine, or a record's wrong event time: both times only rise by themselves, so all later steps
+would use the wrong time. Nothing else changes: expired entries stay gone, unless a rewind to an earlier step restores them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def plan(
     to_ms: int | None = None,
     to_watermark_ms: int | None = None,
 ) -> Report:
-    """Return where the clock stands and what would be set. Changes nothing.
+    """Return the present clock and the values that would be set. Changes nothing.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
-        to_ms: Processing time to go on from, epoch ms. Default: it is left.
-        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
+        to_ms: New processing time, epoch ms. Default: unchanged.
+        to_watermark_ms: New watermark, epoch ms. Default: unchanged.
 
     Raises:
         TableMismatchError: the state is gone.
-        ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
+        ConfigError: the clock would be ahead of the wall clock, or the watermark would rise.
     """
     tables = Plan.under(root, spec)
     if not has_state(tables):
@@ -66,8 +66,8 @@ def apply(
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
         reason: Kept with the step.
-        to_ms: Processing time to go on from, epoch ms. Default: it is left.
-        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
+        to_ms: New processing time, epoch ms. Default: unchanged.
+        to_watermark_ms: New watermark, epoch ms. Default: unchanged.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -75,7 +75,7 @@ def apply(
     """
     if not reason.strip():
         raise ConfigError.of(
-            "To set a clock takes a reason.",
+            "Setting a clock needs a reason.",
             got="none",
             allowed="a text, kept with the step",
         )
@@ -90,7 +90,7 @@ def apply(
         stepper.publish(spark)
         clock = stepper.last.frontier.clock
         if to_ms is not None:
-            # Time goes on from there: what the wall clock is ahead by counts as downtime.
+            # Time continues from there: the distance to the wall clock counts as downtime.
             paused_ms = stepper.lease.seen.paused_until(clock_ms)
             clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms, paused_ms=paused_ms)
         frontier = tables.rules.next_frontier(stepper.last.frontier, clock)
@@ -110,10 +110,10 @@ def apply(
 
 
 def time_ms(text: str | None, now_ms: int) -> int | None:
-    """Read a time: `now`, or one in ISO 8601, UTC unless it says otherwise; epoch ms.
+    """Parse a time: `now`, or ISO 8601, UTC unless stated otherwise; epoch ms.
 
     Args:
-        text: The time; None is none.
+        text: The time; None: no time.
         now_ms: The wall clock, epoch ms.
 
     Raises:
@@ -173,7 +173,7 @@ def _report(
     to_ms: int | None = None,
     to_watermark_ms: int | None = None,
 ) -> Report:
-    """Write down where a pipeline's clock and watermark stand, and what they would be set to; None: they are left."""
+    """Return the report of a pipeline's clock and watermark with their new values; None: unchanged."""
     clock = _set_text("clock", now_ms, to_ms)
     watermark = _set_text("watermark", watermark_ms, to_watermark_ms)
     sets = to_ms is not None or to_watermark_ms is not None

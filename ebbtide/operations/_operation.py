@@ -2,15 +2,15 @@
 
 One class per operation. Its command, its `--help`, its Dagster job and its section of docs/reference/operations.md are made from it:
 
-| of the class | becomes |
+| part of the class | becomes |
 |---|---|
 | `name` | the command, a dot starting a subcommand: `backfill.swap` is `ebbtide backfill swap`; the job is `ebbtide_backfill_swap` |
 | docstring | the help of the command, the description of the job |
 | `Params` | an option of the command and a setting of the job for each field: its description is the help |
-| `plan`, `apply` | with both, the operation only plans unless `--apply` or `action: apply`; with one of them, that is what it does |
+| `plan`, `apply` | with both, the operation only plans unless `--apply` or `action: apply`; with one of them, it does that |
 | `Report` | lines on the terminal, JSON with `--json`, metadata of an observation in Dagster |
 
-Importing this module loads no Spark, and neither may a module that holds an operation: methods import what they work with.
+Importing this module loads no Spark, nor may importing an operation's module: methods import what they need.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of an operation on one pipeline, planned or done; the same for the terminal, JSON and Dagster.
+    """The report of an operation on one pipeline, planned or done, for the terminal, JSON and Dagster.
 
     Args:
         pipeline: Name of the pipeline.
         lines: For people. The first is a sentence about the pipeline, without its name.
         counts: Numbers by name, which Dagster plots; None where one is unknown. A name that ends in `_ms` is a time, epoch ms.
         details: Other values by name, as JSON has them.
-        step: The step that did it; None of a plan, and where there was nothing to do.
-        next_step: What a person does next, in a sentence that names the command as `'ebbtide repair --apply'`; empty: nothing.
-        has_matched: Something of what was asked for exists; else the command ends with exit code 3.
+        step: The step that did it; None for a plan, or if there was nothing to do.
+        next_step: The next step for a person, a sentence with the command as `'ebbtide repair --apply'`; empty: nothing.
+        has_matched: A requested item exists; otherwise the command ends with exit code 3.
 
     Example:
         >>> report = Report("orders", ["2 rows to adopt."], {"rows": 2}, next_step="To do it: 'ebbtide adopt --apply'.")
@@ -92,18 +92,18 @@ def option_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Context:
-    """The pipeline that an operation works on, and the means it works with.
+    """The pipeline of an operation, and the means for its work.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        session: Starts Spark when it is first called; an operation that does not call it needs no JVM.
+        session: Starts Spark on first call; an operation that does not call it needs no JVM.
         by: Who asks.
         clock: Returns the time, epoch ms.
-        on_progress: To be called after each step that reads records.
-        on_phase: To be called as each phase begins.
-        stop: Set to end after the step under way; only asked by an operation that `can_stop`.
-        beside: Returns the specs of the project, as far as they are known.
+        on_progress: Call it after each step that reads records.
+        on_phase: Call it as each phase begins.
+        stop: Set to end after the current step; only used by an operation that `can_stop`.
+        beside: Returns the project's known specs.
         data_docs: Folder of the Data Docs of all pipelines; None: unknown.
     """
 
@@ -120,7 +120,7 @@ class Context:
 
     @property
     def spark(self) -> SparkSession:
-        """The session; it starts when it is used first."""
+        """The session; it starts on first use."""
         return lazy_session(self.session, self.root)
 
     @property
@@ -135,34 +135,35 @@ class Operation:
     name: ClassVar[str]
     """Lower-case words; a dot before the last one makes it a subcommand."""
     job: ClassVar[str] = ""
-    """Name of its Dagster job behind `ebbtide_`, where it is not `name` with underscores."""
+    """Name of its Dagster job after `ebbtide_`, if it differs from `name` with underscores."""
     observed: ClassVar[Literal["state", "sink"]] = "sink"
     """Table whose asset shows the report in Dagster."""
     takes_turns: ClassVar[bool] = True
-    """Its Dagster runs wait in the queue until no run of the pipeline is under way."""
+    """Its Dagster runs wait in the queue while a run of the pipeline is active."""
     can_stop: ClassVar[bool] = False
     """It makes several steps, and ends between two of them once `Context.stop` is set."""
     prefix: ClassVar[str] = ""
-    """Put before the names of its counts in Dagster, where they would be mistaken for those of the pipeline's runs."""
+    """Prefix of its counts' names in Dagster, if they could be mistaken for those of the pipeline's runs."""
     further: ClassVar[Mapping[str, str]] = {}
-    """Methods beside `plan` and `apply`, each with its help: `{"undo": "Undo the last step."}` is `--undo` and `action: undo`."""
+    """Methods in addition to `plan` and `apply`, each with its help: `{"undo": "Undo the last step."}` is `--undo` and `action: undo`."""
     of_one: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `Params` that concern one pipeline, so that a command given several refuses them."""
+    """Fields of `Params` that concern one pipeline: a command with several pipelines refuses them."""
 
     needed: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Params` that `apply` takes a text in, though a plan does not."""
+    """Fields of `Params` that need a text for `apply` but not for a plan."""
 
     class Params(BaseModel):
-        """The parameters of the operation, beside the pipeline.
+        """The parameters of the operation.
 
-        A field's description is the option's help, its `alias` the option's name where that differs, its `title` the word that
-        stands for the value in the help. Types are those that a command line and Dagster both have: str, int, bool, list, Literal.
+        A field's description is the option's help, its `alias` the option's name where that differs, its `title` the
+        placeholder of the value in the help. Types must be known to both a command line and Dagster: str, int, bool,
+        list, Literal.
         """
 
         model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     def plan(self, ctx: Context, params: Any) -> Report:
-        """Return the plan of the operation, or the answer of one that only looks up. Changes nothing."""
+        """Return the plan of the operation, or the answer of a lookup. Changes nothing."""
         raise NotImplementedError
 
     def apply(self, ctx: Context, params: Any) -> Report:
@@ -174,19 +175,19 @@ class Operation:
         return None
 
     def fits(self, spec: Pipeline) -> bool:
-        """Return whether a pipeline of this kind can have it; if not, it is no partition of its Dagster job."""
+        """Return whether the operation applies to a pipeline; otherwise the pipeline is not a partition of its Dagster job."""
         return True
 
     def early(self, spec: Pipeline) -> tuple[str, Mapping[str, Any]] | None:
-        """Return when a schedule asks whether it is worth starting before its time, and parameters for `why_not`.
+        """Return the schedule for an early start, and parameters for `why_not`.
 
         Returns:
-            A cron expression, as in the spec, and values by the names of `Params`' fields; None: it starts by its time only.
+            A cron expression, as in the spec, and values by the names of `Params`' fields; None: no early start.
         """
         return None
 
     def why_not(self, ctx: Context, params: Any) -> str:
-        """Return why applying it is not worth its cost now, in words; empty: it is. Cheap: schedules ask it beside other work."""
+        """Return why applying it is not worth its cost now; empty: it is. This must be cheap: schedules call it."""
         return ""
 
     def asked(self, given: Mapping[str, Any]) -> BaseModel:
@@ -217,11 +218,11 @@ class Operation:
         for name in needed:
             if not getattr(params, name).strip():
                 raise ConfigError.of(
-                    f"To apply '{self.command}' takes a {name}.",
+                    f"Applying '{self.command}' needs a {name}.",
                     got="none",
                     allowed="a text, kept with the step",
                 )
-        # A plan starts no Spark for what the driver can look up.
+        # A plan does not start Spark for data that the driver can read.
         engine = "auto" if action == "plan" else ctx.spec.engine
         describe_work(f"{ctx.spec.name}: {self.command}")
         with on_engine(engine):
@@ -271,5 +272,5 @@ class Operation:
 
     @property
     def job_name(self) -> str:
-        """Name of its Dagster job behind `ebbtide_`."""
+        """Name of its Dagster job after `ebbtide_`."""
         return self.job or self.name.replace(".", "_").replace("-", "_")

@@ -1,4 +1,4 @@
-"""The reference page of operations: the section of docs/reference/operations.md that describes one, also for operations of other packages."""
+"""Writes an operation's section of docs/reference/operations.md, also for operations of other packages."""
 
 from __future__ import annotations
 

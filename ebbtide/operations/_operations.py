@@ -1,4 +1,4 @@
-"""The operations that are one command each. Importing this loads no Spark."""
+"""Operations with a single command. Importing this loads no Spark."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ebbtide.operations._operation import Context, Operation, Report
 
 
 class Acknowledge(Operation):
-    """Accept what other clients changed in a sink, and what checks have found so far: checks begin behind that."""
+    """Accept other clients' changes in a sink and the checks' findings so far: checks start after that."""
 
     name = "acknowledge"
 
     class Params(Operation.Params):
         """The reason."""
 
-        reason: str = Field(description="Why the sink shall stay as it is; kept in the ledger.")
+        reason: str = Field(description="Why the sink is accepted; kept in the ledger.")
         new_log: str | None = Field(
             default=None,
             title="TIME",
-            description="The source's log began again, from lower positions, at this event time, UTC unless it says otherwise: changes from then on come after all earlier ones. Default: it did not.",
+            description="The source's log restarted at lower positions, at this event time, UTC unless stated otherwise: later changes are ordered after all earlier ones. Default: no restart.",
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -35,7 +35,7 @@ class Acknowledge(Operation):
 
 
 class Adopt(Operation):
-    """Make a table that is at DIR/NAME/sink already the sink, with its rows."""
+    """Make an existing table at DIR/NAME/sink the sink, with its rows."""
 
     name = "adopt"
 
@@ -53,7 +53,7 @@ class Adopt(Operation):
 
 
 class Clock(Operation):
-    """Set the time that a pipeline's state ages by, after a wrong clock or event time."""
+    """Set the clock for the ageing of a pipeline's state, after a wrong clock or event time."""
 
     name = "clock"
     observed = "state"
@@ -65,14 +65,14 @@ class Clock(Operation):
         to: str | None = Field(
             default=None,
             title="TIME",
-            description="Processing time goes on from here: now, or a time, UTC unless it says otherwise. Default: it is left.",
+            description="New processing time: now, or a time, UTC unless stated otherwise. Default: unchanged.",
         )
         watermark: str | None = Field(
             default=None,
             title="TIME",
-            description="The watermark goes back to this, likewise, and rises from there. Default: it is left.",
+            description="New, lower watermark, from which it rises again. Default: unchanged.",
         )
-        reason: str = Field(default="", description="Why, kept with the step; needed to apply it.")
+        reason: str = Field(default="", description="The reason, kept with the step; required to apply it.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Show clock and watermark, and the values that would be set."""
@@ -102,7 +102,7 @@ class Clock(Operation):
 
 
 class Migrate(Operation):
-    """Make what is stored fit a spec whose columns, TTL or state types have changed."""
+    """Adapt stored data to a spec whose columns, TTL or state types have changed."""
 
     name = "migrate"
     job = "migration"
@@ -122,7 +122,7 @@ class Migrate(Operation):
         return migrate.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
 
     def undo(self, ctx: Context, params: Operation.Params) -> Report:
-        """Put the tables back to what they were before a migration that was the last step."""
+        """Restore the tables to before a migration that was the last step."""
         from ebbtide.operations._migration.undo import undo
 
         return undo(ctx.spark, ctx.spec, ctx.root)
@@ -137,7 +137,7 @@ class Pause(Operation):
     class Params(Operation.Params):
         """The reason, and who asks."""
 
-        reason: str = Field(description="Why; runs, schedules and the status show it.")
+        reason: str = Field(description="The reason; runs, schedules and the status show it.")
         by: str = Field(default="", description="Who asks. Default: the user at this host, or Dagster.")
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -149,7 +149,7 @@ class Pause(Operation):
 
 
 class Resume(Operation):
-    """Resume paused pipelines; processing time has stood still, so nothing has expired. Starts no Spark."""
+    """Resume paused pipelines. Processing time stood still, so nothing has expired. Starts no Spark."""
 
     name = "resume"
     takes_turns = False
@@ -162,7 +162,7 @@ class Resume(Operation):
 
 
 class Repair(Operation):
-    """Bring a damaged, dropped or restored sink to what the state shows."""
+    """Restore a damaged, dropped or restored sink to the state's rows."""
 
     name = "repair"
 
@@ -171,7 +171,7 @@ class Repair(Operation):
 
         by_snapshot: bool = Field(
             default=False,
-            description="Delete the rows that the newest snapshot of the whole source table did not show: their deletes were lost with the connector's slot or offsets. Default: compare with the state.",
+            description="Delete rows missing from the newest snapshot of the whole source table: their deletes were lost with the connector's slot or offsets. Default: compare with the state.",
         )
 
     def plan(self, ctx: Context, params: Params) -> Report:
@@ -194,7 +194,7 @@ class Repair(Operation):
 
 
 class Rewind(Operation):
-    """Bring all tables back to what they were after an earlier step."""
+    """Restore all tables to their content after an earlier step."""
 
     name = "rewind"
     observed = "state"
@@ -211,7 +211,7 @@ class Rewind(Operation):
         return rewind.plan(ctx.spark, ctx.spec, ctx.root, params.to_step)
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Go back, in a step of its own."""
+        """Go back, in a separate step."""
         from ebbtide.operations import _rewind as rewind
 
         return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)

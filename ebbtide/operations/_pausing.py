@@ -18,7 +18,7 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         by: Who asks.
-        reason: Why; shown by runs, schedules and `ebbtide status`.
+        reason: The reason, shown by runs, schedules and `ebbtide status`.
         clock_ms: The time, epoch ms.
 
     Raises:
@@ -33,13 +33,13 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
     is_at_rest = tables.ledger.pause(by, reason, clock_ms, lease_ttl_s, last=last)
     under_way = "A run is under way: it ends after its step."
     if is_at_rest:
-        under_way = "Nothing is read any more."
+        under_way = "Nothing more is read."
     return Report(
         spec.name,
         [f"paused: {_sentence(reason)}. {under_way}"],
         {"seconds": 0.0},
         {"paused": True, **_details(by, clock_ms, reason), "is_at_rest": is_at_rest},
-        next_step="To go on: 'ebbtide resume'.",
+        next_step="To continue: 'ebbtide resume'.",
     )
 
 

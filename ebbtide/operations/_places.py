@@ -1,4 +1,4 @@
-"""Files, rows and bytes that an operation takes out of tables, by place: counted by their logs, before any row is read."""
+"""Files, rows and bytes that an operation removes from tables, by place: counted from their logs, without reading rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 
 BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
-"""Fate of files that leave the newest version of a table: after `delta.deletedFileRetentionDuration`."""
+"""Fate of files removed from the newest version of a table: after `delta.deletedFileRetentionDuration`."""
 
 
 def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
@@ -22,8 +22,8 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
 
     Args:
         name: Name of the table.
-        files: The files; rows of one whose log does not count them are left out.
-        fate: Why they go, and when.
+        files: The files; rows of a file without a count in the log are left out.
+        fate: Why and when they are deleted.
     """
     total = Held()
     for file in files:
@@ -33,7 +33,7 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
 
 
 def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
-    """Return the place of all data files of a table's newest version; none of a table that is not there, or is no Delta table."""
+    """Return the place of all data files of a table's newest version; none if there is no Delta table."""
     location = plan.at(name)
     if not Log(location).versions():
         return []
@@ -45,17 +45,17 @@ def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
 
 
 def of_actions(name: str, now: Snapshot, actions: Sequence[Action], fate: str) -> list[Place]:
-    """Return the place of the data files that a commit takes out of a table; none without any.
+    """Return the place of the data files that a commit removes from a table; none without any.
 
     Args:
         name: Name of the table.
         now: Its newest version.
         actions: The actions of the commit.
-        fate: Why they go, and when.
+        fate: Why and when they are deleted.
     """
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
     added = {action["add"]["path"] for action in actions if "add" in action}
-    gone = removed - added  # a file that only gets another vector does not go
+    gone = removed - added  # a file that only gets another vector stays
     files = [file for file in now.files.values() if file.add["path"] in gone]
     if not files:
         return []

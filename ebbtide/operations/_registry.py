@@ -1,4 +1,4 @@
-"""All operations there are: the built-in ones, and those that installed packages name. Importing this loads no Spark.
+"""All operations: the built-in ones and those of other packages. Importing this loads no Spark.
 
 A package adds an operation by an entry point whose name is the operation's:
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ebbtide.spec import Pipeline
 
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
-"""Names that no field of `Params` can have: every command or job has them."""
+"""Names that a field of `Params` cannot have: every command or job uses them."""
 TAKEN_NAMES = frozenset(
     {"check", "lag", "new", "refresh", "replay", "run", "sql", "sql-gateway", "state", "status", "stream"}
 )
-"""Names that no operation can have: of the other commands, and of the jobs that run a pipeline and check it."""
+"""Names that an operation cannot have: other commands, and the jobs that run and check a pipeline."""
 
 
 def built_in(first: str | None = None) -> list[Operation]:
@@ -87,7 +87,7 @@ def maintain(
         job: Name of the job: cleanup, compaction, vacuum, or that of an installed package.
 
     Raises:
-        ConfigError: there is no maintenance job of this name.
+        ConfigError: the maintenance job does not exist.
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
@@ -97,7 +97,7 @@ def maintain(
     by_job = {each.job_name: each for each in maintenance}
     if job not in by_job:
         raise ConfigError.of(
-            "There is no maintenance job of this name.",
+            "The maintenance job does not exist.",
             got=job,
             allowed=", ".join(by_job),
         )
@@ -107,7 +107,7 @@ def maintain(
 
 
 def _loaded(point: EntryPoint) -> Operation:
-    """Load an operation of a package; refuse what is not one."""
+    """Load an operation of a package; refuse other objects."""
     where = f"{point.name} = {point.value}"
     try:
         kind = point.load()
@@ -118,13 +118,13 @@ def _loaded(point: EntryPoint) -> Operation:
             next_step=f"Correct the entry point '{GROUP}', or uninstall its package.",
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Operation)):
-        raise _refusal("An entry point names what is not an operation.", where, "a subclass of Operation")
+        raise _refusal("An entry point does not name an operation.", where, "a subclass of Operation")
     operation = kind()
     if getattr(kind, "name", None) != point.name:
         raise _refusal("An entry point has another name than its operation.", where, f"{kind.__name__}.name")
     if not operation.actions:
         raise _refusal(f"The operation '{operation.name}' does nothing.", where, "a class with plan, apply or both")
-    # A field would hide the option of an action, or one that all commands have.
+    # A field would hide the option of an action, or a common option.
     taken = TAKEN.union(operation.actions).intersection(kind.Params.model_fields)
     if taken:
         raise _refusal(

@@ -1,8 +1,7 @@
-"""Rewind: a pipeline is brought back to what it was after an earlier step: state, sink, changelog, quarantine, clock and offsets.
+"""Rewind: restores a pipeline to an earlier step: state, sink, changelog, quarantine, clock and offsets.
 
-The step that does it is a step of its own: its decision is the earlier state, its redo brings the other tables back and discards
-the checkpoint, so that files that were read since are read again. Steps go on counting. Tables keep their history: a rewind can
-itself be rewound.
+It makes a new step: the decision is the earlier state, and publishing restores the other tables and discards the checkpoint, so
+later files are read again. Step numbers keep rising. Tables keep their history: a rewind can be rewound.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report
         to_step: The step to go back to.
 
     Raises:
-        HistoryGoneError: the step, or files of its versions, are no longer there, or a refresh came after it.
-        SpecChangedError: the spec was another one then.
+        HistoryGoneError: the step or files of its versions no longer exist, or a refresh came after it.
+        SpecChangedError: the step was made with another spec.
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
@@ -65,7 +64,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Repor
 
 
 def _facts(stepper: Stepper, target: _Target) -> StepFacts:
-    """Make the facts of the step that goes back; it mints a new incarnation."""
+    """Return the facts of the rewinding step; it starts a new incarnation."""
     earlier = target.facts
     restores = {}
     for name, version in target.versions.items():
@@ -78,7 +77,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:
-    """Return whether a rewind to a step would not be refused.
+    """Return whether a rewind to a step is possible.
 
     Args:
         stepper: Of the pipeline.
@@ -92,12 +91,12 @@ def can_go_back(stepper: Stepper, to_step: int) -> bool:
 
 
 def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
-    """Publish the last step; of a state that was put back it should be in the other tables already, with later ones.
+    """Publish the last step. If the state was restored, the other tables should already have it, and later ones.
 
-    A step that is undone anyway may stay unfinished: what the tables have of it goes.
+    A step that is undone anyway may stay unfinished: its rows are removed.
 
     Raises:
-        HistoryGoneError: one of them lacks it, and it is the step to go back to.
+        HistoryGoneError: a table lacks it, and it is the step to go back to.
     """
     last = stepper.last
     if stepper.last_number == stepper.number:
@@ -135,9 +134,9 @@ class _Target:
         pipeline: Name of the pipeline.
         version: The state's version that holds its decision.
         facts: Its facts.
-        actions: What brings the state back to that version.
-        versions: Name of a table beside the state to its version then.
-        places: The files that leave the newest versions of the tables.
+        actions: The actions that restore that version of the state.
+        versions: Name of an output table to its version at that step.
+        places: The files removed from the newest versions of the tables.
         undone: Facts of the steps since, the newest first.
     """
 
@@ -158,7 +157,7 @@ class _Target:
                 return cls.of(tables, stepper, version, facts, undone)
             undone.append(facts)
             if facts.decision.is_reset:
-                break  # what was before it was another history
+                break  # before it was another history
         first = undone[-1].step if undone else 0
         raise HistoryGoneError.of(
             f"'{tables.spec.name}' cannot go back to step {to_step}.",
@@ -176,7 +175,7 @@ class _Target:
         facts: StepFacts,
         undone: Sequence[StepFacts],
     ) -> _Target:
-        """Make the target of a step; refuse one that a rewind cannot restore."""
+        """Return the target of a step; refuse one that a rewind cannot restore."""
         _refuse_other_spec(tables, facts, undone)
         now = stepper.found()
         actions = now.restoring(version)
@@ -193,7 +192,7 @@ class _Target:
         )
 
     def report(self, now: int, step: int | None = None) -> Report:
-        """Make the report of a rewind to the step.
+        """Return the report of a rewind to the step.
 
         Args:
             now: The last step before.
@@ -225,22 +224,22 @@ class _Target:
 
 
 def _leaving(name: str, now: Snapshot, actions: Sequence[Action], to_step: int) -> list[Place]:
-    """Return the place of the files that a table has had since a step."""
+    """Return the place of the files that a table has got since a step."""
     return of_actions(name, now, actions, f"written since step {to_step}, {BY_VACUUM}")
 
 
 def _records_to_read(undone: Sequence[StepFacts]) -> int:
-    """Return how many records are read again once steps are undone: those of the source that no rewind has given back already.
+    """Return how many records are read again after steps are undone, without those that an earlier rewind already returns.
 
-    A backfill into the sink has read records that stand at or before the place that is gone back to, or that other steps have read.
+    Records of a backfill into the sink do not count: they are before that position, or other steps have read them.
 
     Args:
         undone: Facts of the steps, the newest first.
     """
     n_records = 0
     total_then: int | None = None
-    # A rewind among the undone steps has given records back already: those of the steps that it undid do not count twice.
-    # A step was undone by it if its total is beyond the total that the rewind went back to.
+    # A rewind among the undone steps has already returned records: those of the steps that it undid do not count twice.
+    # It undid a step if the step's total is above the total after the rewind.
     for facts in undone:
         total = facts.frontier.total_records or 0
         is_undone_already = total_then is not None and total > total_then
@@ -255,7 +254,7 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
 
 
 def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[dict[str, int], list[Place]]:
-    """Return which versions the tables beside the state had after a step, and the files that leave; refuse those that are gone.
+    """Return the versions of the output tables after a step, and the files to remove; refuse missing files.
 
     Args:
         tables: The pipeline's.
@@ -268,7 +267,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
     for name in BESIDE_STATE:
         is_sink = name == "sink"
         if is_sink and tables.sink_log is None:
-            versions[name] = facts.step  # it counts by steps
+            versions[name] = facts.step  # its versions are steps
             restore = Restore(facts.step, changes_rows=True)
             refuse_action(tables, restore, "rewind")
             continue
@@ -282,7 +281,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         version, found, uid = _version_at(now.table, last)
         allowed = uids.get(found) or uid_of_step(tables, facts, name, found)
         refuse_other_uid(tables, name, found, uid, allowed)
-        actions = now.restoring(version)  # refuses what is gone
+        actions = now.restoring(version)  # refuses missing files
         versions[name] = version
         places += _leaving(name, now, actions, facts.step)
         if found < known:
@@ -291,9 +290,9 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
 
 
 def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int]:
-    """Return up to which step the sink shows what the state did after one, and the least step that it must have had then.
+    """Return the last step whose sink rows equal the state's after a given step, and the least step that it must have had.
 
-    A repair that follows directly leaves the state as it is: the sink shows it after the repair, whatever had become of it.
+    A repair that follows directly does not change the state: after it the sink shows the state, after any damage.
 
     Args:
         facts: Facts of the step.
@@ -305,7 +304,7 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
         if later.decision.is_repair:
             last = later
             continue
-        # A step records the steps that the tables had before it: so does the first step behind the repairs.
+        # Each step records the steps that the tables had before it, also the first step after the repairs.
         recording.append(later)
         break
     known = 0
@@ -317,7 +316,7 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
 
 
 def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
-    """Return the version that a table had after a step, and step and `uid` of that version's commit; 0 before the first."""
+    """Return a table's version after a step, with step and `uid` of that commit; 0 before the first."""
     for version, facts in Log(table).own_commits():
         if facts["step"] <= step:
             found, uid = StepFacts.step_and_uid(facts, table)
@@ -326,20 +325,20 @@ def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
 
 
 def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
-    """Return the error of a sink whose history has not the rows of a step."""
+    """Return the error of a sink whose history lacks the rows of a step."""
     steps = [facts["step"] for _, facts in Log(tables.sink.path).own_commits()]
     later = [each for each in steps if each > step]
     first = min(later, default=step + 1)  # the repair that followed
     return HistoryGoneError.of(
         f"'{tables.spec.name}' cannot go back to step {step}: its sink was recreated or restored since.",
         got=f"step {step}",
-        allowed=f"step {first - 1}, whose rows the sink was given again, or a later one",
+        allowed=f"step {first - 1}, whose rows were written to the sink again, or a later one",
         next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
     )
 
 
 def _refuse_other_spec(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> None:
-    """Refuse a step of another spec; the first one since may be of this, as where a run has taken columns in. Arguments as `_versions_at`."""
+    """Refuse a step of another spec; a later step may fit, as after a run that added columns. Arguments as `_versions_at`."""
     changed = tables.spec.misfits(facts.state.spec)
     if not changed:
         return

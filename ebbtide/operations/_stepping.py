@@ -1,4 +1,4 @@
-"""The frame of an operation that makes steps: the pipeline's lease, and the checks that its tables are fit for a step."""
+"""The frame of an operation that makes steps: takes the lease, and checks that the tables are fit for a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_state(plan: Plan) -> bool:
     """Return whether a pipeline has a state table; it has none before its first run.
 
     Raises:
-        TableMismatchError: the state is gone, as its other tables have steps.
+        TableMismatchError: the state is gone, but other tables have steps.
     """
     if Log(plan.state.path).versions():
         return True
@@ -37,13 +37,13 @@ def stepping(
     *,
     refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
 ) -> Iterator[Stepper]:
-    """Hold a pipeline's lease, and yield what makes its steps.
+    """Hold a pipeline's lease, and yield its stepper.
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline's.
-        started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; a repair refuses less.
+        plan: The pipeline.
+        started_ms: The time, epoch ms; needed if a step advances the pipeline's clock.
+        refuse: Refuses tables that do not fit together. Default: like a run; a repair refuses less.
 
     Raises:
         LeaseHeldError: the pipeline is being run.

@@ -173,8 +173,8 @@ def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
     pipeline.do("table")
     pipeline.spec = pipeline.with_fields(transform=TRANSFORM)
     assert refused(pipeline) == (
-        "The sink of 't' is what a transform selects: the source's rows do not follow from it. Allowed: an upsert pipeline without a"
-        " transform. Let the pipeline make a sink of its own from the source."
+        "The sink of 't' is selected by a transform: it does not determine the source's rows. Allowed: an upsert pipeline without a"
+        " transform. Let the pipeline create a sink from the source."
     )
     pipeline.spec = VIEW
     make_table(pipeline.plan.sink.path, VIEW.sink_table.columns)
@@ -184,7 +184,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
     )
     of_function = make(function="victims:Totals", ttl={"total": "2h", "seen": "2h"})
     assert refused(of_function) == (
-        "The sink of 't' is a function's output: its rows say nothing of the state. Allowed: an upsert pipeline."
+        "The sink of 't' is a function's output: its rows do not determine the state. Allowed: an upsert pipeline."
     )
 
 
@@ -196,7 +196,7 @@ def test_pipeline_that_has_made_steps_adopts_nothing(make):
         with pytest.raises(AdoptionError) as raised:
             work(SPARK, pipeline.spec, pipeline.root, *([START] if work is adopt.apply else []))
         assert str(raised.value) == (
-            "'t' has made steps of its own. Got: step 2. Allowed: a pipeline that has read nothing yet."
+            "'t' has already made steps. Got: step 2. Allowed: a pipeline that has read nothing yet."
         )
 
 

@@ -134,7 +134,7 @@ def test_another_table_is_moved_aside(five_steps, name):
     snapshot = Snapshot.read(five_steps.plan.at(name))
     Writer().commit(snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"})
     [said] = findings(five_steps)
-    assert said.startswith(f"{name}: another table is in its place; to be moved aside and made again; ")
+    assert said.startswith(f"{name}: another table is in its place; to be moved aside and recreated; ")
     assert "lost" not in said
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
@@ -146,7 +146,7 @@ def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
     five_steps.read(up(6, 6, "+I"), "x")
     put_back(five_steps, name)
     [said] = findings(five_steps)
-    assert "to be moved aside and made again" in said
+    assert "to be moved aside and recreated" in said
     assert said.endswith("what steps up to 6 wrote there is lost: the state does not hold it")
     assert "10" in said or "11" in said
 
@@ -199,7 +199,7 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     with pytest.raises(DeltaLogError, match="run 'ebbtide repair --apply' or 'ebbtide refresh'"):
         five_steps.run()
     [said] = findings(five_steps)
-    assert said.startswith(f"{name}: its log cannot be read; to be moved aside and made again; ")
+    assert said.startswith(f"{name}: its log cannot be read; to be moved aside and recreated; ")
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
 

@@ -143,9 +143,7 @@ def test_backfill_of_another_sink_is_refused(make):
         pipeline.spec = pipeline.with_fields(**other)
         with pytest.raises(BackfillError) as raised:
             pipeline.do("backfill")
-        assert str(raised.value).startswith(
-            f"The spec of 't' is for another sink than the one that is there. Got: other {got}"
-        )
+        assert str(raised.value).startswith(f"The spec of 't' does not fit the existing sink. Got: other {got}")
         assert str(raised.value).endswith(
             "Allowed: the same source, key, order and columns of the sink; another format, transform, function or ttl. Give it a"
             " name of its own, or run 'ebbtide refresh' to rebuild the sink from the source."
@@ -157,7 +155,7 @@ def test_backfill_needs_a_pipeline_that_has_run(make):
     pipeline = make()
     with pytest.raises(BackfillError) as raised:
         pipeline.do("backfill")
-    assert str(raised.value) == "'t' has made no step yet: there is nothing to build beside. Run 'ebbtide run'."
+    assert str(raised.value) == "'t' has made no step yet: there are no tables to replace. Run 'ebbtide run'."
     assert not Location(pipeline.plan.backfills).exists()
 
 
@@ -171,7 +169,7 @@ def test_place_is_one_of_the_source_and_stays(make):
     with pytest.raises(BackfillError) as raised:
         backfill.start(None, pipeline.spec, pipeline.root, snapshot="t.snapshot")
     assert str(raised.value) == (
-        "'t' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of."
+        "'t' cannot begin with a snapshot: its rows would be applied in addition to their changes."
         " Allowed: a topic, with order: {sequence: ...}."
     )
     assert not Location(pipeline.plan.backfills).exists()
@@ -308,7 +306,7 @@ def test_place_to_begin_is_read_or_named(make):
         with pytest.raises(ConfigError) as raised:
             backfill_asked.start_of(text)
         assert str(raised.value) == (
-            f"Where the backfill is to begin cannot be read. Got: {text}."
+            f"The start of the backfill cannot be read. Got: {text}."
             " Allowed: earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40."
         )
     assert backfill_asked.start_of("0=12,1=40").offsets == {0: 12, 1: 40}
@@ -333,7 +331,7 @@ def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
     assert (found["records_per_second"], found["seconds_left"]) == (3.0, 1.0)
     assert found.text() == (
         "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; waiting: 3 records."
-        "\n  To go on: 'ebbtide backfill start'."
+        "\n  To continue: 'ebbtide backfill start'."
     )
     assert pipeline.do("backfill").text() == (
         "t: backfill from earliest: step 3, 7 records, 100.0 %, 3 records/s.\n  To compare it: 'ebbtide backfill swap'."
@@ -494,7 +492,7 @@ def test_backfill_of_a_topic_is_what_it_was_asked_to_be_first(tmp_path):
         asked = Asked(start=begin or "earliest", snapshot=snapshot)
         assert str(raised.value) == (
             f"Another backfill of 't' was begun. Got: {asked.text}. Allowed: topic s, then earliest."
-            " Go on with that one, or run 'ebbtide backfill drop' first."
+            " Continue that one, or run 'ebbtide backfill drop' first."
         )
     by_arrival = Plan.under(str(tmp_path), plain(source=topic))
     with pytest.raises(BackfillError, match="cannot begin with a snapshot"):

@@ -142,7 +142,7 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
     )
     assert "cannot be set ahead" in clock_shown("--to", "2999-01-01").output
     assert "Allowed: now, or as 2026" in clock_shown("--to", "soon").output
-    assert "To apply 'clock' takes a reason. Got: none." in clock_shown("--to", "now", "--apply").output
+    assert "Applying 'clock' needs a reason. Got: none." in clock_shown("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
 
 
@@ -226,7 +226,7 @@ def test_times_ahead_are_named_with_what_is_allowed(make):
     assert str(raised.value) == "A time cannot be read. Got: soon. Allowed: now, or as 2026-01-31T12:00:00."
     with pytest.raises(ConfigError) as raised:
         clock.apply(SPARK, pipeline.spec, pipeline.root, START, "", to_ms=START)
-    assert str(raised.value) == "To set a clock takes a reason. Got: none. Allowed: a text, kept with the step."
+    assert str(raised.value) == "Setting a clock needs a reason. Got: none. Allowed: a text, kept with the step."
 
 
 def test_watermark_may_be_set_to_where_it_stands_and_no_further(make):

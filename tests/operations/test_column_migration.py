@@ -54,7 +54,7 @@ def test_column_is_added_without_writing_a_file(tmp_path):
     files = Snapshot.read(disk.plan.sink.path).files.keys()
     wider = by_seq("id BIGINT NOT NULL, n INT, seq INT, note STRING DEFAULT NULL")
     planned = migration.plan(disk, wider, root_of(disk))
-    assert planned["changes"] == ["column note: added, null in the rows that there are"]
+    assert planned["changes"] == ["column note: added, null in existing rows"]
     assert (planned["rewritten"], planned.step) == (0, None)
     report, disk = migrated(disk, wider)
     assert report.step == 2
@@ -73,7 +73,7 @@ def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_i
     )
     report, disk = migrated(disk, wider)
     assert report["rewritten"] == 2
-    assert report["changes"][0] == "column price: added, '1.50' in the rows that there are"
+    assert report["changes"][0] == "column price: added, '1.50' in existing rows"
     disk.step([change("+I", id=4, n=4, seq=9)])
     assert {(str(row["price"]), str(row["since"])) for row in disk.rows()} == {("1.50", "2026-01-31")}
     assert [row["id"] for row in disk.rows()] == [1, 2, 4]
@@ -192,7 +192,7 @@ def test_histories_by_arrival_move_with_their_columns(tmp_path):
     assert report["changes"] == [
         "column n: renamed to amount",
         "column amount: INT -> BIGINT",
-        "column more: added, '-' in the rows that there are",
+        "column more: added, '-' in existing rows",
     ]
     disk.step([change("-D", id=1, n=2, v="b")])
     assert disk.rows() == [{"id": 1, "v": "a", "amount": 1, "more": "-"}], "a retraction finds its row by its content"

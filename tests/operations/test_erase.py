@@ -400,7 +400,7 @@ def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, mon
     ErasureLedger(f"{pipeline.root}/v").mark_unfinished()
     ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, clock=lambda: LATER, beside=lambda: [view])
     [of_view, of_older] = views.computed_again(ctx, pipeline.plan)
-    assert of_view.fate.startswith("gone by the next run of the view: it was not computed now: ")
+    assert of_view.fate.startswith("deleted by the next run of the view: it was not computed now: ")
     assert of_older.fate.startswith("unknown")
     assert ErasureLedger(f"{pipeline.root}/v").unfinished()
 

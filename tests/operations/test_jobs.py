@@ -48,7 +48,7 @@ def test_job_has_nothing_to_do_where_there_is_no_step(make):
     with pytest.raises(ConfigError) as raised:
         maintain(SPARK, pipeline.spec, pipeline.root, "forget")
     assert str(raised.value) == (
-        "There is no maintenance job of this name. Got: forget. Allowed: cleanup, compaction, vacuum."
+        "The maintenance job does not exist. Got: forget. Allowed: cleanup, compaction, vacuum."
     )
 
 
@@ -185,7 +185,7 @@ def test_cleanup_of_few_files_goes_on_in_the_next_run(make, monkeypatch):
     assert (planned["rows"], planned["files_left"]) == (2, 1)
     first = act("cleanup", pipeline, max_files=1)
     assert (first["rows_removed"], first["entries"]) == (2, 2), "the file with the most of them"
-    assert first.text().endswith("\n  1 file left, at least: the next run goes on.")
+    assert first.text().endswith("\n  1 file left, at least: the next run continues.")
     second = act("cleanup", pipeline, max_files=1)
     assert (second["rows_removed"], second["entries"]) == (1, 1)
     assert "left" not in second.text()
@@ -228,7 +228,7 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypat
     hidden = by_change["gets a vector"]["bytes"]
     assert planned.text().splitlines()[1:] == [
         f"  state: 1 row, 1 file, {planned['bytes_removed']:,} bytes: without a row left, {later}",
-        f"  state: 1 row, 1 file, {planned['bytes_rewritten']:,} bytes: to be written again without the rows; files of before are {later}",
+        f"  state: 1 row, 1 file, {planned['bytes_rewritten']:,} bytes: to be rewritten without the rows; old files are {later}",
         f"  state: 1 row, 1 file, {hidden:,} bytes: to get a deletion vector, which hides the rows; the files stay",
         "  quarantine: 1 row, 0 files: dropped by max_bytes",
         "  To do it: 'ebbtide cleanup'.",
@@ -256,7 +256,7 @@ def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make, monkeyp
     versions = pipeline.versions()
     skipped = act("cleanup", pipeline, min_share=0.31)
     assert re.fullmatch(
-        r"t: cleanup: skipped: it would win 30\.0% of entries, [\d,]+ bytes, below 31\.0%\.", skipped.text()
+        r"t: cleanup: skipped: it would free 30\.0% of entries, [\d,]+ bytes, below 31\.0%\.", skipped.text()
     )
     assert act("cleanup", pipeline, "dry_run", min_share=0.31) == skipped
     assert (skipped.step, pipeline.versions()) == (None, versions)
@@ -277,7 +277,7 @@ def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_f
     pass_hours(pipeline, 2)
     monkeypatch.setattr(doomed, "FindVersions", None)
     skipped = act("cleanup", pipeline, min_share=0.31)
-    assert skipped.text() == "t: cleanup: skipped: it would win at most 30.0% of entries, below 31.0%."
+    assert skipped.text() == "t: cleanup: skipped: it would free at most 30.0% of entries, below 31.0%."
 
 
 def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cleanup_would_win(make, monkeypatch):
@@ -287,7 +287,7 @@ def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cl
     pass_hours(pipeline, 0.5)
     pipeline.read(up(1, 3), up(2, 4), clock_ms=START)
     pass_hours(pipeline, 1.2)
-    assert "it would win 0.0% of entries, 0 bytes" in act("cleanup", pipeline, min_share=0.1).text()
+    assert "it would free 0.0% of entries, 0 bytes" in act("cleanup", pipeline, min_share=0.1).text()
     assert act("cleanup", pipeline)["entries_deleted"] == 0
 
 

@@ -13,7 +13,7 @@ from ebbtide.ledger import Lease
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.undo import undo as undo_migration
 
-BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
+BACK = "Change the spec back and migrate again: removed stamps and values do not come back."
 WIDER = {"schema": "id BIGINT NOT NULL, n BIGINT"}
 RENAMED = {"schema": "id BIGINT NOT NULL, amount INT", "columns": {"amount": {"renamed_from": "n"}}, "order": "arrival"}
 
@@ -92,7 +92,7 @@ def test_only_a_migration_that_was_the_last_step_is_undone(make):
     pipeline = make()
     pipeline.plan.state.create()
     none = (
-        "There is no migration of 't' to undo. Got: step {}. Allowed: a migration as the last step, which has undone none itself. "
+        "There is no migration of 't' to undo. Got: step {}. Allowed: a migration as the last step, not an undone one. "
         + BACK
     )
     assert refused(pipeline) == none.format("0, none")
@@ -129,7 +129,7 @@ def test_migration_is_not_undone_over_what_others_have_changed_since(make, table
     spoil(pipeline.plan.at(table))
     assert refused(pipeline) == (
         f"The migration cannot be undone: '{changed.table}' was changed by another client since. Got: version"
-        f" {changed.version + 1}. Allowed: what version {changed.version} holds. {BACK}"
+        f" {changed.version + 1}. Allowed: the content of version {changed.version}. {BACK}"
     )
 
 

@@ -230,7 +230,7 @@ def test_file_of_mended_records_that_is_absent_is_refused(tmp_path):
     location = str(tmp_path / "nowhere.jsonl")
     with pytest.raises(ConfigError) as raised:
         read_corrected(location)
-    assert str(raised.value) == f"There is no file of corrected records. Got: {location}."
+    assert str(raised.value) == f"The file of corrected records does not exist. Got: {location}."
 
 
 # A crash between the decision and what follows from it.
@@ -549,7 +549,7 @@ def test_bad_rows_of_a_view_are_no_records_to_replay(tmp_path):
     with pytest.raises(ConfigError) as raised:
         quarantine_replay._attempt(Plan.under(str(tmp_path), view), None, 0, ALL, None)
     assert str(raised.value) == (
-        "'v' is a materialized view: its bad rows are no records. Correct its query, or the rows of its tables; 'ebbtide quarantine drop'"
+        "'v' is a materialized view: its bad rows are not records. Correct its query, or the rows of its tables; 'ebbtide quarantine drop'"
         " forgets them."
     )
 
@@ -563,11 +563,11 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
     assert lines[21:23] == [
         "  ... and 2 more (--json has them all)",
-        "  Left out, with an origin that no selected record has: 3 corrected records.",
+        "  Left out, since no selected record has their origin: 3 corrected records.",
     ]
     assert lines[23] == (
-        "  Late: 2 records. By order of arrival such apply now, after all that came since, and the sink may not become what it would"
-        " be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+        "  Late: 2 records. By arrival they apply now, after all later records, so the sink may differ from a result without bad"
+        " records. It is the same only within materializer.retraction_grace, and without a TRUNCATE since."
     )
     assert lines[24:] == ["  To do it: the same with '--apply --accept-late'."]
     all_of_them = Found(0, kept[:20]).report("t").text()

@@ -33,15 +33,13 @@ def test_report_of_any_difference_says_how_to_end_it(differing):
     assert (
         report.as_report()
         .text()
-        .endswith(
-            "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
-        )
+        .endswith("\n  To do it: 'ebbtide repair --apply'.\n  To accept it: 'ebbtide acknowledge --reason TEXT'.")
     )
 
 
 def test_report_is_written_for_people():
     assert not RepairReport("t").differs
-    assert RepairReport("t").as_report().text() == "t: the tables are what the state says; nothing to repair."
+    assert RepairReport("t").as_report().text() == "t: the tables match the state; nothing to repair."
     done = RepairReport("t", (LOST,), 5, 2, 3, 4, state_version=0, action="repair", step=8)
     assert done.as_report().text() == (
         "t: 5 rows missing, 2 other, 3 too many, 4 keys repeated.\n  changelog: gone; 1 row of step 1 lost"
@@ -76,7 +74,7 @@ def test_acknowledging_takes_a_reason(make, reason):
     pipeline.read(up(1, 1))
     with pytest.raises(ConfigError) as raised:
         repair.acknowledge(SPARK, pipeline.spec, pipeline.root, reason)
-    assert str(raised.value) == "To acknowledge takes a reason. Got: none. Allowed: a text, kept with the step."
+    assert str(raised.value) == "Acknowledging needs a reason. Got: none. Allowed: a text, kept with the step."
     assert pipeline.last.step == 1
 
 

@@ -26,7 +26,7 @@ def refused(spec, root, reason="why"):
 def test_reading_again_takes_a_reason(tmp_path, reason):
     spec = plain(order={"sequence": ["n"]}, **TOPIC)
     assert refused(spec, str(tmp_path), reason) == (
-        "To read records again takes a reason. Got: none. Allowed: a text, kept with the steps."
+        "Reading records again needs a reason. Got: none. Allowed: a text, kept with the steps."
     )
 
 
@@ -34,13 +34,13 @@ def test_reading_again_takes_a_reason(tmp_path, reason):
     ("fields", "got"),
     [
         ({"order": {"sequence": ["n"]}}, "a folder, whose files are read once"),
-        (TOPIC, "an order of arrival, by which a record that is read again applies again"),
+        (TOPIC, "order: arrival, where a record that is read again applies again"),
     ],
 )
 def test_what_does_not_know_records_that_it_has_read_is_refused(tmp_path, fields, got):
     assert refused(plain(**fields), str(tmp_path)) == (
         f"'t' cannot read records again into its sink. Got: {got}. Allowed: a topic, with order: {{sequence: ...}}."
-        " Build the tables beside it: 'ebbtide backfill start'."
+        " Build new tables: 'ebbtide backfill start'."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -51,7 +51,7 @@ def test_pipeline_that_is_not_paused_or_has_read_no_topic_is_refused(make):
     with pipeline.stepper() as stepper, pytest.raises(BackfillError) as raised:
         rereading._refuse_unpaused(stepper)
     assert str(raised.value) == (
-        "'t' is not paused. Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it."
+        "'t' is not paused. Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' afterwards."
     )
     pausing.pause(pipeline.spec, pipeline.root, "ann", "why", START)
     with pipeline.stepper() as stepper, pytest.raises(BackfillError) as raised:
@@ -77,7 +77,7 @@ def test_report_is_written_for_people():
         "t: 1,200 records read in 2 steps: 1,100 inserted, 2 waiting expired.\n  To read on: 'ebbtide resume'."
     )
     stopped = _report("t", 7, 1_000, (4, 5), {})
-    assert stopped.text() == "t: 7 records read in 2 steps: nothing new.\n  Left: 1,000; the same command goes on."
+    assert stopped.text() == "t: 7 records read in 2 steps: nothing new.\n  Left: 1,000; the same command continues."
     assert stopped.as_dict() == {
         "pipeline": "t",
         "records": 7,

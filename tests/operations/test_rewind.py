@@ -72,7 +72,7 @@ def test_step_is_refused_of_which_the_sink_has_no_version(repaired, put_back, st
             work(SPARK, pipeline.spec, pipeline.root, step)
         assert str(raised.value) == (
             f"'t' cannot go back to step {step}: its sink was recreated or restored since. Got: step {step}."
-            " Allowed: step 4, whose rows the sink was given again, or a later one."
+            " Allowed: step 4, whose rows were written to the sink again, or a later one."
             " Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source."
         )
     assert pipeline.versions() == versions
@@ -159,7 +159,7 @@ def test_repair_names_the_newest_step_that_can_be_gone_back_to(make):
         if n == 3:
             newest_file(pipeline, "sink/*.parquet").write_bytes(b"")
     newest_file(pipeline, "state/*.parquet").write_bytes(b"")
-    with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are whole"):
+    with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are complete"):
         repair.repair(SPARK, pipeline.spec, pipeline.root)
     rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
     assert pipeline.rows() == {1: 20, 2: 2}

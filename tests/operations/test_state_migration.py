@@ -200,14 +200,14 @@ def test_option_that_is_named_like_a_credential_may_change_and_is_stored_nowhere
 
 
 def test_plan_is_written_for_people():
-    assert migration_report("t").text() == "t: what is stored fits the spec; nothing to migrate."
+    assert migration_report("t").text() == "t: stored data fits the spec; nothing to migrate."
     found = {"stamped": 5, "unstamped": 2, "revived": 3, "dropped": 4}
     plan = migration_report("t", ["ttl none -> 1h", "state a: added"], **found)
     counts = "t: 5 entries stamped, 2 unstamped, 3 expired ones brought back, 4 dropped"
     assert plan.text() == (f"{counts}.\n  ttl none -> 1h\n  state a: added\n  To do it: 'ebbtide migrate --apply'.")
     done = migration_report("t", ["columns: in another order"], 7, **found, rewritten=6)
     assert done.text() == (
-        f"{counts}, 6 rows of sink and changelog written again.\n  columns: in another order\n"
+        f"{counts}, 6 rows of sink and changelog rewritten.\n  columns: in another order\n"
         "  Done in step 7. To undo it before the next run: 'ebbtide migrate --undo'."
     )
     changes = {"changes": ["columns: in another order"]}

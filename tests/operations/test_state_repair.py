@@ -87,7 +87,7 @@ def test_lost_file_counts_though_others_have_taken_its_rows_out(make):
     with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
         refuse_damaged_state(stepper)
     assert str(raised.value) == (
-        f"The state of 't' has lost data files: what was in them is nowhere else. Got: {lost}."
+        f"The state of 't' has lost data files, which have no other copy. Got: {lost}."
         f" Allowed: the files as they were written. Restore them from a copy, or run {REFRESH}"
     )
 
@@ -98,7 +98,7 @@ def test_lost_file_counts_though_others_have_taken_its_rows_out(make):
         ("migrate", REFRESH),
         (
             "refresh",
-            "'ebbtide rewind --to-step 2 --apply': the files of that step are whole, and what was read since is",
+            "'ebbtide rewind --to-step 2 --apply': the files of that step are complete, and later records are",
         ),
     ],
 )

@@ -44,7 +44,7 @@ class Step:
         (None, None, []),
         (SELECTED, SELECTED, []),
         (None, SELECTED, ["transform: added"]),
-        (SELECTED, None, ["transform: removed, the sink shows the rows as they are"]),
+        (SELECTED, None, ["transform: removed, the sink shows the rows unchanged"]),
         (
             SELECTED,
             OTHER,

@@ -47,5 +47,5 @@ def test_vacuum_of_so_many_files_deletes_them_and_says_what_is_left(make):
     bounded = vacuum.act("apply", ctx, vacuum.Params(max_files=2))
     assert unnamed(pipeline) == ["sink/unnamed-3.parquet"]
     assert bounded["files_left"] == 1
-    assert bounded.text().endswith("1 file left, at least: the next run goes on.")
+    assert bounded.text().endswith("1 file left, at least: the next run continues.")
     assert pipeline.rows() == {1: 1}

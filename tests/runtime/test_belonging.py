@@ -234,7 +234,7 @@ def test_lost_file_of_the_state_is_named_with_the_step_that_can_be_gone_back_to(
         Path(file.location(two_steps.plan.state.path)).unlink()
     refresh = "'ebbtide refresh' to rebuild all tables from the source."
     assert named_as_lost(two_steps, len(later)) == (
-        "'ebbtide rewind --to-step 1 --apply': the files of that step are whole, and what was read since is read again;"
+        "'ebbtide rewind --to-step 1 --apply': the files of that step are complete, and later records are read again;"
         f" or {refresh}"
     )
     two_steps.do("rewind")

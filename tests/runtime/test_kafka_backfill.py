@@ -46,7 +46,7 @@ def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(o
     pipeline.send(up(10, 10))
     waits = backfill_status.status(pipeline.spec, pipeline.root, LATER)
     assert (waits["waiting"], waits["percent"]) == (1, 87.5)
-    assert "waiting: 1 record.\n  To go on: 'ebbtide backfill start'." in waits.text()
+    assert "waiting: 1 record.\n  To continue: 'ebbtide backfill start'." in waits.text()
     report = pipeline.do("swap")
     assert (report["added"], report["changed"], report["deleted"]) == (5, 0, 0)
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9, 10: 10}

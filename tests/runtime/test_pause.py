@@ -37,7 +37,7 @@ def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
     pipeline.read(up(1, 1))
     paused = pause(pipeline)
     assert paused.text() == (
-        "t: paused: the source is being repaired. Nothing is read any more.\n  To go on: 'ebbtide resume'."
+        "t: paused: the source is being repaired. Nothing more is read.\n  To continue: 'ebbtide resume'."
     )
     assert paused.as_dict() == {
         "pipeline": "t",
@@ -116,7 +116,7 @@ def test_run_that_ends_stops_before_its_next_step(make):
         asked = pause(pipeline)
         assert not asked["is_at_rest"]
         assert asked.text() == (
-            "t: paused: the source is being repaired. A run is under way: it ends after its step.\n  To go on: 'ebbtide resume'."
+            "t: paused: the source is being repaired. A run is under way: it ends after its step.\n  To continue: 'ebbtide resume'."
         )
 
     with pytest.raises(PausedError):

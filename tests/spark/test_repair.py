@@ -198,7 +198,7 @@ def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     with pytest.raises(DeltaLogError, match="'ebbtide repair --apply'"):
         run(LOCAL, spec, str(root))
     [finding] = repairing.plan(spark, spec, str(root)).findings
-    assert finding.text().startswith("sink: its log cannot be read; to be moved aside and made again; ")
+    assert finding.text().startswith("sink: its log cannot be read; to be moved aside and recreated; ")
     repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert (root / spec.name / "sink.aside-1" / "_delta_log").is_dir()

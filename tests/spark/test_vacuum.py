@@ -103,7 +103,7 @@ def planned_and_bounded(spark, spec, root, on_disk):
     bounded = vacuum.act("apply", Context(spec, root, lambda: spark), vacuum.Params(max_files=2))
     assert len(gone_of(on_disk)) == 2
     assert bounded["files_left"] == planned["files_removed"] - 2 > 0
-    assert bounded.text().endswith(f"{amount(bounded['files_left'], 'file')} left, at least: the next run goes on.")
+    assert bounded.text().endswith(f"{amount(bounded['files_left'], 'file')} left, at least: the next run continues.")
     return planned
 
 

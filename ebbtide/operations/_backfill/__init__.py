@@ -1,1 +1,1 @@
-"""Backfills: a pipeline's tables are built again beside those in use, and swapped in; or records are read again into them."""
+"""Backfills: new tables of a pipeline are built and swapped with those in use, or records are read again into them."""

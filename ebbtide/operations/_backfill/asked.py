@@ -16,9 +16,9 @@ from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.storage import Location
 
 ASKED = "asked.json"
-"""Name of the file that holds the request, beside the backfill's tables."""
+"""Name of the file with the request, next to the backfill's tables."""
 MAY_CHANGE = frozenset({"format", "ttl", "transform", "states", "columns"})
-"""Parts of a spec's identity in which a backfill may differ from what is stored, as long as the sink's columns stay."""
+"""Parts of a spec's identity that a backfill may change, as long as the sink keeps its columns."""
 
 
 class Asked(BaseModel):
@@ -26,14 +26,12 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    start: str | SourceStart = Field(description="Where it begins to read: earliest, or a time or offsets of a topic.")
-    snapshot: str | None = Field(
-        default=None, description="Topic that is read before that, whole; None: there is none."
-    )
+    start: str | SourceStart = Field(description="Start of reading: earliest, or a time or offsets of a topic.")
+    snapshot: str | None = Field(default=None, description="Topic that is completely read before; None: there is none.")
 
     @property
     def text(self) -> str:
-        """The request in words."""
+        """Description of the request."""
         if self.snapshot:
             return f"topic {self.snapshot}, then {self._place}"
         return self._place
@@ -50,7 +48,7 @@ class Asked(BaseModel):
 
 
 def start_of(text: str) -> str | SourceStart:
-    """Read where a backfill is to begin.
+    """Parse the start of a backfill.
 
     Args:
         text: `earliest`, a time in ISO 8601, or offsets as `0=12,1=40`.
@@ -73,14 +71,14 @@ def start_of(text: str) -> str | SourceStart:
         return SourceStart(timestamp=time)
     except ValueError as error:
         raise ConfigError.of(
-            "Where the backfill is to begin cannot be read.",
+            "The start of the backfill cannot be read.",
             got=text,
             allowed="earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40",
         ) from error
 
 
 def asked_of(tables: Plan) -> Asked | None:
-    """Return the request for a pipeline's backfill; None if there is no backfill.
+    """Return the request of a pipeline's backfill; None if there is none.
 
     Args:
         tables: The pipeline.
@@ -94,7 +92,7 @@ def asked_of(tables: Plan) -> Asked | None:
 
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
-    """Return the spec of what is built beside a pipeline."""
+    """Return the spec of a pipeline's backfill."""
     beside = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
     if beside.source.by_position:
         return beside.with_source(start=asked.start)
@@ -107,7 +105,7 @@ def of_topic(beside: Pipeline, topic: str) -> Pipeline:
 
 
 def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
-    """Return whether a backfill has gone on to the pipeline's own source."""
+    """Return whether a backfill has continued with the pipeline's source."""
     commit = Plan.under(tables.backfills, beside).state.last()
     if commit is None:
         return False
@@ -117,7 +115,7 @@ def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
 
 
 def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
-    """Return whether the last step has swapped in the backfill that is there, or there is none any more."""
+    """Return whether the last step has swapped the backfill in, or the backfill no longer exists."""
     swapped = last.decision.swapped
     if swapped is None:
         return False
@@ -129,7 +127,7 @@ def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
 
 
 def refuse_unfit(tables: Plan) -> None:
-    """Refuse a pipeline that cannot be built beside its tables."""
+    """Refuse a pipeline that cannot have a backfill."""
     spec = tables.spec
     if spec.is_view:
         raise BackfillError.of(
@@ -139,30 +137,30 @@ def refuse_unfit(tables: Plan) -> None:
     commit = tables.state.last()
     if commit is None:
         raise BackfillError.of(
-            f"'{spec.name}' has made no step yet: there is nothing to build beside.",
+            f"'{spec.name}' has made no step yet: there are no tables to replace.",
             next_step="Run 'ebbtide run'.",
         )
     _, last = commit
-    # The sink's rows are compared by key and replaced in one commit: key, order and columns must stay.
+    # The sink's rows are compared by key and replaced in one commit, so key, order and columns must not change.
     refused = [name for name in spec.misfits(last.state.spec) if name not in MAY_CHANGE]
     if refused or not _has_columns_of_sink(tables):
         raise BackfillError.of(
-            f"The spec of '{spec.name}' is for another sink than the one that is there.",
+            f"The spec of '{spec.name}' does not fit the existing sink.",
             got=f"other {', '.join(refused) or 'columns'}",
             allowed="the same source, key, order and columns of the sink; another format, transform, function or ttl",
-            next_step="Give it a name of its own, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            next_step="Give it another name, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
 
 def refuse_other_columns(tables: Plan, taken: Plan) -> None:
-    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has met new columns in its records.
+    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has added new columns of its records.
 
     Args:
         tables: The pipeline.
         taken: The backfill.
 
     Raises:
-        BackfillError: it has.
+        BackfillError: it has other columns.
     """
     own = Snapshot.read(tables.sink.path, any_features=True)
     other = Snapshot.read(taken.sink.path, any_features=True)
@@ -182,33 +180,33 @@ def refuse_other_columns(tables: Plan, taken: Plan) -> None:
 
 
 def log_begins_of(tables: Plan) -> tuple[int, ...]:
-    """Return at which event times a pipeline's source has begun another log, epoch ms, ascending."""
+    """Return the event times at which a pipeline's source log restarted, epoch ms, ascending."""
     commit = tables.state.last()
     return commit[1].frontier.log_begins if commit else ()
 
 
 def refuse_other_log(tables: Plan, taken: Plan) -> None:
-    """Refuse a backfill that was begun before it was acknowledged that the source's log began again.
+    """Refuse a backfill that was begun before a restart of the source's log was acknowledged.
 
     Args:
         tables: The pipeline.
         taken: The backfill.
 
     Raises:
-        BackfillError: it has made steps without that.
+        BackfillError: it has made steps without the acknowledgement.
     """
     has_step = taken.state.last() is not None
     if not has_step or log_begins_of(taken) == log_begins_of(tables):
         return
     raise BackfillError.of(
-        f"What is acknowledged of the log of '{tables.spec.name}' has changed since its backfill was begun.",
-        got="a backfill that orders the changes of an old and a new log in another way",
+        f"The acknowledged log restarts of '{tables.spec.name}' have changed since its backfill was begun.",
+        got="a backfill that orders changes of the old and the new log differently",
         next_step="Run 'ebbtide backfill drop', and begin it again.",
     )
 
 
 def _has_columns_of_sink(tables: Plan) -> bool:
-    """Return whether the sink has the columns that the spec says."""
+    """Return whether the sink has the spec's columns."""
     stored = Snapshot.read(tables.sink.path, any_features=True)
     if stored is None:
         return True

@@ -1,8 +1,9 @@
-"""Builds a backfill: a pipeline's tables are built again beside those in use, from the source's beginning or another offset, and swapped in.
+"""Builds a backfill: new tables of a pipeline, from the source's beginning or another offset, to be swapped with those in use.
 
-A backfill is a pipeline of its own under `ROOT/NAME/backfill`. Ordinary runs build it, so an interrupted build is resumed, and the pipeline
-itself runs meanwhile. The swap holds the pipeline's lease, lets the backfill read the rest, and is one step: its decision is the backfill's
-state; publishing it gives the sink the rows that differ, in one commit (`ebbtide.runtime._swap`).
+A backfill is a separate pipeline under `ROOT/NAME/backfill`. Ordinary runs build it, so an interrupted build can be resumed, and
+the pipeline itself keeps running. The swap holds the pipeline's lease, lets the backfill read the rest, and is one
+step: its decision is the backfill's state; publishing it gives the sink the rows that differ, in one commit
+    (`ebbtide.runtime._swap`).
 """
 
 from __future__ import annotations
@@ -56,24 +57,25 @@ def start(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
 ) -> Report:
-    """Build a pipeline's tables beside those in use, up to the newest record; resume a build that was begun.
+    """Build a pipeline's new tables up to the newest record; resume an interrupted build.
 
     Args:
         spark: A session with Delta.
-        spec: The pipeline, as its tables are to be.
+        spec: The pipeline, with the spec of the new tables.
         root: Folder of all pipelines' tables.
-        begin: Where to begin to read. None: as the begun backfill does, else at the earliest record.
-        snapshot: Topic of the same cluster with rows of the same form, read whole before the source. None: as begun, or none.
-        max_records_per_second: Its pace. Default: as the spec says.
+        begin: Start of reading. None: that of the present backfill, else the earliest record.
+        snapshot: Topic of the same cluster with rows of the same form, completely read before the source. None: that of
+            the present backfill, or none.
+        max_records_per_second: Maximum rate. Default: from the spec.
         on_progress: Called after each of its steps.
         on_phase: Called as each phase begins.
-        stop: Set it to end after the step under way.
+        stop: Set it to end after the current step.
         clock: Returns the time, epoch ms.
 
     Raises:
-        BackfillError: the pipeline cannot be built beside itself, or another backfill was begun.
-        ConfigError: the place is not one of the topic, or no record is behind it.
-        EbbtideError: as of a run.
+        BackfillError: the pipeline cannot have a backfill, or another backfill was begun.
+        ConfigError: the topic does not have the start, or no record after it.
+        EbbtideError: as in a run.
     """
     tables = Plan.under(root, spec)
     refuse_action(tables, Replace("", None), "backfill")
@@ -93,14 +95,14 @@ def start(
         clock=clock,
         log_begins=log_begins_of(tables),
     )
-    # The snapshot is read by a pipeline over its own topic, under the backfill's name; then the source is changed by a step.
+    # A pipeline over the snapshot's topic reads it under the backfill's name. Then a step changes the source.
     if asked.snapshot is not None and not has_read_snapshot(tables, beside):
         run(spec=of_topic(beside, asked.snapshot))
         if stop.is_set():
             return status(spec, root, clock())
         _turn_to(spark, tables, beside, clock())
-    # Each run reads what has arrived meanwhile. The loop ends when a run needs one batch at most, or reads no less than the
-    # one before: then records arrive as fast as they are read, and the swap reads the rest.
+    # Each run reads records that arrived meanwhile. The loop ends when a run needs at most one batch, or does not read less than
+    # the one before. Then records arrive as fast as they are read, and the swap reads the rest.
     n_before = None
     while not stop.is_set():
         done = run(spec=beside)
@@ -114,7 +116,7 @@ def start(
 
 
 def _take_erasures(tables: Plan, beside: Pipeline) -> None:
-    """Have a backfill without a step refuse the records of keys that were erased in the pipeline."""
+    """Make a new backfill refuse records of keys that were erased in the pipeline."""
     commit = tables.state.last()
     taken = Plan.under(tables.backfills, beside)
     if commit is None or has_state(taken):
@@ -125,7 +127,7 @@ def _take_erasures(tables: Plan, beside: Pipeline) -> None:
 
 
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
-    """Make the step by which a backfill that has read its snapshot goes on to the pipeline's own source."""
+    """Make the step with which a backfill continues from its snapshot to the pipeline's source."""
     plan = Plan.under(tables.backfills, beside)
     there = plan.source.discover({}, now_ms).span
     if not Log(plan.state.path).versions() or plan.state.last() is None:
@@ -156,16 +158,16 @@ def drop(spec: Pipeline, root: str) -> Report:
     tables = Plan.under(root, spec)
     commit = tables.state.last()
     asked = asked_of(tables)
-    # A swap deletes the folder itself when it is published; until then the decided step needs it.
+    # Publishing a swap deletes the folder; until then the decided step needs it.
     if commit is not None and asked is not None and is_swapped(tables, commit[1], asked):
         raise BackfillError.of(
             f"The backfill of '{spec.name}' is being swapped in, in step {commit[1].step}.",
-            next_step="Run 'ebbtide run' or 'ebbtide backfill swap --apply': either ends that, and drops it.",
+            next_step="Run 'ebbtide run' or 'ebbtide backfill swap --apply': either completes the swap and drops the backfill.",
         )
     if tables.backfill.ledger.turn is not None:
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000
         with tables.backfill.ledger.lease(lease_ttl_s):
-            pass  # holding the lease shows that no run builds it
+            pass  # holding the lease proves that no run builds it
     places = places_of(tables)
     delete_backfill(tables)
     line = "there was no backfill." if asked is None else "backfill dropped."
@@ -174,7 +176,7 @@ def drop(spec: Pipeline, root: str) -> Report:
 
 
 def plan_drop(spec: Pipeline, root: str) -> Report:
-    """Plan it. Changes nothing."""
+    """Plan the deletion of a backfill. Changes nothing."""
     tables = Plan.under(root, spec)
     places = places_of(tables)
     line = "there is no backfill." if asked_of(tables) is None else "the backfill to delete:"
@@ -183,12 +185,12 @@ def plan_drop(spec: Pipeline, root: str) -> Report:
 
 
 def places_of(tables: Plan) -> list[Place]:
-    """Return the place of the files of a backfill."""
+    """Return the place of a backfill's files."""
     return of_folder("backfill", tables.backfills, NOW)
 
 
 def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
-    """Refuse a start without a record behind it, before the request is stored: another one can then be named."""
+    """Refuse a start without later records before the request is stored, so that another start can be given."""
     if wanted.start == "earliest":
         return
     beside = beside_of(tables.spec, wanted)
@@ -198,7 +200,7 @@ def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
         raise ConfigError.of(
             f"There is no record to build the backfill of '{tables.spec.name}' from.",
             got=wanted.text,
-            allowed="a place before the last record of the topic",
+            allowed="a start before the last record of the topic",
             next_step="Begin earlier.",
         )
 
@@ -210,7 +212,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     has_topic = tables.spec.source.topic is not None
     if snapshot is not None and (not (by_position and has_topic) or tables.spec.applies_in_order):
         raise BackfillError.of(
-            f"'{tables.spec.name}' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of.",
+            f"'{tables.spec.name}' cannot begin with a snapshot: its rows would be applied in addition to their changes.",
             allowed="a topic, with order: {sequence: ...}",
         )
     if not by_position and wanted.start != "earliest":
@@ -222,7 +224,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     known = asked_of(tables)
     if known is None:
         _refuse_nothing(tables, wanted, now_ms)
-        # Put if absent: of two processes that begin a backfill, one stores its request and the other reads it.
+        # Put if absent: if two processes begin a backfill, one stores its request and the other reads it.
         location = Location(tables.backfills) / ASKED
         content = wanted.model_dump_json().encode()
         writer_of(tables.backfills).put_if_absent(location, content)
@@ -233,6 +235,6 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
             f"Another backfill of '{tables.spec.name}' was begun.",
             got=wanted.text,
             allowed=known.text,
-            next_step="Go on with that one, or run 'ebbtide backfill drop' first.",
+            next_step="Continue that one, or run 'ebbtide backfill drop' first.",
         )
     return known

@@ -1,4 +1,4 @@
-"""The operations on a backfill: a pipeline's tables are built once more beside those in use, and swapped in."""
+"""The operations on a backfill: new tables of a pipeline are built and swapped with those in use."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from ebbtide.operations._operation import DRY_RUN, Context, Operation, Report
 if TYPE_CHECKING:
     from ebbtide.spec import Pipeline
 
-BEGIN = "Where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40."
-RATE = "Records a second at most. Default: as the spec says."
+BEGIN = "Start of reading: earliest, or for a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40."
+RATE = "Maximum records per second. Default: from the spec."
 
 
 class _Backfill(Operation):
-    """Base class: the pipeline itself may run meanwhile, and its plots are its own."""
+    """Base class: the pipeline may run meanwhile, and has separate plots."""
 
     takes_turns = False
     prefix = "backfill_"
 
     def fits(self, spec: Pipeline) -> bool:
-        """Return whether the pipeline reads a source of its own."""
+        """Return whether the pipeline reads a source."""
         return not spec.is_view
 
 
 class Start(_Backfill):
-    """Build the tables once more, from the source's beginning or another place, beside those in use; or go on with that."""
+    """Build new tables from the source's beginning or another start, or resume an interrupted build."""
 
     name = "backfill.start"
     can_stop = True
 
     class Params(Operation.Params):
-        """Start and pace of the backfill."""
+        """Start and rate of the backfill."""
 
         begin: str | None = Field(
             default=None,
             alias="from",
             title="PLACE",
-            description=f"{BEGIN} Default: earliest, or where the one begun does.",
+            description=f"{BEGIN} Default: earliest, or that of the present backfill.",
         )
         snapshot: str | None = Field(
             default=None,
             title="TOPIC",
-            description="A topic that is read before, whole: by sequence, records of the same form. Default: none, or as begun.",
+            description="A topic to read completely before the source: by sequence, records of the same form. Default: none, or that of the present backfill.",
         )
         rate: int | None = Field(default=None, ge=1, description=RATE)
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Build them up to what is there."""
+        """Build them up to the newest record."""
         from ebbtide.operations._backfill import build
         from ebbtide.operations._backfill.asked import start_of
 
@@ -68,23 +68,23 @@ class Start(_Backfill):
         )
 
     def watch(self, ctx: Context) -> Report:
-        """Return how far it is."""
+        """Return its progress."""
         from ebbtide.operations._backfill.status import status
 
         return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Into(_Backfill):
-    """Read records of a topic, from some place up to where a paused pipeline stands, into its tables; by sequence only."""
+    """Read records of a topic, from a start up to a paused pipeline's position, into its tables; by sequence only."""
 
     name = "backfill.into"
     can_stop = True
 
     class Params(Operation.Params):
-        """Start and pace of the reading, and its reason."""
+        """Start and rate of reading, and the reason."""
 
         begin: str = Field(alias="from", title="PLACE", description=BEGIN)
-        reason: str = Field(description="Why; kept with the steps.")
+        reason: str = Field(description="The reason; kept with the steps.")
         rate: int | None = Field(default=None, ge=1, description=RATE)
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -112,14 +112,14 @@ class Status(_Backfill):
     name = "backfill.status"
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """Look at its tables and at the source."""
+        """Read the status of its tables and the source."""
         from ebbtide.operations._backfill.status import status
 
         return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Swap(_Backfill):
-    """Put a backfill in the place of the pipeline's tables: the sink changes in one commit."""
+    """Replace the pipeline's tables by a backfill: the sink changes in one commit."""
 
     name = "backfill.swap"
 
@@ -149,7 +149,7 @@ class Drop(_Backfill):
         return build.drop(ctx.spec, ctx.root)
 
     def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
-        """Plan it."""
+        """Plan the deletion."""
         from ebbtide.operations._backfill import build
 
         return build.plan_drop(ctx.spec, ctx.root)

@@ -1,7 +1,7 @@
 """Backfill into the sink: records of a topic before a paused pipeline's position are read, again or for the first time.
 
-By sequence a record that was applied before changes nothing, so the sink becomes what reading all of them from there would have made it.
-Each step applies a range of offsets, which its facts name; the pipeline's position does not change.
+By sequence a record that was applied before changes nothing. So the sink becomes the same as if all records from there had been
+read. Each step applies a range of offsets, named in its facts; the pipeline's position does not change.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _report(
     Args:
         pipeline: Name of the pipeline.
         records: Records that were read.
-        waiting: Offsets that are left, where it was stopped.
+        waiting: Offsets that remain after a stop.
         steps: Numbers of the steps.
-        counts: What they did, by name.
+        counts: Counts of their effects, by name.
     """
     named = []
     for name, n_rows in counts.items():
@@ -57,7 +57,7 @@ def _report(
     lines = [f"{read} read in {in_steps}: {did}."]
     next_step = "To read on: 'ebbtide resume'."
     if waiting:
-        next_step = f"Left: {waiting:,}; the same command goes on."
+        next_step = f"Left: {waiting:,}; the same command continues."
     return Report(
         pipeline,
         lines,
@@ -80,21 +80,21 @@ def reread(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
 ) -> Report:
-    """Read the records from some place up to where a paused pipeline stands; go on with what was begun for the same reason.
+    """Read records from a start up to a paused pipeline's position; continue an interrupted reading with the same reason.
 
     Args:
         spark: A session with Delta.
-        spec: The pipeline; its `max_records_per_second` holds.
+        spec: The pipeline; `max_records_per_second` applies.
         root: Folder of all pipelines' tables.
-        begin: Where to begin: earliest, a time, or offsets.
-        reason: Why, kept with the steps.
+        begin: Start: earliest, a time, or offsets.
+        reason: The reason, kept with the steps.
         on_progress: Called after each step.
         on_phase: Called as each phase begins.
         stop: Set it to end after the step under way.
         clock: Returns the time, epoch ms.
 
     Raises:
-        ConfigError: there is no reason, or no record that was read from that place on.
+        ConfigError: there is no reason, or no record was read after the start.
         BackfillError: the pipeline is not paused, or does not recognize records that it has read before.
         LeaseHeldError: the pipeline is being run.
     """
@@ -127,11 +127,11 @@ def reread(
 
 
 def _source(tables: Plan, reason: str) -> PositionedPart:
-    """Return the source to read; refuse what cannot be read again."""
+    """Return the source to read; refuse one that cannot be read again."""
     spec = tables.spec
     if not reason.strip():
         raise ConfigError.of(
-            "To read records again takes a reason.",
+            "Reading records again needs a reason.",
             got="none",
             allowed="a text, kept with the steps",
         )
@@ -139,12 +139,12 @@ def _source(tables: Plan, reason: str) -> PositionedPart:
         return cast("PositionedPart", spec.source)
     got = "a folder, whose files are read once"
     if spec.source.by_position:
-        got = "an order of arrival, by which a record that is read again applies again"
+        got = "order: arrival, where a record that is read again applies again"
     raise BackfillError.of(
         f"'{spec.name}' cannot read records again into its sink.",
         got=got,
         allowed="a topic, with order: {sequence: ...}",
-        next_step="Build the tables beside it: 'ebbtide backfill start'.",
+        next_step="Build new tables: 'ebbtide backfill start'.",
     )
 
 
@@ -153,20 +153,20 @@ def _refuse_unpaused(stepper: Stepper) -> None:
     if stepper.lease.seen.paused is None:
         raise BackfillError.of(
             f"'{name}' is not paused.",
-            next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it.",
+            next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' afterwards.",
         )
     if stepper.last_read is None:
         raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
 
 
 def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
-    """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
+    """Return the span to read: up to the pipeline's position, after offsets that were read for the same reason."""
     stands = stepper.last_read or Span({}, {}, {})
     source = positioned_source(stepper.spec.with_source(start=begin))
     wanted = source.beginning()
     if wanted.identity != stands.identity:
         raise BackfillError.of(
-            f"The source is another one than '{stepper.spec.name}' has read.",
+            f"The source is not the one that '{stepper.spec.name}' has read.",
             got=wanted.source_text,
             allowed=stands.source_text,
         )
@@ -178,18 +178,18 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     whole = replace(wanted, start=start, end=end)
     if not whole.size:
         raise ConfigError.of(
-            f"'{stepper.spec.name}' has read no record from there on.",
+            f"'{stepper.spec.name}' has read no record after that start.",
             got=Asked(start=begin).text,
-            allowed=f"a place before offsets {', '.join(map(str, stands.end.values()))}, where the pipeline stands",
+            allowed=f"a start before offsets {', '.join(map(str, stands.end.values()))}, the pipeline's position",
             next_step="Begin earlier.",
         )
-    # All of the range was read before: it is read again, as the same command was given again.
+    # All of the range was read before: the repeated command reads it again.
     left = _behind(stepper.last, reason, whole)
     return left if left.size else whole
 
 
 def _behind(last: StepFacts | NoStep, reason: str, whole: Span) -> Span:
-    """Return what the last step has left of some places, if it has read of them for the same reason."""
+    """Return the rest of a span after the last step, if that step has read a part of it for the same reason."""
     if last.source.reread is None or last.cause.why != reason:
         return whole
     read = Span.from_json(last.source.reread)

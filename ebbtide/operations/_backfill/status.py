@@ -15,16 +15,16 @@ from ebbtide.sources import Backlog
 from ebbtide.spec import Pipeline
 
 LAST_STEPS = 20
-"""Steps that the pace is measured by."""
+"""Number of steps for measuring the rate."""
 
 
 COUNTS: dict[str, float | None] = {
-    "records": 0,  # that it has read
-    "quarantined": 0,  # bad ones among them
-    "waiting": 0,  # records that it has still to read, of files about
-    "percent": 0.0,  # share read of all records, or files, there are
-    "records_per_second": None,  # its pace over its last steps
-    "seconds_left": None,  # time to read what waits at that pace, if nothing new arrives
+    "records": 0,  # records read
+    "quarantined": 0,  # bad records among them
+    "waiting": 0,  # records still to read; estimated for files
+    "percent": 0.0,  # share of all records or files that was read
+    "records_per_second": None,  # rate over the last steps
+    "seconds_left": None,  # time to read the rest at that rate, if nothing new arrives
 }
 """The counts of a report, with their values before the first step. None: unknown."""
 
@@ -34,7 +34,7 @@ def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | No
 
     Args:
         pipeline: Name of the pipeline.
-        start: Where it began to read; empty: there is none.
+        start: Its start; empty: there is no backfill.
         step: Its last step; 0 before the first.
         counted: See `COUNTS`.
     """
@@ -63,7 +63,7 @@ def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | No
     if waiting:
         left = amount(waiting, "record")
         line = f"{line}; waiting: {left}"
-        next_step = "To go on: 'ebbtide backfill start'."
+        next_step = "To continue: 'ebbtide backfill start'."
     return Report(pipeline, [f"{line}."], counts, details, step, next_step)
 
 
@@ -95,7 +95,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
     waiting = left
     is_of_files = backlog.total_records is None
     if is_of_files and done:
-        # The files that are left are taken to have as many records each as those that were read.
+        # Remaining files are assumed to have as many records each as those read.
         waiting = round(left * records / done)
     n_all = done + left
     percent = 100 * done / n_all if n_all else 100.0
@@ -115,7 +115,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
 
 
 def _done_and_left(plan: Plan, last: StepFacts, backlog: Backlog) -> tuple[int, int]:
-    """Return the number of records (of a topic) or files that were read, and that were not."""
+    """Return the numbers of records (of a topic) or files that were read, and that remain."""
     is_of_topic = last.source.position is not None
     if is_of_topic:
         done = last.frontier.total_records or 0
@@ -127,7 +127,7 @@ def _done_and_left(plan: Plan, last: StepFacts, backlog: Backlog) -> tuple[int, 
 
 
 def _pace(plan: Plan) -> float | None:
-    """Return the records per second of the last steps; None of fewer than two."""
+    """Return the records per second of the last steps; None for fewer than two."""
     steps = list(islice(_batches(plan), LAST_STEPS))
     if len(steps) < 2:
         return None

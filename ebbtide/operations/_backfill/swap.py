@@ -1,7 +1,7 @@
-"""Swap: a backfill is compared with the pipeline that it was built beside, and put in its place.
+"""Swap: a backfill is compared with its pipeline, and replaces the pipeline's tables.
 
-The pipeline's lease is held, and the backfill reads the rest, so that it stands where the pipeline does or behind that. What the step's
-commit decides is brought to the tables by `ebbtide.runtime._swap`.
+The pipeline's lease is held, and the backfill reads the rest up to the pipeline's position or beyond. `ebbtide.runtime._swap`
+publishes the step's decision to the tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 20
-"""Keys that a comparison names at most."""
+"""Maximum number of keys that a comparison shows."""
 
 
 def _report(
@@ -52,8 +52,8 @@ def _report(
         pipeline: Name of the pipeline.
         records: Records that the backfill has read.
         changes: How many rows are `added`, `changed` and `deleted`.
-        keys: Some of their keys; none where a column of the key is personal.
-        step: The step that did it; None of a plan.
+        keys: Some of their keys; none if a column of the key is personal.
+        step: The step that did it; None for a plan.
     """
     counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
     read = amount(records, "record")
@@ -80,7 +80,7 @@ def swap_in(
     applies: bool,
     clock: Clock = system_clock,
 ) -> Report:
-    """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
+    """Compare a backfill with the pipeline at the same position of the source; swap it in if requested.
 
     A continuous run yields the lease meanwhile.
 
@@ -92,7 +92,7 @@ def swap_in(
         clock: Returns the time, epoch ms.
 
     Raises:
-        BackfillError: there is no backfill, or it has not read what the pipeline has.
+        BackfillError: there is no backfill, or it has not read all that the pipeline has.
         LeaseHeldError: the pipeline is being run, or the backfill is.
     """
     tables = Plan.under(root, spec)
@@ -109,7 +109,7 @@ def swap_in(
         beside = beside_of(spec, asked)
         built = Plan.under(tables.backfills, beside)
         refuse_other_log(tables, built)
-        # The pipeline stands still, as its lease is held: the backfill reaches its position.
+        # The pipeline does not advance while its lease is held, so the backfill reaches its position.
         driver.run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
         with stepping(spark, built) as taken:
             _refuse_behind(stepper, taken)
@@ -124,18 +124,18 @@ def swap_in(
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
-        # The backfill's lease is released by now, since publishing deletes its folder.
+        # The backfill's lease has been released: publishing deletes its folder.
         stepper.publish(spark)
         done = _report(spec.name, n_records, changes, keys, facts.step)
         return with_places(done, places)
 
 
 def _places(tables: Plan) -> Iterator[Place]:
-    """Yield the files of the tables that the backfill's take the place of. Rows of the sink are replaced one by one."""
+    """Yield the files of the tables that the backfill's tables replace. Rows of the sink are replaced one by one."""
     fate = f"replaced by the backfill's, {BY_VACUUM}"
     for name in ("state", "changelog", "quarantine"):
         yield from of_table(tables, name, fate)
-    yield from of_folder("backfill", tables.backfills, "gone once its tables are in the place of the pipeline's")
+    yield from of_folder("backfill", tables.backfills, "deleted once its tables have replaced the pipeline's")
 
 
 def _refuse_behind(own: Stepper, taken: Stepper) -> None:
@@ -146,12 +146,12 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
         raise BackfillError.of(
             f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
             got=f"missing {first}",
-            next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
+            next_step="Run 'ebbtide backfill start' to continue it; or 'ebbtide backfill drop' if the source is now another one.",
         )
 
 
 def _refuse_erased(own: Stepper, taken: Stepper) -> None:
-    """Refuse a backfill that was begun before keys of the pipeline were erased, or released: it may hold their rows, or lack them."""
+    """Refuse a backfill that was begun before keys were erased or released: it may hold or lack their rows."""
     of_pipeline = _erased(own)
     of_backfill = _erased(taken)
     if of_pipeline == of_backfill:
@@ -209,11 +209,11 @@ def _compared(
 
 
 def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
-    """Make the facts of the step that puts a backfill's tables in the place of the pipeline's; it mints a new incarnation.
+    """Return the facts of the step that replaces the pipeline's tables by a backfill's; it starts a new incarnation.
 
     Args:
         stepper: Of the pipeline.
-        taken: Of the backfill, which has made a step.
+        taken: Stepper of the backfill, which has made a step.
         wall_ms: The wall clock, epoch ms.
     """
     last = taken.made
@@ -222,7 +222,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     replaces = {}
     for name in BESIDE_STATE:
         replaces[name] = Replace(incarnation, versions.get(name))
-    # Pauses are the pipeline's own: the backfill was built beside them.
+    # Pauses are the pipeline's: they did not affect the backfill.
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
     clock = replace(last.frontier.clock, paused_ms=paused_ms)
     frontier = last.frontier.model_copy(update={"clock": clock})
@@ -236,7 +236,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
 
 
 def _versions(plan: Plan) -> dict[str, int]:
-    """Return the newest versions of the tables beside a state."""
+    """Return the newest versions of the output tables."""
     newest = {}
     for name in BESIDE_STATE:
         versions = Log(plan.at(name)).versions()

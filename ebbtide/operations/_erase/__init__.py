@@ -1,1 +1,1 @@
-"""Erasure: rows of some keys go, from the tables and from the disk."""
+"""Erasure: deletes rows of some keys from the tables and from disk."""

@@ -1,4 +1,4 @@
-"""Places beside a pipeline's own tables that may hold erased keys: named in the report with their fate, or a reason to refuse."""
+"""Places outside of a pipeline's tables that may hold erased keys. The report names them, or the erasure is refused."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 NOT_OURS = "not ours"
 SHOWN = 20
-"""The most records that are named."""
+"""Maximum number of records that are named."""
 
 
 def refuse_others(plan: Plan) -> None:
-    """Refuse an erasure that would break, or would not reach, what stands beside the tables.
+    """Refuse an erasure that would break data outside of the tables, or would not reach it.
 
     Raises:
         BackfillError: a backfill is being built: it reads the erased records again.
-        DeltaFeatureError: the sink has a feature by which Ebbtide cannot rewrite its files.
+        DeltaFeatureError: the sink has a feature that prevents Ebbtide from rewriting its files.
         ConfigError: another table under the root is a shallow clone of one of these, or the sink cannot erase.
     """
     if plan.backfill.ledger.turn is not None:
@@ -40,11 +40,11 @@ def refuse_others(plan: Plan) -> None:
         raise ConfigError.of(
             f"The sink of '{plan.spec.name}' cannot erase rows.",
             got=f"sink.type: {plan.spec.sink.type}",
-            allowed="delta, or a sink that says by 'can' that it erases",
+            allowed="delta, or a sink whose 'can' includes Erase",
             next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
         )
     sink = None if plan.sink_log is None else Snapshot.read(plan.sink_log)
-    if sink is not None:  # before the step: one that the sink cannot take would hold up the pipeline
+    if sink is not None:  # before the step: a step that the sink cannot apply would block the pipeline
         sink.refuse_unwritable(adds_rows=False)
     clones = list(_clones(plan))
     if clones:
@@ -57,7 +57,7 @@ def refuse_others(plan: Plan) -> None:
 
 
 def _clones(plan: Plan) -> Iterator[str]:
-    """Yield the tables beside the pipeline whose files lie in the pipeline's folder. A clone leaves no trace in its source."""
+    """Yield other tables that use files in the pipeline's folder. A clone leaves no trace in its source."""
     home = f"{plan.root}/"
     for table in _other_tables(plan):
         versions = Log(table).versions()
@@ -74,7 +74,7 @@ def _without_scheme(location: str) -> str:
 
 
 def _other_tables(plan: Plan) -> Iterator[str]:
-    """Yield the Delta tables under the root, two levels deep at most, that are not the pipeline's."""
+    """Yield the Delta tables under the root, at most two levels deep, that are not the pipeline's."""
     for name in Location(plan.all_pipelines).subfolders():
         folder = Location(plan.all_pipelines) / name
         if folder == plan.root:
@@ -86,7 +86,7 @@ def _other_tables(plan: Plan) -> Iterator[str]:
 
 
 def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
-    """Name what lies beside the tables.
+    """Name the places outside of the tables.
 
     Args:
         plan: The pipeline.
@@ -108,7 +108,7 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     dagster = f"{NOT_OURS}: samples of checks and logs of runs quote rows: {wipe}"
     fates = {
         "Dagster": dagster,
-        "local copies on other hosts, or in other folders of EBBTIDE_CACHE": "gone by the next run or check of the pipeline there",
+        "local copies on other hosts, or in other folders of EBBTIDE_CACHE": "deleted by the next run or check of the pipeline there",
         "positions in the source": "stay: names of source files and offsets are the pipeline's position in its source",
     }
     for place, fate in fates.items():
@@ -117,14 +117,14 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
 
 
 def data_docs(ctx: Context, names: Sequence[str], *, deletes: bool) -> Place:
-    """Return the Data Docs of some pipelines, as far as their folder is known: samples of checks may quote rows.
+    """Return the Data Docs of some pipelines, if their folder is known: samples of checks may quote rows.
 
     Args:
         ctx: Has the folder.
         names: Names of the pipelines.
         deletes: Delete them.
     """
-    elsewhere = "those in another folder, or on another host, are gone by the next check in Dagster there"
+    elsewhere = "those in another folder, or on another host, are deleted by the next check in Dagster there"
     if ctx.data_docs is None:
         return Place("Data Docs", Held(), elsewhere)
     total = Held()
@@ -149,7 +149,7 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
 
 
 def _undecoded(plan: Plan) -> Iterator[Place]:
-    """Yield the bad records that cannot be parsed: whether they name a key is unknown."""
+    """Yield the bad records that cannot be parsed: they may or may not name a key."""
     from ebbtide.formats import parsed
 
     if Snapshot.read(plan.at("quarantine")) is None:

@@ -1,4 +1,4 @@
-"""Erases keys: one step rewrites the files of all tables that hold their rows; then what is left of them on disk is deleted."""
+"""Erases keys: one step rewrites the files of all tables that hold their rows; then the remaining files on disk are deleted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     Args:
         ctx: The pipeline.
         file: Location of a file of keys; see `asked_keys`.
-        where: A condition on rows, in place of it.
+        where: A condition on rows, instead of a file.
     """
     tables = Plan.under(ctx.root, ctx.spec)
     refuse_others(tables)
@@ -67,8 +67,8 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
     Args:
         ctx: The pipeline.
         file: Location of a file of keys; see `asked_keys`.
-        where: A condition on rows, in place of it.
-        reason: Why; the ledger of erasures keeps it.
+        where: A condition on rows, instead of a file.
+        reason: The reason, kept in the ledger of erasures.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -87,7 +87,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         new = hashes - ledger.keys.hashes
         ledger = ledger.plus(new, at_ms=ctx.now_ms, by=ctx.by, reason=reason)
         name = tables.erasures.write(ledger)
-        # Before the step: a run that dies after it leaves files with erased rows, which the next one deletes.
+        # Before the step: if the run dies after it, files with erased rows remain, and the next run deletes them.
         tables.erasures.mark_unfinished()
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
@@ -129,7 +129,7 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
 
 
 def _ledger(stepper: Stepper) -> Erasures:
-    """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
+    """Return the ledger of erasures as of the last step; before the first erasure a new one with a new salt."""
     erasures = stepper.plan.erasures
     name = erasures.newest(stepper.last)
     if name is not None:
@@ -145,7 +145,7 @@ def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
 
 
 def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
-    """Commit the step that erases: the state's files are rewritten by it, those of the other tables follow from it."""
+    """Commit the erasing step: it rewrites the state's files; those of the other tables follow from it."""
     plan = stepper.plan
     action = EraseRows(name)
     state = plan.state
@@ -185,8 +185,8 @@ def _report(
     Args:
         ctx: The pipeline.
         n_keys: Number of the keys.
-        found: What the tables hold of them, in the newest version and in files of earlier ones.
-        rest: What lies beside that.
+        found: Their rows in the tables, in the newest version and in files of earlier ones.
+        rest: Other places.
         step: The step that erased them; None of a plan.
     """
     total = sum((place.found for place in found), Held())
@@ -215,9 +215,9 @@ def _report(
 
 
 def _held_text(found: Held) -> str:
-    """Return what tables hold of keys, in words."""
+    """Describe the rows of keys in tables."""
     if not found.rows:
-        return "none found: no row of theirs is in the tables, or in files of earlier versions"
+        return "none found: the tables and files of earlier versions have no row of these keys"
     rows = amount(found.rows, "row")
     files = amount(found.files, "file")
     n_bytes = amount(found.bytes, "byte")

@@ -1,4 +1,4 @@
-"""The keys that a user asks to erase: of a file, or of the rows that fulfil a condition."""
+"""The keys that a user asks to erase: from a file, or from rows that fulfil a condition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Line = tuple[int, dict[str, Any]]
 
 
 def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | None) -> pa.Table:
-    """Return the keys that are asked for, with the sink's columns of the key.
+    """Return the requested keys, with the sink's key columns.
 
     Args:
         spark: The session; only a condition starts it.
@@ -36,11 +36,12 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
         where: A condition on rows.
 
     Raises:
-        ConfigError: both or none are given, the file is not there or a line of it is no key, or the condition is not usable.
+        ConfigError: both or none are given, the file does not exist or has a line that is not a key, or the condition
+            is not usable.
     """
     if (file is None) == (where is None):
         raise ConfigError.of(
-            "Which keys are to be erased is not clear.",
+            "The keys to erase are not clear.",
             got="--keys and --where" if file else "neither --keys nor --where",
             allowed="one of them",
         )
@@ -74,7 +75,7 @@ def _of_file(file: str, key: pa.Schema) -> pa.Table:
 def _text_of(file: str) -> str:
     raw = Location(file).read_bytes()
     if raw is None:
-        raise ConfigError.of(f"There is no file of keys at '{file}'.", allowed=ALLOWED)
+        raise ConfigError.of(f"The file of keys '{file}' does not exist.", allowed=ALLOWED)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,10 +118,10 @@ def _csv_lines(file: str, text: str, names: Sequence[str]) -> Iterator[_Line]:
 
 
 def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field, *, is_text: bool) -> pa.Array:
-    """Return a column of the key in its type.
+    """Convert a column of the key to its type.
 
     Raises:
-        ConfigError: a value does not fit; its line is named, the value is not, as it may be personal.
+        ConfigError: a value does not fit; the error names its line, but not the value, which may be personal.
     """
     given = values
     if is_text:
@@ -141,7 +142,7 @@ def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field
 
 
 def _of_text(text: str, type_: pa.DataType) -> Any:
-    """Return a value of a CSV file as JSON would have it; None if it is none of the type."""
+    """Convert a CSV value to JSON; None if it does not have the type."""
     types = pa.types
     is_quoted = types.is_string(type_) or types.is_temporal(type_) or types.is_binary(type_)
     if is_quoted:

@@ -10,7 +10,7 @@ from ebbtide.operations._operation import Context, Operation, Report
 
 
 class Erase(Operation):
-    """Erase keys from tables, history and disk, and refuse their records from then on."""
+    """Erase keys from tables, history and disk, and refuse their later records."""
 
     name = "erase"
     further: ClassVar = {"release": "Accept records of the keys again."}
@@ -29,7 +29,7 @@ class Erase(Operation):
             title="SQL",
             description="The keys of rows of sink or state that fulfil this condition; needs Spark. Default: those of --keys.",
         )
-        reason: str = Field(default="", description="Why; kept in the ledger of erasures. Default: no reason.")
+        reason: str = Field(default="", description="The reason; kept in the ledger of erasures. Default: none.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count what would be erased, by place."""

@@ -29,7 +29,7 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
         where: The condition, as Spark SQL.
 
     Raises:
-        ConfigError: it is no condition on the columns of the sink, nor on those of the state.
+        ConfigError: it is a condition neither on columns of the sink nor on those of the state.
     """
     last = plan.state.last()
     if last is None:
@@ -46,7 +46,7 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
     n_usable = 0
     for rows, own_names in frames:
         allowed.append(", ".join(rows.columns))
-        # A condition on columns of one table alone selects in that table alone.
+        # A condition on columns of only one table selects only there.
         keys = _selected(rows, own_names, key, where)
         if keys is not None:
             n_usable += 1
@@ -54,7 +54,7 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
     if not n_usable:
         tables = "; or on ".join(allowed)
         raise ConfigError.of(
-            "What --where gives is not a condition on the sink's columns, nor on the state's.",
+            "The value of --where is a condition neither on the sink's columns nor on the state's.",
             got=where,
             allowed=f"SQL on {tables}",
         )
@@ -64,7 +64,7 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
 
 
 def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str) -> pa.Table | None:
-    """Return the keys of the rows that fulfil a condition; None if it is no condition on their columns."""
+    """Return the keys of rows that fulfil a condition; None if it is not a condition on their columns."""
     renamed = []
     for own, name in zip(names, key.names, strict=True):
         key_column = column(own)

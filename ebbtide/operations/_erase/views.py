@@ -1,4 +1,4 @@
-"""Computes the materialized views that read the sink again, and those that read these: each loses what it had from erased rows."""
+"""Recomputes the materialized views that read the sink, directly or through further views, without the erased rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def views_above(plan: Plan) -> list[str]:
-    """Return the views that read the sink, and those that read these, each after those that it reads."""
+    """Return the views that read the sink, directly or through further views, each after its inputs."""
     views = views_under(plan.all_pipelines)
     inputs = {name: read for name, read in views.items() if read is not None}
     left = _above(plan.spec.name, inputs)
     ordered: list[str] = []
     while left:
-        # No view reads itself, directly or through further ones: one of those left reads none of them.
+        # Views have no cycles, so one of the remaining views reads none of the remaining ones.
         ready = [name for name in left if not inputs[name] & left]
         ordered += sorted(ready)
         left -= set(ready)
@@ -49,8 +49,8 @@ def _above(pipeline: str, inputs: Mapping[str, frozenset[str]]) -> set[str]:
 
 
 def planned_views(plan: Plan) -> list[Place]:
-    """Return the views as a plan has them."""
-    fate = f"{NOW}: it is computed again, from scratch"
+    """Return the views for a plan."""
+    fate = f"{NOW}: it is recomputed from scratch"
     views = [Place(f"view {name}", Held(), fate) for name in views_above(plan)]
     return [*views, *_unreadable(plan)]
 
@@ -64,7 +64,7 @@ def _unreadable(plan: Plan) -> list[Place]:
 
 
 def computed_again(ctx: Context, plan: Plan) -> list[Place]:
-    """Run the views whose tables may hold erased rows; return what became of each.
+    """Run the views whose tables may hold erased rows; return the result of each.
 
     Args:
         ctx: The context of the erasure, which has given these views a mark.
@@ -77,17 +77,17 @@ def computed_again(ctx: Context, plan: Plan) -> list[Place]:
         if name in specs:
             problem = _run(ctx, specs[name])
         elif not problem:
-            problem = "its spec is not beside this one"
-        fate = f"{NOW}: it was computed again"
+            problem = "its spec is not in this project"
+        fate = f"{NOW}: it was recomputed"
         if problem:
-            fate = f"gone by the next run of the view: {problem}"
+            fate = f"deleted by the next run of the view: {problem}"
         view = Place(f"view {name}", Held(), fate)
         places.append(view)
     return [*places, *_unreadable(plan)]
 
 
 def _specs(ctx: Context) -> tuple[Mapping[str, Pipeline], str]:
-    """Return the specs of the project by name, or the reason that they are unknown."""
+    """Return the project's specs by name, or the reason why they are unknown."""
     try:
         specs = {spec.name: spec for spec in ctx.beside()}
     except EbbtideError as error:
@@ -96,7 +96,7 @@ def _specs(ctx: Context) -> tuple[Mapping[str, Pipeline], str]:
 
 
 def _run(ctx: Context, spec: Pipeline) -> str:
-    """Run a view; return the reason that it still has files with erased rows, empty if it has none."""
+    """Run a view; return the reason why it still has files with erased rows, empty if it has none."""
     from ebbtide.runtime import _driver as driver
 
     erasures = ErasureLedger(Location(ctx.root) / spec.name)

@@ -1,8 +1,8 @@
-"""Full-snapshot cleanup: what has expired goes from the state's newest snapshot.
+"""Full-snapshot cleanup: removes expired entries from the state's newest snapshot.
 
-A file that loses few of its rows gets a deletion vector, one that loses more is rewritten without them; so is one of whose hidden rows
-one has expired for half of `checks.cleanup_within`: no file of the newest version keeps it for longer. Older snapshots keep them
-until VACUUM, as with any Delta table. The clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
+Few expired rows in a file: a deletion vector hides them. Many, or hidden rows that expired more than half of
+`checks.cleanup_within` ago: the file is rewritten. Older snapshots keep expired rows until VACUUM, as in any Delta table. The
+clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
 snapshot".
 """
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gone:
-    """Picks the entries that have expired or were dropped.
+    """Picks entries that have expired or were dropped.
 
     Args:
-        at: By this clock.
+        at: The step whose clock decides.
         stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
     """
 
@@ -52,20 +52,20 @@ class Gone:
         return is_dropped | has_expired
 
     def doom(self, operator: Operator) -> Doom:
-        """Return it with what it reads of an entry, and of a file's statistics."""
+        """Return this selection with the entry columns and file statistics that it reads."""
         rules = operator.expiry
         ticks = [name for name, _ in rules.needs_tick]
         columns = {"_removed", *rules.columns, *ticks}
 
         def may_have(file: DataFile) -> bool:
-            # A fold of the whole state leaves dropped entries out: in its files only time can have doomed one.
+            # A fold of the whole state leaves dropped entries out, so entries in its files can only have expired.
             return not is_base(file) or has_expired(file, self.at)
 
         def has_expired(file: DataFile, at: Step) -> bool:
             has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
             return has_own_ttls or may_hold_expired(file, rules, at)
 
-        # Half of the time that the check allows: by the next cleanup the other half will not have passed.
+        # Half of the time that the check allows: the other half remains until the next cleanup.
         half_ago = earlier(self.at, self.stored_ms // 2)
         return Doom(
             self,
@@ -77,15 +77,15 @@ class Gone:
 
 
 def doom_of(plan: Plan, at: Step) -> Doom:
-    """Return what a cleanup deletes at a step."""
+    """Return the selection of a cleanup at a step."""
     stored_ms = to_ms(plan.spec.checks.cleanup_within)
     return Gone(at, stored_ms).doom(plan.operator)
 
 
 def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
-    """Delete what is too old: expired and dropped entries of the state with all their versions, then records of the quarantine.
+    """Delete expired and dropped entries of the state with all their versions, then old records of the quarantine.
 
-    If there is both, two steps are made.
+    If there are both, two steps are made.
 
     Args:
         spark: The session.
@@ -109,7 +109,7 @@ def delete_entries(
 ) -> Done:
     """Commit a step that deletes entries with all their versions; only files that hold one are changed.
 
-    Nothing is committed if there are none.
+    Without such entries nothing is committed.
 
     Args:
         spark: The session.
@@ -136,7 +136,7 @@ def found_in(
     doom: Doom,
     max_files: int | None,
 ) -> tuple[Found, int]:
-    """Return what is found, and how many files with such entries are left to later runs; arguments as `find`."""
+    """Return the entries found, and the number of files with such entries left to later runs; arguments as `find`."""
     judged = judge_rows(spark, state, operator, doom)
     found = find(spark, state, operator, doom, max_files=max_files, judged=judged)
     if max_files is None:

@@ -1,7 +1,7 @@
 """Compaction: the state is folded to the newest version of each live entry, the sink's small files are joined.
 
-Runs do so by themselves as they go (`ebbtide.runtime._fold`); this job does it all at once, and leaves out on the way what has
-expired by the ledger's clock (FLIP-25, "cleanup in the compaction filter"). With a bound it folds some ranges of keys in each run.
+Runs do this gradually (`ebbtide.runtime._fold`). This job does it all at once, and leaves out entries that have expired by the
+ledger's clock (FLIP-25, "cleanup in the compaction filter"). With a bound it folds some ranges of keys in each run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
     Args:
         spark: The session.
         stepper: Makes the pipeline's steps.
-        max_files: The most data files of the state to write; None: all, in a fold of the whole state.
+        max_files: Maximum data files of the state to write; None: all, in a fold of the whole state.
     """
     plan = stepper.plan
     facts = stepper.facts(Cause(what="compaction"))
     plan.sink.join_files(spark)
     if stepper.last.state.is_folded:
-        return Done(is_step=False)  # nothing was appended since
+        return Done(is_step=False)  # nothing was appended since the last fold
     state = stepper.newest()
     files = list(state.files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)

@@ -1,7 +1,7 @@
-"""The maintenance of a pipeline's tables that runs by schedule: cleanup, compaction, vacuum. Importing this loads no Spark.
+"""Scheduled maintenance of a pipeline's tables: cleanup, compaction, vacuum. Importing this loads no Spark.
 
-A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec._scheduling.SchedulesConfig` with
-the job's name.
+Further jobs are subclasses of `Maintenance`. The schedule of a built-in one is the field of
+`ebbtide.spec._scheduling.SchedulesConfig` with the job's name.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Maintenance(Operation):
-    """Base class of operations that make a pipeline's tables smaller. They need no `--apply`: they change nothing that a reader sees."""
+    """Base class of operations that make a pipeline's tables smaller. They need no `--apply`, since readers see no change."""
 
     observed = "state"
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """Do the work, the lease held and the last step finished.
+        """Do the work, with the lease held and the last step finished.
 
         Args:
             spark: A session with Delta.
@@ -46,7 +46,7 @@ class Maintenance(Operation):
 
 
 class Cleanup(Maintenance):
-    """Full snapshot: delete what has expired from the state, and what the quarantine's limits no longer keep."""
+    """Full snapshot: delete expired entries of the state, and records above the quarantine's limits."""
 
     name = "cleanup"
     further: ClassVar = {"dry_run": DRY_RUN}
@@ -57,7 +57,7 @@ class Cleanup(Maintenance):
         max_files: int | None = Field(
             default=None,
             ge=1,
-            description="Most data files to take expired entries from, those with the most first; the next run goes on. Default: all.",
+            description="Maximum data files to remove expired entries from, those with the most first; the next run continues. Default: all.",
         )
         min_share: float = Field(
             default=0,
@@ -65,10 +65,10 @@ class Cleanup(Maintenance):
             le=1,
             description="Do nothing if a smaller share of entries has expired. Default: 0.",
         )
-        min_bytes: int = Field(default=0, ge=0, description="Likewise by bytes that they take. Default: 0.")
+        min_bytes: int = Field(default=0, ge=0, description="Do nothing if they take fewer bytes. Default: 0.")
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Delete it, in a step, and measure the tables before and after; do nothing if that would win too little."""
+        """Delete them in a step, and measure the tables before and after; do nothing if that would free too little."""
         from ebbtide.operations._maintenance.cleanup import cleanup
         from ebbtide.operations._maintenance.measuring import maintained
 
@@ -77,20 +77,20 @@ class Cleanup(Maintenance):
         )
 
     def dry_run(self, ctx: Context, params: Params) -> Report:
-        """Plan it."""
+        """Plan the work."""
         from ebbtide.operations._maintenance.planning import plan_cleanup
 
         return self._skipped(ctx, params) or plan_cleanup(ctx, params.max_files)
 
     def early(self, spec: Pipeline) -> tuple[str, Mapping[str, Any]] | None:
-        """Return the spec's `schedules.early_cleanup`; None where nothing expires."""
+        """Return the spec's `schedules.early_cleanup`; None if nothing expires."""
         asked = spec.schedules.early_cleanup
         if asked is None or not spec.ttls:
             return None
         return asked.look, {"min_share": asked.min_share, "min_bytes": asked.min_bytes}
 
     def why_not(self, ctx: Context, params: Params) -> str:
-        """Return why it would win too little."""
+        """Return why it would free too little."""
         from ebbtide.operations._maintenance.planning import why_little
 
         if not params.min_share and not params.min_bytes:
@@ -118,25 +118,25 @@ class Compact(Maintenance):
         max_files: int | None = Field(
             default=None,
             ge=1,
-            description="Most data files to write; the next run goes on. Default: all.",
+            description="Maximum data files to write; the next run continues. Default: all.",
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Fold it, in a step, and measure the tables before and after."""
+        """Fold it in a step, and measure the tables before and after."""
         from ebbtide.operations._maintenance.compaction import compaction
         from ebbtide.operations._maintenance.measuring import maintained
 
         return maintained(ctx, self.job_name, partial(compaction, max_files=params.max_files))
 
     def dry_run(self, ctx: Context, params: Params) -> Report:
-        """Plan it."""
+        """Plan the work."""
         from ebbtide.operations._maintenance.planning import plan_compaction
 
         return plan_compaction(ctx, params.max_files)
 
 
 class Vacuum(Maintenance):
-    """Delete files that no table needs any more, and commits past the log's retention."""
+    """Delete files that no table needs, and commits past the log's retention."""
 
     name = "vacuum"
     further: ClassVar = {"dry_run": DRY_RUN}
@@ -145,7 +145,7 @@ class Vacuum(Maintenance):
         """Bounds of one run."""
 
         max_files: int | None = Field(
-            default=None, ge=1, description="Most files to delete; the next run goes on. Default: all."
+            default=None, ge=1, description="Maximum files to delete; the next run continues. Default: all."
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -156,7 +156,7 @@ class Vacuum(Maintenance):
         return maintained(ctx, self.job_name, partial(vacuum, max_files=params.max_files))
 
     def dry_run(self, ctx: Context, params: Params) -> Report:
-        """Plan it."""
+        """Plan the work."""
         from ebbtide.operations._maintenance.planning import plan_vacuum
 
         return plan_vacuum(ctx)

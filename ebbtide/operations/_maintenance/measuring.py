@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 MEASURED: dict[str, int | None] = {
     "entries": 0,  # entries kept
-    "entries_deleted": 0,  # those that cleanup deleted, expired or dropped
-    "rows_removed": 0,  # stored rows that went: expired and dropped entries, superseded versions
+    "entries_deleted": 0,  # entries that cleanup deleted, expired or dropped
+    "rows_removed": 0,  # stored rows removed: expired and dropped entries, superseded versions
     "files_before": 0,  # data files of the state
     "files_after": 0,
     "bytes_before": 0,
     "bytes_after": 0,
     "oldest_ms": None,  # stamp of the oldest entry kept, epoch ms
-    "stored_files_before": 0,  # files of all tables on disk, logs and what no version names among them
+    "stored_files_before": 0,  # files of all tables on disk, including logs and unreferenced files
     "stored_files_after": 0,
     "stored_bytes_before": 0,
     "stored_bytes_after": 0,
     "reclaimed_bytes": 0,  # on disk; below 0: more was written than deleted, until VACUUM
-    "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
-    "quarantine_max_bytes": 0,  # those that went because newer ones filled that
+    "quarantine_max_age": 0,  # records of the quarantine removed because of their age
+    "quarantine_max_bytes": 0,  # records removed because of the size limit
 }
-"""The counts of a maintenance job, with their values where there is nothing to measure."""
+"""The counts of a maintenance job, with their default values."""
 ON_DISK = (
     "on disk: files {stored_files_before} -> {stored_files_after}, bytes {stored_bytes_before} -> {stored_bytes_after}"
 )
@@ -45,8 +45,8 @@ class Done(NamedTuple):
 
     Args:
         is_step: It made a step.
-        counted: The entries that are left, where it has counted them.
-        left: Files that a bounded run has left to later ones, at least.
+        counted: The remaining entries, if counted.
+        left: Minimum number of files that a bounded run has left to later ones.
     """
 
     is_step: bool
@@ -64,7 +64,7 @@ def maintained(
     Args:
         ctx: The pipeline, and a session with Delta.
         job: Name of the job.
-        step: Does the work, the lease held and the last step finished.
+        step: Does the work, with the lease held and the last step finished.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -83,7 +83,7 @@ def maintained(
         if not stepper.number:
             return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
-        # The open step belongs to the run that died: it is finished before anything is measured.
+        # An open step of a dead run is finished before anything is measured.
         stepper.publish(spark)
         phase(f"{job}, step {stepper.number + 1}")
         before = stepper.newest()
@@ -121,7 +121,7 @@ def maintained(
 
 
 def with_rest(report: Report, left: int) -> Report:
-    """Return a report that says what a bounded run has left.
+    """Return a report with the number of files that a bounded run has left.
 
     Args:
         report: The report.
@@ -129,7 +129,7 @@ def with_rest(report: Report, left: int) -> Report:
     """
     if not left:
         return report
-    line = f"{amount(left, 'file')} left, at least: the next run goes on."
+    line = f"{amount(left, 'file')} left, at least: the next run continues."
     lines = [*report.lines, line]
     counts = {**report.counts, "files_left": left}
     return replace(report, lines=lines, counts=counts)
@@ -142,13 +142,13 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
         pipeline: Name of the pipeline.
         job: Name of the job.
         step: The step that it made; None if there was nothing to do.
-        measured: See `MEASURED`; what is not named is 0.
+        measured: See `MEASURED`; missing counts are 0.
     """
     counts = {**MEASURED, **measured}
     details = {"job": job}
     entries = amount(counts["entries"] or 0, "entry", "entries")
     if step is None:
-        # Vacuum makes no step: what it has freed shows on disk alone.
+        # Vacuum makes no step: its effect shows only on disk.
         files_before = counts["stored_files_before"] or 0
         files_after = counts["stored_files_after"] or 0
         done = "found nothing to do"
@@ -172,7 +172,7 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
 
 
 def entry_rows(files: Iterable[DataFile]) -> int:
-    """Count the rows of entries in data files of a state by their statistics; what is noted beside them is not counted."""
+    """Count the rows of entries in data files of a state by their statistics, without other rows."""
     n_rows = 0
     for file in files:
         has_entries = file.greatest("_entry") in (ROW, None)

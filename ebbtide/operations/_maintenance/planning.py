@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ebbtide.tables import Stored
 
 MOST_FILES = 100
-"""Files that a plan names."""
+"""Maximum number of files that a plan names."""
 
 
 def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
@@ -83,12 +83,12 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
 
 @dataclass(frozen=True)
 class _Change:
-    """Files to which a cleanup does the same.
+    """Files with the same treatment by a cleanup.
 
     Args:
         files: The files.
-        text: What it does, in a word or two.
-        fate: What becomes of their rows.
+        text: The treatment, in a word or two.
+        fate: The fate of their rows.
     """
 
     files: Sequence[DataFile]
@@ -96,13 +96,13 @@ class _Change:
     fate: str
 
     def named(self) -> Iterator[dict[str, Any]]:
-        """Yield each file with what is done to it."""
+        """Yield each file with its treatment."""
         for file in self.files:
             yield {"path": file.path, "bytes": file.size, "change": self.text}
 
 
 def _changes(deletion: Deletion) -> tuple[_Change, _Change, _Change]:
-    """Return the files that go, those whose rows are hidden, and those that are written again."""
+    """Return the files that are removed, those whose rows are hidden, and those that are rewritten."""
     hidden = [loss.file for loss in deletion.hidden]
     rewritten = [file for file, _ in deletion.rewritten]
     return (
@@ -111,13 +111,13 @@ def _changes(deletion: Deletion) -> tuple[_Change, _Change, _Change]:
         _Change(
             rewritten,
             "written again",
-            f"to be written again without the rows; files of before are {BY_VACUUM}",
+            f"to be rewritten without the rows; old files are {BY_VACUUM}",
         ),
     )
 
 
 def _of_changes(changes: Sequence[_Change], losses: Mapping[str, int]) -> Iterator[Place]:
-    """Yield the files that lose rows, by what becomes of each.
+    """Yield the files that lose rows, by treatment.
 
     Args:
         changes: The files.
@@ -133,22 +133,22 @@ def _of_changes(changes: Sequence[_Change], losses: Mapping[str, int]) -> Iterat
 
 
 def _of_quarantine(dropped: Mapping[str, int]) -> Iterator[Place]:
-    """Yield the records that the limits no longer keep."""
+    """Yield the records above the limits."""
     for limit, n_records in dropped.items():
         if n_records:
             yield Place("quarantine", Held(rows=n_records), f"dropped by {limit}")
 
 
 def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
-    """Return why a cleanup would win too little now, in words; empty: it is worth its cost. Takes no lease.
+    """Return why a cleanup would free too little now; empty: it is worth its cost. Takes no lease.
 
-    What decides is looked at in the order of its cost: the sizes in the log, the statistics of stamps, the stamps of those files
-    that may hold expired ones, and last, only if older versions of entries are stored, the keys.
+    The tests are made in the order of their cost: sizes in the log, statistics of stamps, stamps of files that may hold expired
+    entries, and last, only if older versions of entries are stored, the keys.
 
     Args:
         ctx: The pipeline.
-        min_share: Least share of the entries that it must win.
-        min_bytes: Least bytes of data files that these must take, by their share of each file's rows.
+        min_share: Minimum share of entries that it must free.
+        min_bytes: Minimum bytes of data files that these must take, by their share of each file's rows.
     """
     plan = Plan.under(ctx.root, ctx.spec)
     last = _last(plan)
@@ -167,11 +167,11 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
     most = sum(len(each.doomed) for each in judged.values())
     if not most:
         return "nothing has expired"
-    # Each row of the base is an entry of its own, so that these are the fewest entries that there can be.
+    # Each row of the base is a different entry, so this is the minimum number of entries.
     n_base = sum(rows_of(file) for file in state.files if is_base(file))
     if most < min_share * n_base:
         most_share = most / n_base
-        return f"it would win at most {most_share:.1%} of entries, below {least_share}"
+        return f"it would free at most {most_share:.1%} of entries, below {least_share}"
     found = find(ctx.spark, state, operator, doom, judged=judged)
     n_entries = found.n_doomed + found.n_kept
     share = found.n_doomed / max(n_entries, 1)
@@ -185,7 +185,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
         return ""
     least = " and ".join(limits)
     won = amount(round(won_bytes), "byte")
-    return f"it would win {share:.1%} of entries, {won}, below {least}"
+    return f"it would free {share:.1%} of entries, {won}, below {least}"
 
 
 def _won_bytes(state: Stored, found: Entries) -> float:
@@ -225,7 +225,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     details = {"job": "compaction"}
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide compact'.")
     going = Held(n_left_out, n_files, n_bytes)
-    fate = f"to be written again without superseded, expired and dropped rows; files of before are {BY_VACUUM}"
+    fate = f"to be rewritten without superseded, expired and dropped rows; old files are {BY_VACUUM}"
     whole = with_places(report, [Place("state", going, fate)])
     if max_files is None:
         return whole
@@ -234,13 +234,13 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
         return _nothing(ctx, "compaction")
     n_now = min(len(ranges), max_files)
     files = amount(n_now, "file")
-    line = f"This run writes {files}, and hides their rows in those of before."
+    line = f"This run writes {files}, and hides their rows in the old files."
     bounded = replace(whole, lines=[*whole.lines, line])
     return with_rest(bounded, len(ranges) - n_now)
 
 
 def plan_vacuum(ctx: Context) -> Report:
-    """Plan a vacuum, by Delta's own dry run; see `ebbtide.operations._maintenance.vacuum`."""
+    """Plan a vacuum, by Delta's dry run; see `ebbtide.operations._maintenance.vacuum`."""
     plan = Plan.under(ctx.root, ctx.spec)
     if _last(plan) is None:
         return _nothing(ctx, "vacuum")
@@ -265,7 +265,7 @@ def plan_vacuum(ctx: Context) -> Report:
     size = amount(total.bytes, "byte")
     lines = [
         f"{files} to delete ({size}): no version within delta.deletedFileRetentionDuration names them.",
-        "Of each table Delta lists 1,000 files at most; commits past the log's retention, staged files and old turns of the lease go too.",
+        "Delta lists at most 1,000 files per table. Commits past the log's retention, staged files and old turns of the lease are also deleted.",
     ]
     details = {"job": "vacuum", "files": named[:MOST_FILES]}
     report = Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
@@ -282,7 +282,7 @@ def _last(plan: Plan) -> StepFacts | None:
 
 
 def _next_step(plan: Plan, last: StepFacts) -> Step:
-    """Return the step that maintenance would make: the clock does not move on."""
+    """Return the step that maintenance would make: the clock does not advance."""
     frontier = plan.rules.next_frontier(last.frontier, last.frontier.clock)
     return frontier.operator_step(last.step + 1)
 

@@ -1,12 +1,12 @@
-"""Vacuum: what grows with time has an end. No step: no version that counts changes.
+"""Vacuum: deletes files that are no longer needed, so that storage does not grow forever. It makes no step.
 
-| what | goes when |
+| files | deleted when |
 |---|---|
-| data files, vectors and change files that no version within Delta's retention names, those of steps that died among them | older than `delta.deletedFileRetentionDuration` (7 days) |
-| commits of the tables | older than `delta.logRetentionDuration` (30 days), once a checkpoint holds what they say |
+| data files, vectors and change files that no version within Delta's retention names, including those of failed steps | older than `delta.deletedFileRetentionDuration` (7 days) |
+| commits of the tables | older than `delta.logRetentionDuration` (30 days), once a checkpoint has their content |
 | turns of the lease | all but the last thousand |
 | staged files | at once: the last step is finished |
-| files of processes that died before they named them | older than a day |
+| files of processes that died before committing them | older than a day |
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEME = re.compile(r"^[a-z0-9]+:/+")
-"""The beginning of a location in a store, or of a local one as Spark names it."""
+"""Prefix of a location in a store, or of a local location in Spark's form."""
 
 
 def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
-    """Delete what no table of a pipeline needs any more; it makes no step.
+    """Delete files that no table of a pipeline needs; makes no step.
 
     Args:
         spark: The session.
         stepper: Holds the lease.
-        max_files: The most data files, vectors and change files to delete; None: all.
+        max_files: Maximum data files, vectors and change files to delete; None: all.
     """
     plan = stepper.plan
     left = 0
@@ -60,7 +60,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
 
 
 def unneeded(spark: SparkSession, table: str) -> dict[str, int]:
-    """Return the locations of the files that VACUUM would delete, with their bytes, by its own dry run: a thousand at most.
+    """Return the locations and bytes of files that VACUUM would delete, by its dry run: at most a thousand.
 
     Folders, which it lists when they are empty, are left out.
     """
@@ -75,7 +75,7 @@ def unneeded(spark: SparkSession, table: str) -> dict[str, int]:
 
 
 def location_of(listed: str, table: str) -> str:
-    """Return the location of a file of a table that Spark lists, in the table's own words: Spark names the scheme in another way.
+    """Convert a file's location as listed by Spark to the table's form: Spark writes schemes differently.
 
     Example:
         >>> location_of("file:/data/t/sink/part-0.parquet", "/data/t/sink")
@@ -89,13 +89,13 @@ def location_of(listed: str, table: str) -> str:
 
 
 def _without_scheme(location: str) -> str:
-    """Return a location's path, from its bucket on in a store; `file:/data`, `file:///data` and `/data` are one."""
+    """Return a location's path, in a store starting with the bucket; `file:/data`, `file:///data` and `/data` are equal."""
     path = SCHEME.sub("", location)
     return path.strip("/")
 
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
-    """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
+    """Delete a pipeline's files whose writers died before committing them; see `delete_unfinished`."""
     folders = [plan.root, *plan.checkpoint.folders]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)

@@ -1,1 +1,1 @@
-"""Migrations: what is stored is made to fit a changed spec."""
+"""Migrations: adapt stored data to a changed spec."""

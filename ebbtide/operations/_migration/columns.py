@@ -1,14 +1,14 @@
 """Migration of columns: state, sink and changelog take the columns of a changed schema, without a rebuild.
 
-| change of the schema | rows that there are |
+| change of the schema | existing rows |
 |---|---|
-| a column added | null, or its DEFAULT: what a record from before it has |
+| a column added | null, or its DEFAULT, as for older records |
 | `columns: {new: {renamed_from: old}}` | the same values under the new name |
 | a wider type, by Delta's rules | cast |
 | a column dropped | without its values |
-| columns in another order | as they are |
+| columns in another order | unchanged |
 
-Only where a value is to be put down, moved or taken away are files written again. Refused: other types, NOT NULL without a
+Files are rewritten only if values are added, moved or removed. Refused: other types, NOT NULL without a
 DEFAULT, other key or order columns, and, by arrival, FLOAT to DOUBLE, since a retraction finds its row by its content.
 """
 
@@ -35,9 +35,9 @@ from ebbtide.tables import Keep
 from ebbtide.tables._altering import fills_of
 
 FIRST_OWN_COLUMN = "_step"
-"""The state table's first column behind the user's."""
+"""The state table's first column after the user's."""
 BY_COLUMN = ("time_units", "encodings")
-"""Fields of a format that say something of single columns."""
+"""Fields of a format with settings of single columns."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class ColumnMigration:
     """The effect of a migration on a pipeline's columns.
 
     Args:
-        before: The spec, with the columns that the tables have.
-        change: From these columns to those of the spec; None: they are the same.
-        changes: Each in words.
+        before: The spec, with the columns of the tables.
+        change: Change from these columns to the spec's; None: they are the same.
+        changes: Descriptions of the changes.
     """
 
     before: Pipeline
@@ -61,15 +61,15 @@ class ColumnMigration:
 
 
 def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> ColumnMigration:
-    """Work out what becomes of the columns.
+    """Determine the migration of the columns.
 
     Args:
-        spec: The pipeline as it is to be.
+        spec: The pipeline with its new spec.
         last: Facts of the last step.
         stored: The columns of the state table.
 
     Raises:
-        MigrationError: a column has become another type, or has no value for the rows that there are.
+        MigrationError: a column has changed its type, or has no value for existing rows.
     """
     if "columns" not in spec.misfits(last.state.spec):
         return ColumnMigration(spec)
@@ -123,9 +123,9 @@ def user_columns(stored: pa.Schema) -> pa.Schema:
 
 
 def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
-    """Return whether a changed format reads the columns that stay as before.
+    """Return whether a changed format reads the remaining columns as before.
 
-    Settings of single columns may differ where their columns do.
+    Settings of single columns may differ if their columns do.
     """
     given = dict(spec.format.identity)
     known = dict(last.state.spec["format"])
@@ -142,7 +142,7 @@ def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
 
 
 def _renamed(spec: Pipeline, old: pa.Schema) -> dict[str, str]:
-    """Return new names to old ones, of the columns that are not renamed yet."""
+    """Return new names to old ones, for columns that are not renamed yet."""
     renamed = {}
     for name, old_name in spec.renamed.items():
         is_still_to_do = name not in old.names and old_name in old.names
@@ -152,7 +152,7 @@ def _renamed(spec: Pipeline, old: pa.Schema) -> dict[str, str]:
 
 
 def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
-    """Return what a new column holds in the rows that there are, as JSON that any unit of time reads alike.
+    """Return a new column's value in existing rows, as JSON that does not depend on a unit of time.
 
     Raises:
         MigrationError: it may not be null, and has no default.
@@ -163,7 +163,7 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
             raise MigrationError.of(
                 f"Column '{column.name}' of '{spec.name}' cannot be added.",
                 got="NOT NULL without a DEFAULT",
-                allowed="a column that may be null, or a DEFAULT for the rows that there are",
+                allowed="a column that may be null, or a DEFAULT for existing rows",
                 next_step="Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
         return None
@@ -172,7 +172,7 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
     coding = Coding(unit, of_bytes(encodings.get(column.name)))
     array, _ = convert([default], column.type, coding)
     value = array[0].as_py()
-    if isinstance(value, date):  # times too
+    if isinstance(value, date):  # also times
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
@@ -183,12 +183,12 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
 
 def _value_text(value: Any) -> str:
     if value is None:
-        return "null in the rows that there are"
-    return f"{value!r} in the rows that there are"
+        return "null in existing rows"
+    return f"{value!r} in existing rows"
 
 
 def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> None:
-    """Refuse a type that not every stored value has a place in."""
+    """Refuse a type that cannot hold all stored values."""
     # By arrival a row is found by its content: FLOAT 0.1 as DOUBLE is not the DOUBLE 0.1 that a retraction would carry.
     is_inexact = pa.types.is_float32(old) and pa.types.is_float64(column.type)
     is_by_content = not spec.sequence
@@ -204,12 +204,12 @@ def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> No
 
 @dataclass(frozen=True)
 class AlteredEntries:
-    """Keeps entries, under the new columns.
+    """Keeps entries, with the new columns.
 
     Args:
-        keep: Which entries stay, under the old columns.
-        operator: Whose entries they become.
-        change: What becomes of the columns.
+        keep: Selects the entries to keep, with the old columns.
+        operator: Operator of the new entries.
+        change: The change of the columns.
     """
 
     keep: Keep
@@ -230,5 +230,5 @@ class AlteredEntries:
 
 
 def altered(keep: Keep, spec: Pipeline, change: SchemaChange) -> Keep:
-    """Return what keeps entries, under the columns of a spec."""
+    """Return a function that keeps entries, with the columns of a spec."""
     return AlteredEntries(keep, operator_of(spec), change)

@@ -1,8 +1,8 @@
-"""Migration: what is stored is made to fit a spec whose columns, TTL or state types have changed. Planned, applied, undone.
+"""Migration: adapts stored data to a spec whose columns, TTL or state types have changed. It can be planned, applied and undone.
 
-What becomes of columns is in `ebbtide.operations._migration.columns`, of states in `ebbtide.operations._migration.states`. A migration is
-one step: it folds the state, as compaction does, or only names its new columns where that is enough; sink and changelog take the
-columns when the step is published. It can be undone until the next step.
+Columns are migrated in `ebbtide.operations._migration.columns`, states in `ebbtide.operations._migration.states`. A migration is
+one step: it folds the state like compaction, or only changes the table's definition if that is enough. Sink and changelog get
+the columns when the step is published. It can be undone until the next step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         return migration_report(spec.name)
     _, last = commit
     migration = _worked_out(spark, tables, last)
-    if not last.decision.changes_columns:  # else the sink may still have to take those
+    if not last.decision.changes_columns:  # else the sink may not have those yet
         migration.refuse_unalterable(tables)
     return migration.report()
 
@@ -65,16 +65,16 @@ def apply(
     root: str,
     clock_ms: int,
 ) -> Report:
-    """Migrate what is stored to a spec, in one step.
+    """Migrate stored data to a spec, in one step.
 
-    The commit to the state is the decision. Sink and changelog follow from it: after a crash between them, the next run, or
-    this again, finishes it.
+    The commit to the state is the decision. Sink and changelog follow from it: after a crash in between, the next run or
+    migration finishes it.
 
     Args:
         spark: A session with Delta.
         spec: The pipeline as it is to be.
         root: Folder of all pipelines' tables.
-        clock_ms: The time, epoch ms: that of the new stamps.
+        clock_ms: The time for new stamps, epoch ms.
 
     Raises:
         MigrationError: a migration cannot make the change.
@@ -87,14 +87,14 @@ def apply(
         if isinstance(stepper.last, NoStep):
             return migration_report(spec.name)
         migration = _worked_out(spark, tables, stepper.last)
-        publish(spark, migration.before, stepper.head)  # the open step was decided under the columns as they were
+        publish(spark, migration.before, stepper.head)  # the open step was decided with the old columns
         if not migration.changes:
             return migration.report()
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
         actions = _state_actions(spark, stepper, migration, facts)
-        # The new files hold rows without what the transform selects. It is evaluated over them before the commit, so that
-        # rows that fail are part of the decision.
+        # The new files hold rows without the transform's columns. It is evaluated over them before the commit, so that failing
+        # rows are part of the decision.
         if migration.reselects and tables.spec.selects_rows:
             actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
@@ -104,16 +104,16 @@ def apply(
 
 @dataclass(frozen=True)
 class _Migration:
-    """A migration, worked out.
+    """A planned migration.
 
     Args:
-        before: The pipeline, with the columns that its tables have.
-        columns: What becomes of the columns.
-        changes: What it does, each in words.
-        counts: What it does, counted.
-        changes_states: Entries change beside their columns.
-        reselects: What a transform selects has changed, or what it selects from.
-        places: The files that leave the newest versions of the tables.
+        before: The pipeline, with the columns of its tables.
+        columns: The migration of the columns.
+        changes: Descriptions of its changes.
+        counts: Counts of its effects.
+        changes_states: Entries change, not only their columns.
+        reselects: A transform's selection or its input has changed.
+        places: The files removed from the newest versions of the tables.
     """
 
     before: Plan
@@ -126,16 +126,16 @@ class _Migration:
 
     @property
     def writes_again(self) -> bool:
-        """Return whether the state's files are written again. A new column that is null everywhere changes the definition alone."""
+        """Return whether the state's files are rewritten. A new column that is null everywhere changes only the definition."""
         return self.changes_states or self.columns.rewrites or self.reselects
 
     def report(self, step: int | None = None) -> Report:
-        """Make the report, of a plan or of the step that did it."""
+        """Return the report of a plan or of a step."""
         report = migration_report(self.before.spec.name, self.changes, step, **self.counts)
         return with_places(report, self.places)
 
     def refuse_unalterable(self, tables: Plan) -> None:
-        """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
+        """Refuse a sink that needs other columns but cannot get them; see `Sink`."""
         alters = self.columns.change is not None or self.reselects
         if not alters:
             return
@@ -145,10 +145,10 @@ class _Migration:
 
 
 def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migration:
-    """Work a migration out; without changes where the spec fits.
+    """Plan a migration; it has no changes if the spec fits.
 
     Raises:
-        MigrationError: it cannot be made.
+        MigrationError: the migration is not possible.
     """
     spec = tables.spec
     stored = _stored_columns(tables)
@@ -172,16 +172,16 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
 
 
 def _places(tables: Plan, migration: _Migration) -> Iterator[Place]:
-    """Yield the files of before, by table. Rows of the sink that a transform selects in another way are replaced one by one."""
+    """Yield the old files by table. Rows of the sink whose selection changes are replaced one by one."""
     if migration.writes_again:
-        yield from of_table(tables, "state", f"written again to fit the spec; files of before are {BY_VACUUM}")
+        yield from of_table(tables, "state", f"rewritten to fit the spec; old files are {BY_VACUUM}")
     if migration.columns.rewrites:
         for name in ("sink", "changelog"):
-            yield from of_table(tables, name, f"written again with the columns; files of before are {BY_VACUUM}")
+            yield from of_table(tables, name, f"rewritten with the columns; old files are {BY_VACUUM}")
 
 
 def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
-    """Refuse a spec that differs from the stored one in what no migration changes."""
+    """Refuse a spec that differs from the stored one in parts that a migration cannot change."""
     changed = spec.misfits(last.state.spec)
     can_change = set(spec.migrates)
     if "columns" in changed and has_same_format(spec, last, stored):
@@ -204,7 +204,7 @@ def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> N
 
 
 def _stored_columns(tables: Plan) -> pa.Schema:
-    """Return the columns that the state table has."""
+    """Return the columns of the state table."""
     snapshot = tables.state.snapshot()
     text = snapshot.metadata["schemaString"]
     schema = StructType.fromJson(json.loads(text))
@@ -216,7 +216,7 @@ def _stored_columns(tables: Plan) -> pa.Schema:
 
 
 def _n_rewritten(tables: Plan) -> int:
-    """Count the rows of sink and changelog, as far as their logs record them."""
+    """Count the rows of sink and changelog, if their logs record them."""
     n_rows = 0
     for location in (tables.sink.path, tables.changelog.path):
         snapshot = Snapshot.read(location, any_features=True)
@@ -247,7 +247,7 @@ def _state_actions(
     migration: _Migration,
     facts: StepFacts,
 ) -> list[Action]:
-    """Return what a migration does to the state table."""
+    """Return the actions of a migration on the state table."""
     tables = stepper.plan
     snapshot = stepper.newest()
     definition = tables.state.redefined(snapshot)

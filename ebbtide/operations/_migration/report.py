@@ -8,8 +8,8 @@ from ebbtide.amounts import amount
 from ebbtide.operations._operation import Report
 
 COUNTS = ("stamped", "unstamped", "revived", "dropped", "rewritten")
-"""The counts of a report: entries that get a stamp, that lose theirs, that had expired and live again, and that are of removed states;
-and rows of sink and changelog that are rewritten under other columns."""
+"""The counts of a report: entries that get a stamp, lose it, become live again, or belong to removed states; and rows of sink and
+changelog that are rewritten with other columns."""
 
 
 def migration_report(
@@ -24,12 +24,12 @@ def migration_report(
         pipeline: Name of the pipeline.
         changes: Each in words.
         step: The step that did it; None of a plan.
-        counted: See `COUNTS`; what is not named is 0.
+        counted: See `COUNTS`; missing counts are 0.
     """
     counts = {name: counted.get(name, 0) for name in COUNTS}
     details = {"changes": list(changes)}
     if not changes:
-        return Report(pipeline, ["what is stored fits the spec; nothing to migrate."], counts, details, step)
+        return Report(pipeline, ["stored data fits the spec; nothing to migrate."], counts, details, step)
     stamped = amount(counts["stamped"], "entry", "entries")
     parts = [
         f"{stamped} stamped",
@@ -39,7 +39,7 @@ def migration_report(
     ]
     if counts["rewritten"]:
         rewritten = amount(counts["rewritten"], "row")
-        parts.append(f"{rewritten} of sink and changelog written again")
+        parts.append(f"{rewritten} of sink and changelog rewritten")
     done = ", ".join(parts)
     next_step = "To do it: 'ebbtide migrate --apply'."
     if step is not None:

@@ -1,16 +1,16 @@
-"""Migration of states: what becomes of stored entries under another time to live, or of states that have changed.
+"""Migration of states: stored entries under another time to live, or of changed states.
 
 | change | entries |
 |---|---|
 | TTL switched on | stamped with the time of the migration |
-| TTL switched off | stamps go; what has expired and is still stored comes back |
-| TTL changed | as they are: the new configuration reads them again; a longer one brings back what is still stored |
+| TTL switched off | stamps are removed; expired entries that are still stored become visible again |
+| TTL changed | unchanged: the new configuration is applied; a longer TTL makes entries that are still stored visible again |
 | a state added | none yet |
 | a state removed | dropped |
 | a field added, a type widened | cast |
-| another function, options or kinds of changes | as they are, as is the sink: it counts for what comes |
+| another function, options or kinds of changes | unchanged, like the sink: they apply to later changes |
 
-Source: FLIP-25, "Migration Plan and Compatibility"; Flink 2.3 does this on restore, unasked.
+Source: FLIP-25, "Migration Plan and Compatibility"; Flink 2.3 does this automatically on restore.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StateMigration:
         changes: Each in words; none where the entries stay as they are.
         stamped: Entries that get a stamp.
         unstamped: Entries that lose theirs.
-        revived: Expired entries, still stored, that would live again.
+        revived: Expired entries, still stored, that would become live again.
         dropped: Entries of states that are not in the spec.
     """
 
@@ -70,16 +70,16 @@ def state_migration(
     last: StepFacts,
     stored: pa.Schema,
 ) -> StateMigration:
-    """Work out what becomes of the entries of states.
+    """Plan the migration of entries of states.
 
     Args:
         spark: A session.
-        tables: The pipeline's, with operator and columns as the entries are stored.
+        tables: The pipeline's tables, with operator and columns of the stored entries.
         last: Facts of the last step.
         stored: The columns of the state table.
 
     Raises:
-        MigrationError: a state has become another kind, or its type one that its values do not fit.
+        MigrationError: a state has changed its kind, or its values do not fit the new type.
     """
     spec = tables.spec
     state_changes, removed = _state_changes(spec, last, stored)
@@ -95,18 +95,18 @@ def state_migration(
 
 
 def function_changes(spec: Pipeline, last: StepFacts) -> list[str]:
-    """Put another function, other options and other kinds of changes into words."""
+    """Describe changes of function, options and kinds of changes."""
     words = []
     for name in FUNCTION_PARTS:
         before = last.state.spec.get(name)
         after = spec.identity.get(name)
         if before != after:
-            words.append(f"{name} {before} -> {after}, for what comes; state and sink stay as they are")
+            words.append(f"{name} {before} -> {after}, for later changes; state and sink do not change")
     return words
 
 
 def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:
-    """Put changed times to live into words."""
+    """Describe changed times to live."""
     words = []
     for name in sorted({*before, *after}):
         old = before.get(name)
@@ -124,9 +124,9 @@ class Affected:
     """Counts the entries that a migration changes; runs in workers.
 
     Args:
-        entries: What there is.
-        states: Each state, "" for the only one, whose entries get a stamp, lose theirs, and are dropped.
-        rules: When entries expired before, and when they will.
+        entries: The stored entries.
+        states: States ("" for the only one) whose entries get a stamp, lose it, or are dropped.
+        rules: Old and new expiry rules.
         at: The last step.
     """
 
@@ -136,7 +136,7 @@ class Affected:
     at: Step
 
     def __call__(self, part: Part) -> Ints:
-        """Return how many entries of a part get a stamp, lose theirs, live again, and are dropped."""
+        """Return how many entries of a part get a stamp, lose it, become live again, and are dropped."""
         none = np.zeros(4, np.int64)
         return sum(map(self._counts, self.entries.newest(part)), none)
 
@@ -148,7 +148,7 @@ class Affected:
         is_dropped = self._is_of(live, dropped)
         had_expired = rules_before.expired(live, self.at)
         expires = rules_after.expired(live, self.at)
-        # An entry that is dropped does not live again, whatever its time to live.
+        # A dropped entry does not become live again, for any time to live.
         masks = (
             self._is_of(live, stamped),
             self._is_of(live, unstamped),
@@ -171,7 +171,7 @@ def _counts(
     last: StepFacts,
     removed: list[str],
 ) -> list[int]:
-    """Count the entries that get a stamp, lose theirs, live again, and are dropped."""
+    """Count the entries that get a stamp, lose it, become live again, and are dropped."""
     operator = tables.operator
     before = _ttls(last.state.spec)
     after = _ttls(tables.spec.identity)
@@ -204,10 +204,10 @@ def _state_changes(
     last: StepFacts,
     stored: pa.Schema,
 ) -> tuple[list[str], list[str]]:
-    """Put added, removed and widened states into words; name the removed.
+    """Describe added, removed and widened states; return the removed ones' names.
 
     Raises:
-        MigrationError: a state has become another kind, or its type one that its values do not fit.
+        MigrationError: a state has changed its kind, or its values do not fit the new type.
     """
     before = last.state.spec.get("states", {})
     after = spec.identity.get("states", {})
@@ -220,7 +220,7 @@ def _state_changes(
 
 
 def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: pa.Schema) -> list[str]:
-    """Put the states whose type has changed into words; errors as `_state_changes`."""
+    """Describe states with changed types; errors as `_state_changes`."""
     entry_schema = operator_of(spec).schema
     states = spec.identity.get("states", {})
     words = []
@@ -230,7 +230,7 @@ def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: pa.Schema) -> li
         kind, type_, key_type = before[name]
         new_kind, new_type, new_key_type = declared
         is_same_kind = kind == new_kind and key_type == new_key_type
-        # The types of the values as they are stored decide, not their names in the two specs.
+        # The stored types of the values decide, not their names in the two specs.
         column = f"_value_{name}"
         stored_type = stored.field(column).type
         needed_type = entry_schema.field(column).type
@@ -248,12 +248,12 @@ def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: pa.Schema) -> li
 
 @dataclass(frozen=True)
 class Migrated:
-    """Keeps the live entries as the spec needs them: without those of removed states, stamped for the new TTLs.
+    """Keeps the live entries, without those of removed states, stamped for the new TTLs.
 
     Args:
-        states: The states that there are; None: the operator's entries are of none.
-        clocks_ms: State whose TTL was switched on, None for all without one of their own, to the stamp of its entries.
-        switched_off: Named states whose TTL was switched off: their stamps go.
+        states: The states in the spec; None: the operator's entries have no states.
+        clocks_ms: State whose TTL was switched on (None: all states without one) to the stamp of its entries.
+        switched_off: Named states whose TTL was switched off: their stamps are removed.
     """
 
     states: tuple[str, ...] | None
@@ -289,7 +289,7 @@ def _is_in(entries: pa.Table, states: Sequence[str]) -> Mask:
 
 
 def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
-    """Return what makes a step's entries fit the spec: those whose TTL was switched on are stamped as if written now."""
+    """Return a function that migrates a step's entries: entries whose TTL was switched on get the present time as stamp."""
     operator = tables.operator
     before = _ttls(last.state.spec)
     after = _ttls(tables.spec.identity)

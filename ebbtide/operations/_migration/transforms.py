@@ -1,7 +1,7 @@
-"""Migration of transforms: the sink takes what a changed projection or filter selects from the state, without the source.
+"""Migration of transforms: the sink gets the rows that a changed projection or filter selects from the state, without the source.
 
-Only by sequence, where the state keeps whole rows; in order of arrival it keeps what was selected. All rows are evaluated again: one
-that fails leaves the sink and is quarantined, and what the quarantine held of failing rows goes.
+Only by sequence, where the state keeps whole rows; in arrival mode it keeps selected rows. All rows are evaluated again: failing
+rows leave the sink and are quarantined, and earlier quarantined rows of the transform are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
-    """Put what changes of a transform into words; nothing where it is the same.
+    """Describe the changes of a transform; empty if it is the same.
 
     Args:
         spec: The pipeline as it is to be.
@@ -44,7 +44,7 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
     if before == after:
         return []
     if before is None or after is None:
-        return ["transform: added" if before is None else "transform: removed, the sink shows the rows as they are"]
+        return ["transform: added" if before is None else "transform: removed, the sink shows the rows unchanged"]
     words = []
     for name in sorted({*before["select"], *after["select"]}):
         words += _changed(
@@ -91,10 +91,10 @@ def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class WithoutSelected:
-    """Keeps entries without what a transform had selected of them.
+    """Keeps entries without a transform's columns.
 
     Args:
-        keep: Which entries stay.
+        keep: Selects the entries to keep.
     """
 
     keep: Keep
@@ -110,10 +110,10 @@ class WithoutSelected:
 
 @dataclass(frozen=True)
 class Unselected:
-    """Keeps entries with a transform's columns, in which there is nothing yet.
+    """Keeps entries with a transform's columns, still empty.
 
     Args:
-        keep: Which entries stay.
+        keep: Selects the entries to keep.
         operator: Whose entries they become.
     """
 
@@ -136,12 +136,12 @@ def reselected(
 
     Args:
         spark: The session.
-        plan: The pipeline as it is to be.
-        actions: What gives the state its new files, with nothing selected in them.
+        plan: The pipeline with its new spec.
+        actions: The actions with the state's new files, without selected rows.
         facts: Facts of the step.
 
     Returns:
-        The actions with files in which rows are selected, and the facts, with the rows that fail.
+        The actions with files with selected rows, and the facts with the failing rows.
 
     Raises:
         QuarantineThresholdError: too many rows fail.
@@ -168,7 +168,7 @@ def reselected(
     for add in adds:
         Location(DataFile(add["add"]).location(state.path)).delete()
     written = [action for each, _ in done for action in each]
-    # All failing rows are evaluated again: what the quarantine held of them is replaced by what fails now.
+    # All failing rows are evaluated again: the present failures replace those in the quarantine.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
     gone = {
         "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),
@@ -187,7 +187,7 @@ class KnownRecords:
     """Finds the records of rows that failed before in the quarantine.
 
     Args:
-        known: Those that it held.
+        known: The quarantine's records.
     """
 
     known: pa.Table

@@ -18,12 +18,12 @@ from ebbtide.spec import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CHANGE_BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
+_CHANGE_BACK = "Change the spec back and migrate again: removed stamps and values do not come back."
 """The next step where a migration cannot be undone."""
 
 
 def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
-    """Put state, sink and changelog back to what they were before a migration that was the last step; a step of its own.
+    """Restore state, sink and changelog to before a migration that was the last step; makes a separate step.
 
     Args:
         spark: A session with Delta.
@@ -31,7 +31,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         root: Folder of all pipelines' tables.
 
     Raises:
-        MigrationError: the last step is not a migration or has undone one, or what was before it is gone.
+        MigrationError: the last step is not a migration or has undone one, or the data before it is gone.
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
@@ -43,7 +43,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
                 got=f"step {stepper.number}, {what}",
-                allowed="a migration as the last step, which has undone none itself",
+                allowed="a migration as the last step, not an undone one",
                 next_step=_CHANGE_BACK,
             )
         restores: dict[str, TableAction] = {}
@@ -60,7 +60,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
 
 
 def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
-    """Return the versions of some tables from before a migration, of those that have taken it.
+    """Return the versions before a migration, for tables that have applied it.
 
     Raises:
         MigrationError: another client has changed a table since, or files of that version are gone.
@@ -72,19 +72,19 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
         if newest is None:
             continue
         version, facts = newest
-        # A table that has not taken the step yet is as it was before the migration.
+        # A table that has not applied the step yet is unchanged.
         step, _ = StepFacts.step_and_uid(facts, location)
         if step != migration.step:
             continue
         _refuse_changed_since(location, version)
-        # Only to refuse missing files now: the table is restored when the step is published.
+        # This only refuses missing files now: the table is restored when the step is published.
         _earlier(location, version - 1, data_change=False)
         versions[name] = version - 1
     return versions
 
 
 def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
-    """Return the actions that bring a table back to an earlier version.
+    """Return the actions that restore a table's earlier version.
 
     Raises:
         MigrationError: files of that version are gone.
@@ -107,7 +107,7 @@ def _refuse_changed_since(table: str, version: int) -> None:
             raise MigrationError.of(
                 f"The migration cannot be undone: '{table}' was changed by another client since.",
                 got=f"version {later}",
-                allowed=f"what version {version} holds",
+                allowed=f"the content of version {version}",
                 next_step=_CHANGE_BACK,
             )
 
@@ -127,9 +127,9 @@ def _step_before_migration(tables: Plan, last: StepFacts | NoStep) -> StepFacts 
 
 
 def _has_undone(last: StepFacts, before: StepFacts) -> bool:
-    """Return whether a step has put columns or a transform back.
+    """Return whether a step has undone a change of columns or of a transform.
 
-    Such a step holds no change that sink and changelog could be given again: undoing it would restore the state alone.
+    Such a step has no change that sink and changelog could apply again: undoing it would restore only the state.
     """
     gives_columns = (Alter, Rewrite)
     for action in last.decision.tables.values():

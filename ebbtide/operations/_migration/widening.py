@@ -1,4 +1,4 @@
-"""Widening of column types: whether one type has all values of another."""
+"""Widening of column types: whether a type holds all values of another."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pyarrow as pa
 
 DIGITS_OF_INT = 10
 DIGITS_OF_LONG = 20
-"""Digits before the point that a decimal needs to take in any INT, any BIGINT. Source: Delta protocol, "Type Widening"."""
+"""Digits before the point that a decimal needs for any INT, and for any BIGINT. Source: Delta protocol, "Type Widening"."""
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether every value of one type is a value of another, by the rules of Delta's type widening.
+    """Return whether a type holds all values of another, by the rules of Delta's type widening.
 
-    Source: Delta transaction log protocol, "Type Widening"; besides, structs may get more fields.
+    Source: Delta transaction log protocol, "Type Widening"; in addition, structs may get more fields.
 
     Example:
         >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
@@ -30,7 +30,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     are_floating = _are_both(pa.types.is_floating, old, new)
     if are_integers or are_floating:
         return bool(old.bit_width <= new.bit_width)
-    # What is left are changes of kind: integers to decimals or doubles, dates to timestamps without a zone.
+    # The rest are changes of kind: integers to decimals or doubles, dates to timestamps without a zone.
     if pa.types.is_integer(old):
         return _takes_integers(new, old.bit_width)
     if _are_both(pa.types.is_decimal, old, new):

@@ -1,4 +1,4 @@
-"""Drops quarantined records: by hand, with a note in the step's facts, or by the spec's limits."""
+"""Drops quarantined records: on request, with a note in the step's facts, or by the spec's limits."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 MAX_AGE = "max_age"
 MAX_BYTES = "max_bytes"
-"""Why records leave by the spec's limits, in the order in which these are judged."""
+"""Reasons for removal by the spec's limits, in the order of their evaluation."""
 
 
 def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
-    """Return what dropping records would do. Changes nothing, and needs no Spark.
+    """Return the plan of dropping records. Changes nothing, and needs no Spark.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        selection: Which records.
+        selection: Selects the records.
     """
     tables = Plan.under(root, spec)
     records = tables.quarantine.records(selection)
@@ -50,7 +50,7 @@ def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
 
 
 def place_of(tables: Plan, records: pa.Table) -> list[Place]:
-    """Return the place of records that are to be dropped; none without any."""
+    """Return the place of records to drop; none without any."""
     if not len(records):
         return []
     lengths = pc.binary_length(records["raw"])
@@ -74,8 +74,8 @@ def apply(
         spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        selection: Which records.
-        note: Why; the step's facts keep it.
+        selection: Selects the records.
+        note: The reason, kept in the step's facts.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -95,7 +95,7 @@ def apply(
 
 
 def trim(spark: SparkSession, stepper: Stepper) -> bool:
-    """Drop what is older than `quarantine.max_age`, then the oldest beyond `quarantine.max_bytes`; return whether there was any.
+    """Drop records older than `quarantine.max_age`, then the oldest above `quarantine.max_bytes`; return whether there were any.
 
     The clock is that of the last step, not the time of the job.
 
@@ -113,7 +113,7 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
 
 
 def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
-    """Return the records that the quarantine's limits no longer keep, and how many go by which limit.
+    """Return the records above the quarantine's limits, and their number by limit.
 
     Args:
         tables: The pipeline's.
@@ -122,7 +122,7 @@ def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
     limits = tables.spec.quarantine
     if limits.max_age is None and limits.max_bytes is None:
         return COLUMNS.empty_table(), {MAX_AGE: 0, MAX_BYTES: 0}
-    # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
+    # All records are read once per cleanup: a quarantine is small, or limited.
     held = tables.quarantine.values("order", "at", "raw")
     records = oldest_first(held)
     none = np.zeros(len(records), dtype=bool)
@@ -142,7 +142,7 @@ def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
 
 
 def _not_after(records: pa.Table, time_ms: int) -> Mask:
-    """Mark the records that were met at a time or before it."""
+    """Mark the records that were met until a time."""
     time_us = time_ms * 1000
     met_us = records["at"].cast(pa.int64())
     is_early = pc.less_equal(met_us, time_us)
@@ -155,11 +155,11 @@ def _beyond(records: pa.Table, max_bytes: int) -> Mask:
 
     Args:
         records: The oldest first.
-        max_bytes: What fits.
+        max_bytes: Maximum bytes.
     """
     lengths = pc.binary_length(records["raw"])
     n_bytes = np.asarray(lengths.to_numpy(), dtype=np.int64)
-    # The sum over a record and all newer ones: summed from the newest on, then turned back.
+    # The sum over a record and all newer ones: summed from the newest on, then reversed.
     newest_first = n_bytes[::-1]
     with_newer = np.cumsum(newest_first)
     is_beyond = with_newer > max_bytes
@@ -178,9 +178,9 @@ def drop(
     Args:
         spark: A session.
         stepper: Makes the pipeline's steps; the last one is published.
-        records: With their `order`.
-        counts: How many go, by why.
-        note: Why, in the words of who drops them.
+        records: The records, with their `order`.
+        counts: Number of records by reason of removal.
+        note: The user's reason.
     """
     actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
     removed = {why: count for why, count in counts.items() if count}
@@ -194,7 +194,7 @@ def drop(
 
 
 def _reasons(records: pa.Table) -> dict[str, int]:
-    """Count records by why they are bad."""
+    """Count records by reason."""
     reasons = Counter(records["reason"].to_pylist())
     return {reason: reasons[reason] for reason in sorted(reasons)}
 
@@ -208,8 +208,8 @@ def _report(
 
     Args:
         pipeline: Name of the pipeline.
-        reasons: How many of them are bad for each reason.
-        step: The step that did it; None of a plan, and where there was nothing to do.
+        reasons: Number of records by reason.
+        step: The step that did it; None for a plan, or if there was nothing to do.
     """
     n_dropped = sum(reasons.values())
     counts = {"dropped": n_dropped}

@@ -18,22 +18,24 @@ class Selecting(Operation.Params):
     reasons: list[str] = Field(
         default=[],
         alias="reason",
-        description="Only records bad for this reason, or for one of several. Default: any.",
+        description="Only records with this reason, or one of several. Default: any.",
     )
     steps: list[int] = Field(
         default=[], alias="step", description="Only records of this step, or of one of several. Default: any."
     )
-    limit: int | None = Field(default=None, ge=1, description="The oldest of them, no more than this. Default: all.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Maximum number of records, the oldest first. Default: all."
+    )
 
     def selection(self) -> Selection:
-        """Return it as the quarantine takes it."""
+        """Return the selection for the quarantine."""
         from ebbtide.tables import Selection
 
         return Selection(tuple(self.reasons), tuple(self.steps), self.limit)
 
 
 class Replay(Operation):
-    """Decode quarantined records again with the spec as it is now, and apply those that are good."""
+    """Decode quarantined records again with the present spec, and apply those that are now good."""
 
     name = "quarantine.replay"
     of_one = frozenset({"records"})
@@ -46,16 +48,16 @@ class Replay(Operation):
             title="FILE",
             description=(
                 "Replay corrected records: JSON lines with origin and raw, as show --json prints them; only those."
-                " Default: the records as they are."
+                " Default: the stored records."
             ),
         )
         accept_late: bool = Field(
             default=False,
-            description="With order: arrival, apply late records now, after all that came since. Default: false.",
+            description="With order: arrival, apply late records now, after all later ones. Default: false.",
         )
 
     def plan(self, ctx: Context, params: Params) -> Report:
-        """Count the records that are good now, and show why the rest is not."""
+        """Count the records that are now good, and show why the rest is not."""
         from ebbtide.operations._quarantine import replay
         from ebbtide.operations._quarantine.redecoding import read_corrected
 
@@ -64,7 +66,7 @@ class Replay(Operation):
         return replay.plan(ctx.spec, ctx.root, ctx.now_ms, selection, corrected)
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Apply what is good, in one step."""
+        """Apply the good records, in one step."""
         from ebbtide.operations._quarantine import replay
         from ebbtide.operations._quarantine.redecoding import read_corrected
 

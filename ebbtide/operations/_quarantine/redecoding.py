@@ -1,4 +1,4 @@
-"""Quarantined records, decoded again by the spec as it is now, or in the form in which a user corrected them."""
+"""Decodes quarantined records again with the present spec, as stored or as corrected by a user."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ebbtide.tables import BAD_ROWS
 from ebbtide.tables._state.staging import without_refused
 
 TOO_LARGE = "too_large"
-"""The reason of a record of which only the head was kept."""
+"""The reason of a record whose head only was kept."""
 TRANSFORM_FAILED = "transform_failed"
-"""The reason of a record whose row a transform fails on: as it is, it does so again."""
+"""The reason of a record whose row fails in a transform: unchanged, it fails again."""
 RECORDS_PER_BATCH = 1_000
 """Records that are decoded together."""
 
 Origin = tuple[str, int, int]
 """Position of a record in its source: source, partition, position."""
 Corrected = Mapping[Origin, bytes]
-"""Corrected records by the origins of those that they stand for."""
+"""Corrected records by the origins of the records that they replace."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Redecoded:
 
     Args:
         plan: The pipeline.
-        tried: (n,) those that were decoded, the quarantine's columns, the oldest first.
-        is_corrected: (n,) whether another record was decoded in its place.
-        good: Staged rows of those that are good now; `_order.part` is the record's index in `tried`.
-        bad: `BAD_ROWS` of those that are still bad, likewise.
-        cut_off: Those of which only the head was kept, or whose rows a transform fails on: not decoded.
-        is_erased: (n,) whether it is of an erased key, by what was decoded: neither `good` nor `bad` has it.
+        tried: (n,) the decoded records, with the quarantine's columns, the oldest first.
+        is_corrected: (n,) true if a corrected record was decoded instead.
+        good: Staged rows of records that are now good; `_order.part` is the record's index in `tried`.
+        bad: `BAD_ROWS` of records that are still bad, with the same index.
+        cut_off: Records with only a head, or whose rows fail in a transform: not decoded.
+        is_erased: (n,) true for records of erased keys, as decoded: neither `good` nor `bad` has them.
         erased: Name of the file of the ledger of erasures.
     """
 
@@ -64,7 +64,7 @@ class Redecoded:
 
     @property
     def refused(self) -> pa.Table:
-        """The records of erased keys: they leave the quarantine, and apply nowhere."""
+        """The records of erased keys: they leave the quarantine and are not applied."""
         return self.tried.filter(pa.array(self.is_erased))
 
     @property
@@ -93,7 +93,8 @@ class Redecoded:
         other_reason = pc.not_equal(before["reason"], now["reason"])
         other_detail = pc.not_equal(before["detail"], now["detail"])
         is_changed = pc.or_(other_reason, other_detail)
-        # Reason and bytes belong together: those of a corrected record are not stored, and `too_large` says that the bytes are a head.
+        # Reason and bytes belong together: a corrected record's bytes are not stored, and `too_large` means that the
+        # bytes are a head.
         is_own = pa.array(~self.is_corrected[indices])
         is_whole = pc.not_equal(now["reason"], TOO_LARGE)
         can_be_stored = pc.and_(is_own, is_whole)
@@ -102,7 +103,7 @@ class Redecoded:
 
     @property
     def summary(self) -> BatchSummary:
-        """The totals of what is applied; the records were counted by the step that met them."""
+        """The totals of applied records; the step that met the records has counted them."""
         summary = summarize(
             self.good,
             self.plan.decoding,
@@ -111,10 +112,10 @@ class Redecoded:
         return summary.with_counts(records=0, erased=int(self.is_erased.sum()))
 
     def staged(self, folder: str) -> Staged:
-        """Write what is to be applied.
+        """Write the staged rows to apply.
 
         Args:
-            folder: Where the file goes.
+            folder: Folder of the file.
         """
         stager = self.plan.stager(folder, refused_rows(self.plan, self.erased))
         file = stager.stage([self.good])
@@ -157,12 +158,12 @@ def redecoded(
 
     Args:
         plan: The pipeline.
-        records: With the quarantine's columns, the oldest first.
-        corrected: Takes their places; empty: the records are decoded as they are.
+        records: Records with the quarantine's columns, the oldest first.
+        corrected: Replaces records; empty: the stored records are decoded.
         step: Number of the step that replays them.
         wall_ms: Its wall time, epoch ms.
         erased: Name of the file of the ledger of erasures, of the last step's facts.
-        log_begins: Event times from which on the source's log began again, likewise.
+        log_begins: Event times at which the source's log restarted, from the same facts.
     """
     before = records["raw"]
     now = _corrected(records, corrected)
@@ -178,9 +179,9 @@ def redecoded(
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     decoded = pa.Table.from_batches(batches, decoding.schema)
     if decoding.by_place:
-        # A record takes the place in which the source had it: what was written to its key since then is newer.
+        # A record keeps its place in the source: later writes of its key are newer.
         decoded = placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
-    # As the stager will: the report, and what leaves the quarantine, are known before anything is staged.
+    # Like the stager does: so the report, and the records leaving the quarantine, are known before staging.
     rows = without_refused(decoded, refused_rows(plan, erased))
     # A record may have several rows: it is refused if no row of it is left.
     parts = np.arange(len(tried))
@@ -201,7 +202,7 @@ def redecoded(
 
 
 def _decoding(plan: Plan) -> Decoding:
-    """Return the pipeline's decoding; by arrival a TRUNCATE stays bad, since it would empty what came after it."""
+    """Return the pipeline's decoding; in arrival mode a TRUNCATE stays bad, since it would delete later rows."""
     decoding = replace(plan.decoding, doubts_tombstones=False)
     if plan.spec.sequence:
         return decoding
@@ -209,7 +210,7 @@ def _decoding(plan: Plan) -> Decoding:
 
 
 def _corrected(records: pa.Table, corrected: Corrected) -> pa.ChunkedArray:
-    """Return the records' bytes, of corrected ones the new ones."""
+    """Return the records' bytes; for corrected records the new bytes."""
     origins = records["origin"].to_pylist()
     raws = records["raw"].to_pylist()
     for index, origin in enumerate(origins):
@@ -219,7 +220,7 @@ def _corrected(records: pa.Table, corrected: Corrected) -> pa.ChunkedArray:
 
 
 def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield records as a source gives them; each is a part of its own, so that they apply in their order."""
+    """Yield records like a source; each is a separate part, so that they apply in their order."""
     n_records = len(records)
     origins = records["origin"].combine_chunks()
     columns = {
@@ -233,12 +234,12 @@ def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def origin_of(origin: Mapping[str, Any]) -> Origin:
-    """Return an origin as what records are matched by."""
+    """Return an origin in the form for matching records."""
     return origin["source"], origin["partition"], origin["position"]
 
 
 def with_origins(records: pa.Table, origins: Corrected) -> pa.Table:
-    """Pick the records that stand at some origins."""
+    """Pick the records with some origins."""
     own = records["origin"].to_pylist()
     is_meant = [origin_of(origin) in origins for origin in own]
     mask = pa.array(is_meant, pa.bool_())
@@ -252,14 +253,14 @@ def read_corrected(location: str) -> dict[Origin, bytes]:
         location: Of the file.
 
     Returns:
-        Each record's bytes by the origin of the one that it stands for.
+        Each record's bytes by the origin of the record that it replaces.
 
     Raises:
         ConfigError: no such file; a line that is not such an object; two lines with one origin.
     """
     content = Location(location).read_bytes()
     if content is None:
-        raise ConfigError.of("There is no file of corrected records.", got=location)
+        raise ConfigError.of("The file of corrected records does not exist.", got=location)
     corrected: dict[Origin, bytes] = {}
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():

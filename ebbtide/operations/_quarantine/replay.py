@@ -1,9 +1,9 @@
-"""Replay: quarantined records that are good by now are applied, as a step of its own.
+"""Replay: quarantined records that are now good are applied in a separate step.
 
-The step's commit to the state is the decision: it holds what the records change, and which of them leave the quarantine. What is
-still bad stays there, with the reason that it has now. By sequence the tables are then as if the records had been good from
-the start. By arrival a record applies when it is replayed, after all that came since: as if it had come in time only where
-`materializer.retraction_grace` has not passed, and no TRUNCATE came after it.
+The step's commit to the state is the decision: it holds the records' changes and the records that leave the quarantine. Records
+that are still bad stay, with their present reason. By sequence the tables are then as if the records had always been good. By
+arrival a record applies when it is replayed, after all later records. The result is the same as in time only if
+`materializer.retraction_grace` has not passed and no TRUNCATE came after it.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ WHY_NOT = {
     TOO_LARGE: "only its head was kept; it needs a corrected record",
     TRANSFORM_FAILED: "the transform fails on its row; it needs a corrected record, or a changed transform",
 }
-"""Why a record is not decoded again, by its reason."""
+"""Reason of a record to why it is not decoded again."""
 SHOWN = 20
-"""Records that stay, which a terminal shows one by one."""
+"""Maximum number of remaining records shown on a terminal."""
 COUNTS = ("inserted", "updated", "deleted", "redelivered")
-"""The counts of a step that the text shows where they are not 0."""
+"""The counts of a step, shown unless 0."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Found:
     Args:
         replayed: Records that are good now.
         kept: Each record that stays: step, origin, reason, detail.
-        late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
+        late: Replayed records whose result differs from an arrival in time: by arrival only.
         not_found: Corrected records whose origin no selected record has.
         erased: Records of erased keys: they leave the quarantine, and are not applied.
     """
@@ -116,7 +116,7 @@ class Found:
             yield f"... and {n_kept - SHOWN} more (--json has them all)"
         if self.not_found:
             corrected = amount(self.not_found, "corrected record")
-            yield f"Left out, with an origin that no selected record has: {corrected}."
+            yield f"Left out, since no selected record has their origin: {corrected}."
         if self.erased:
             yield f"Refused, and dropped from the quarantine, as their keys were erased: {amount(self.erased, 'record')}."
         if self.late:
@@ -126,8 +126,8 @@ class Found:
 def _late_text(n_late: int) -> str:
     """Explain the effect of late records."""
     return (
-        f"Late: {amount(n_late, 'record')}. By order of arrival such apply now, after all that came since, and the sink may not become "
-        "what it would be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+        f"Late: {amount(n_late, 'record')}. By arrival they apply now, after all later records, so the sink may differ from a result "
+        "without bad records. It is the same only within materializer.retraction_grace, and without a TRUNCATE since."
     )
 
 
@@ -146,14 +146,14 @@ def plan(
     selection: Selection,
     corrected: Corrected | None = None,
 ) -> Report:
-    """Return what a replay would do. Changes nothing, and needs no Spark.
+    """Return the plan of a replay. Changes nothing, and needs no Spark.
 
     Args:
-        spec: The pipeline as it is now.
+        spec: The pipeline with its present spec.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
         selection: Which records.
-        corrected: Only those records, in this form. Default: the records as they are.
+        corrected: Only these records, in this form. Default: the stored records.
 
     Raises:
         SpecChangedError: the spec no longer fits the stored state.
@@ -182,12 +182,12 @@ def apply(
 
     Args:
         spark: A session with Delta.
-        spec: The pipeline as it is now.
+        spec: The pipeline with its present spec.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
         selection: Which records.
-        corrected: Only those records, in this form. Default: the records as they are.
-        accept_late: By arrival, replay late ones too.
+        corrected: Only these records, in this form. Default: the stored records.
+        accept_late: By arrival, also replay late records.
 
     Raises:
         ConfigError: records are late, and that was not accepted.
@@ -224,7 +224,7 @@ def decide(
     attempt: Redecoded,
     clock_ms: int,
 ) -> bool:
-    """Commit the decision on records that were decoded again; return whether there was anything to decide.
+    """Commit the decision on redecoded records; return whether there was one.
 
     Args:
         spark: A session.
@@ -235,7 +235,7 @@ def decide(
     tables = stepper.plan
     replayed = attempt.replayed
     rewritten = attempt.rewritten
-    # Records that are still bad for another reason than before are replaced by themselves with that reason.
+    # Records that are still bad, but for another reason, are replaced by themselves with that reason.
     gone = pa.concat_tables([replayed, attempt.refused, rewritten])
     if not len(gone):
         return False
@@ -270,7 +270,7 @@ def _attempt(
 ) -> Redecoded:
     if tables.spec.is_view:
         raise ConfigError.of(
-            f"'{tables.spec.name}' is a materialized view: its bad rows are no records.",
+            f"'{tables.spec.name}' is a materialized view: its bad rows are not records.",
             next_step="Correct its query, or the rows of its tables; 'ebbtide quarantine drop' forgets them.",
         )
     clock = tables.clock_after(last.frontier, clock_ms)
@@ -319,14 +319,14 @@ def _rows(records: pa.Table) -> list[dict[str, Any]]:
 
 
 def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> int:
-    """Count the replayed records that do not count as if they had come in time."""
+    """Count the replayed records whose result differs from an arrival in time."""
     spec = attempt.plan.spec
     if spec.sequence:
         return 0
     replayed = attempt.replayed
     met_us = replayed["at"].cast(pa.int64())
     met_ms = np.asarray(met_us.to_numpy()) // 1000
-    # By arrival a record may come late by the grace of retractions, and no TRUNCATE may have come after it.
+    # By arrival a record may be late by the retraction grace, if no TRUNCATE came after it.
     is_late = met_ms + _grace_ms(attempt.plan) <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()
@@ -336,7 +336,7 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> i
 
 
 def _grace_ms(plan: Plan) -> int:
-    """Return the time within which a retraction that comes late still finds its row, ms."""
+    """Return the time within which a late retraction still finds its row, ms."""
     operator = plan.operator
     waits = operator.expiry.ttls.get(WAITING)
     if operator.has_named_states or waits is None:

@@ -1,4 +1,4 @@
-"""Damages of changelog and quarantine: their rows are appended again, as far as the state's commits still hold them.
+"""Repairs changelog and quarantine: their rows are appended again, if the state's commits still hold them.
 
 A table that cannot be read is moved aside and begins again; nothing is deleted.
 """
@@ -17,7 +17,7 @@ from ebbtide.storage import Location
 
 
 def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
-    """Name what became of a table that the last step knew; empty if it has all that it had then."""
+    """Describe the damage of a table that the last step knew; empty if it is complete."""
     if known is None:
         return ""
     if found is None:
@@ -30,7 +30,7 @@ def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
 
 
 def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
-    """Yield what became of changelog and quarantine, if something did."""
+    """Yield the damages of changelog and quarantine."""
     known = stepper.made.state.tables
     found = stepper.tables.facts()
     for name in ("changelog", "quarantine"):
@@ -52,14 +52,14 @@ def _appended_finding(
     *,
     is_unreadable: bool,
 ) -> Finding | None:
-    """Return what became of a changelog or a quarantine; None if nothing did.
+    """Return the damage of a changelog or a quarantine; None if there is none.
 
     Args:
         stepper: Of the pipeline.
         name: The table's.
-        became: What became of it, in words; empty: it has all steps that the last step knew of.
-        found: What is there; None if nothing is, or it cannot be read.
-        is_unreadable: It cannot.
+        became: Description of the damage; empty: it has all steps that the last step knew.
+        found: The present table; None if it does not exist or cannot be read.
+        is_unreadable: It cannot be read.
     """
     is_own = found is not None and not became.startswith("another")
     since = found.step if found is not None and is_own else 0
@@ -73,14 +73,14 @@ def _appended_finding(
         return Finding(name, what, rows=missing.text())
     if is_own and not missing.unknown_until_step:
         return Finding(name, became, rows=missing.text())
-    # Gone, another's, or without the steps before the first that can be appended: it begins again.
+    # Gone, replaced, or without the steps before the first that can be appended: it begins again.
     missing = missing_rows(stepper.plan, name, 0)
     is_aside = is_unreadable or found is not None
     return Finding(name, became, rows=missing.text(), is_aside=is_aside)
 
 
 def set_aside(stepper: Stepper, names: list[str]) -> None:
-    """Rename the folders of tables that cannot be gone on with; nothing is deleted."""
+    """Rename the folders of tables that cannot be continued; nothing is deleted."""
     for name in names:
         folder = stepper.plan.at(name)
         if name == "quarantine":
@@ -91,9 +91,9 @@ def set_aside(stepper: Stepper, names: list[str]) -> None:
 
 
 def _set_log_aside(folder: str) -> None:
-    """Set a table aside whose files stay, too, as steps name them: they are appended again.
+    """Set a table aside whose files must stay, since steps name them: they are appended again.
 
-    The log goes last: killed before, nothing has become of the table, and after it is gone, with its files.
+    The log is moved last: killed before that, the table is unchanged; killed after, it is gone and its files remain.
     """
     aside = Location(folder).free_aside()
     for file in Location(folder).walk():

@@ -1,8 +1,8 @@
 """Repair by a snapshot: rows that the source's newest snapshot did not show are deleted.
 
-After a lost replication slot, or lost offsets, a connector takes a second snapshot into the same topic. The deletes between the two
-came through no log: their rows stay in the sink. They are those below the snapshot's position, as each row that the snapshot
-showed stands at that position or above it. So the repair is what a TRUNCATE at this position is: it raises the floor, in one step.
+After a lost replication slot, or lost offsets, a connector takes a second snapshot into the same topic. The deletes between
+the two are in no log, so their rows stay in the sink. These are the rows below the snapshot's position, since each row of the
+snapshot is at that position or above. So the repair acts like a TRUNCATE at this position: it raises the floor, in one step.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""Repair: the tables beside the state are made what its steps decided, and the state what its last step decided. Acknowledge: the sink stays as it is.
+"""Repair: restores the output tables to the decisions of the state's steps, and the state to its last step.
 
-Both end what is red. Per table beside the state, what is wrong is found in the logs, and the first way that there is is taken:
+Acknowledge: accepts the sink.
+
+Both end failing checks. Damages of output tables are found in the logs, and the first available way is used:
 
 | table | way |
 |---|---|
-| sink | its newest whole version of its own, and the change sets of the later steps again (`ebbtide.runtime._way_back`) |
-| sink, of a state that keeps all rows | written from the state: the rows that differ, or all where some cannot be read |
+| sink | its newest complete version written by the pipeline, and the change sets of later steps again (`ebbtide.runtime._way_back`) |
+| sink, if the state keeps all rows | written from the state: the rows that differ, or all if some cannot be read |
 | changelog, quarantine | the rows that the state's commits still hold are appended again |
 
-A table without a way is refused by name. A repair is one step, whose facts name the way; a run finishes one that was killed. To acknowledge is
-for what was meant, such as rows deleted by hand: their keys are written down in the state, and checks leave them out until they change
-again. Checks then look no further back than either step.
+A table without a way is refused by name. A repair is one step, whose facts name the way; a run finishes one that was
+killed. Acknowledging is for intended changes, such as rows deleted by hand: their keys are stored in the state, and
+checks ignore them until they change again. Checks then start after the repair or acknowledgement.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec import Pipeline
 from ebbtide.tables import columns, foreign_change
 
-FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
-"""Note on a sink that is written from a state which forgets rows."""
+FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
+"""Note on a sink written from a state that forgets rows."""
 CANNOT_TAKE = (DamagedFileError, DeltaLogError, TableMismatchError, UnsupportedFileError)
-"""Errors of a sink that cannot take the open step as the sink is: a repair brings it there by another way."""
-ACKNOWLEDGE = "accept the sink as it is: 'ebbtide acknowledge --reason TEXT'"
+"""Errors of a sink that cannot apply the open step: a repair restores it in another way."""
+ACKNOWLEDGE = "accept the sink: 'ebbtide acknowledge --reason TEXT'"
 MOST_NAMED = 5
-"""The most files, and the most foreign writes, that a finding names."""
+"""Maximum numbers of files and of foreign writes that a finding names."""
 REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
 
@@ -69,7 +71,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
 
     Raises:
         RepairError: a data file of the state is gone or damaged.
-        TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
+        TableMismatchError: another state wrote the sink, or the sink has other columns than the pipeline gave it.
     """
     tables = Plan.under(root, spec)
     with _repairing(spark, tables) as (stepper, unreadable):
@@ -91,7 +93,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
 
     Raises:
         LeaseHeldError: the pipeline is being run.
-        RepairError: there is no way for one of the tables.
+        RepairError: a table cannot be repaired.
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
@@ -116,7 +118,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         _refuse(report)
         aside = [finding.table for finding in findings if finding.is_aside]
         set_aside(stepper, aside)
-        # The state first: what the other tables are given again is read from its newest version.
+        # The state first: data for the other tables is read from its newest version.
         state_version = restore_state(stepper)
         tables.sink.create(spark)
         if spec.emits_every:
@@ -138,18 +140,18 @@ def acknowledge(
     reason: str,
     new_log_ms: int | None = None,
 ) -> RepairReport:
-    """Leave the sink as it is, and let checks look at later commits alone; arguments and errors as `repair`.
+    """Accept the sink, and let checks consider only later commits; arguments and errors as `repair`.
 
     Args:
         spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         reason: Kept with the step.
-        new_log_ms: Event time from which on the source's log began again, epoch ms; None: it did not.
+        new_log_ms: Event time at which the source's log restarted, epoch ms; None: it did not.
     """
     if not reason.strip():
         raise ConfigError.of(
-            "To acknowledge takes a reason.",
+            "Acknowledging needs a reason.",
             got="none",
             allowed="a text, kept with the step",
         )
@@ -185,7 +187,7 @@ def acknowledge(
 
 
 def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) -> EbbtideError | None:
-    """Publish the open step to the tables that can take it, so that no repair needs the step to be finished before it.
+    """Publish the open step to the tables that can apply it, so that a repair need not wait for it.
 
     Args:
         spark: A session with Delta.
@@ -193,7 +195,7 @@ def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) ->
         leave: Names of tables that are known to be damaged.
 
     Returns:
-        The error of a sink that cannot take it; None if it has.
+        The error of a sink that cannot apply it; None if it did.
     """
     try:
         publish(spark, stepper.plan, stepper.head, leave=leave)
@@ -209,13 +211,13 @@ def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
     """Publish the open step.
 
     Raises:
-        RepairError: the sink cannot take it, so it cannot be accepted as it is: the step would be lost to it.
+        RepairError: the sink cannot apply it, so the sink cannot be accepted: the step would be missing.
     """
     try:
         stepper.publish(spark)
     except CANNOT_TAKE as error:
         raise RepairError.of(
-            f"The sink of '{stepper.spec.name}' cannot be accepted as it is: step {stepper.number} is not in it yet, and cannot be applied to it.",
+            f"The sink of '{stepper.spec.name}' cannot be accepted: step {stepper.number} is not in it yet, and cannot be applied to it.",
             got=str(error),
             next_step="Run 'ebbtide repair --apply', which takes back what other clients have written and applies the step.",
         ) from error
@@ -223,10 +225,10 @@ def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
 
 @contextmanager
 def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
-    """Hold a pipeline's lease, and yield what makes its steps and the names of tables whose log cannot be read.
+    """Hold a pipeline's lease; yield its stepper and the names of tables with an unreadable log.
 
     Raises:
-        TableMismatchError: it is not the state that wrote the sink.
+        TableMismatchError: another state wrote the sink.
     """
     refuse_action(tables, Rewrite(), "repair")
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
@@ -236,16 +238,16 @@ def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Col
 
 
 def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
-    """Refuse nothing: a repair also takes tables that cannot be read, and has checks of its own."""
+    """Refuse nothing: a repair also handles unreadable tables, and has separate checks."""
 
 
 @dataclass(frozen=True)
 class _Sink:
-    """A sink as it is found.
+    """The present state of a sink.
 
     Args:
-        became: What became of the table; empty: it is the pipeline's, and has all steps that it is known to have had.
-        is_there: It can be read, and is the pipeline's, perhaps an older copy.
+        became: Description of the damage; empty: it is the pipeline's table, with all known steps.
+        is_there: It is readable and the pipeline's, perhaps an older copy.
         is_aside: Its log cannot be read.
         damaged: Data files that cannot be read.
         refused: Why it cannot take the open step; empty: it can, or was not asked.
@@ -286,7 +288,7 @@ class _Sink:
 
 
 def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAndApply | Rewrite | None, RepairReport]:
-    """Return the way of a sink to what its steps decided, None if it is there already; and what is wrong with it."""
+    """Return the way to repair a sink, None if it needs none; and the damage."""
     tables = stepper.plan
     name = stepper.spec.name
     last = stepper.made
@@ -297,7 +299,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
         own = OwnVersions.of(tables, state_version, version)
     found = _found(tables, sink, own)
     if not found:
-        # Neither log nor files show a damage: only the rows themselves can.
+        # Neither log nor files show damage: only the rows can.
         compared = _compared(spark, stepper)
         if compared.has_other_rows:
             return Rewrite(), compared
@@ -305,12 +307,13 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     is_readable = not sink.is_aside and sink.became != "gone"
     if is_readable and not _lacks_columns(stepper):
         tables.sink.refuse_altered(stepper.tables.sink())
-    # First choice: an own whole version, and the change sets since. It also brings back rows that the state has forgotten.
+    # First choice: a complete version written by the pipeline, and later change sets. It also restores rows that the
+    # state has forgotten.
     way = way_back(tables, last, own)
     if way is not None:
         finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
         return way, RepairReport(name, (finding,))
-    # Second choice: the state. It does not show whether a row that it has forgotten was inserted by another client.
+    # Second choice: the state. It does not show whether another client inserted a row that the state has forgotten.
     has_foreign = own is not None and bool(own.foreign)
     forgets = may_forget(tables, last)
     if not is_kept(tables) or (forgets and has_foreign):
@@ -327,15 +330,15 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
 
 
 def _way_out(*, can_be_accepted: bool) -> str:
-    """Return the next steps for a sink that has no way back and whose state does not hold all rows."""
+    """Return the next steps for a sink that cannot be repaired from its versions or from the state."""
     instead = "Restore it from a copy"
     if can_be_accepted:
-        instead = f"Put its rows right, or {ACKNOWLEDGE}"
-    return f"no version of its own, with the change sets since, is left. {instead}; or {REFRESH}"
+        instead = f"Correct its rows, or {ACKNOWLEDGE}"
+    return f"no version of the pipeline with all later change sets is left. {instead}; or {REFRESH}"
 
 
 def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
-    """Name what is wrong with a sink, as far as its log and its files show; empty if nothing is."""
+    """Describe the damage of a sink that its log and files show; empty if there is none."""
     parts = []
     if sink.became:
         parts.append(sink.became)
@@ -370,13 +373,13 @@ def _text(way: RestoreAndApply) -> str:
 
 
 def _decision(spec: Pipeline, way: RestoreAndApply | Rewrite | None, looked_at: int | None) -> Decision:
-    """Return what a repair decides: of a sink that was found right it accepts the version that was looked at."""
+    """Return a repair's decision: it accepts the inspected version of an undamaged sink."""
     tables: dict[str, Action] = {"quarantine": Rewrite()}
     if spec.emits_every:
         tables["changelog"] = Rewrite()
     if way is None:
         return Decision(tables=tables, accepts_sink=looked_at)
-    # The sink comes first: most readers look at it alone.
+    # The sink comes first: most readers read only the sink.
     return Decision(tables={"sink": way, **tables})
 
 
@@ -391,7 +394,7 @@ def _refuse(report: RepairReport) -> None:
 
 
 def _lacks_columns(stepper: Stepper) -> bool:
-    """Return whether the sink has not taken the columns yet that the last step gives it."""
+    """Return whether the sink does not have the last step's columns yet."""
     last = stepper.made
     if not last.decision.changes_columns:
         return False
@@ -410,7 +413,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
 
 
 def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
-    """Compare sink and state by key, where the state keeps what the sink must show."""
+    """Compare sink and state by key, if the state keeps the rows that the sink must show."""
     if not is_kept(stepper.plan) or _lacks_columns(stepper):
         return RepairReport(stepper.spec.name)
     stepper.plan.sink.refuse_altered(stepper.tables.sink())

@@ -1,4 +1,4 @@
-"""The findings of a repair, and the ways it takes."""
+"""The findings of a repair, and its ways."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ebbtide.operations._operation import Report
 
 @dataclass(frozen=True)
 class Finding:
-    """A table beside the state with which something is wrong.
+    """A damaged output table.
 
     Args:
         table: Its name.
-        found: What is wrong with it.
-        way: What a repair does; of one that is refused what to do instead.
-        rows: The rows that it has lost, and those that come back, in words; empty: it has lost none.
+        found: Description of the damage.
+        way: The repair; if refused, what to do instead.
+        rows: Description of lost and recovered rows; empty: none are lost.
         is_aside: A repair moves it aside and creates it again.
-        is_refused: There is no way.
+        is_refused: A repair is not possible.
     """
 
     table: str
@@ -33,7 +33,7 @@ class Finding:
         """Return the finding in one line."""
         parts = [
             f"{self.table}: {self.found}",
-            "to be moved aside and made again" if self.is_aside else "",
+            "to be moved aside and recreated" if self.is_aside else "",
             self.way,
             self.rows,
         ]
@@ -42,17 +42,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """The damages of a pipeline's tables, and what is done about them.
+    """The damages of a pipeline's tables, and their repair.
 
     Args:
         pipeline: Its name.
-        findings: Of each table beside the state with which something is wrong.
-        missing: Keys that the sink lacks, where it was compared with the state: where its log shows nothing wrong.
-        other: Keys of which it has another row.
+        findings: The damaged output tables.
+        missing: Keys that the sink lacks, if it was compared with the state because its log shows no damage.
+        other: Keys whose row differs.
         extra: Keys that it should not have.
-        repeated: Keys of which it has several rows, counted among those above or not.
-        state_version: Version of the state that its rows are brought back to; None: no other client has changed them.
-        action: What was done: `repair`, `acknowledged: TEXT`; empty: nothing, this is the plan.
+        repeated: Keys with several rows, also if counted above.
+        state_version: Version of the state that is restored; None: no other client has changed it.
+        action: The action: `repair`, `acknowledged: TEXT`; empty for a plan.
         step: The step that did it; None of a plan.
     """
 
@@ -83,7 +83,7 @@ class RepairReport:
 
     @property
     def refused(self) -> tuple[Finding, ...]:
-        """The findings without a way."""
+        """The findings that cannot be repaired."""
         return tuple(finding for finding in self.findings if finding.is_refused)
 
     def as_report(self) -> Report:
@@ -104,7 +104,7 @@ class RepairReport:
 
     def _lines(self) -> Iterator[str]:
         if not self.differs and self.step is None:
-            yield "the tables are what the state says; nothing to repair."
+            yield "the tables match the state; nothing to repair."
             return
         if self.has_other_rows:
             missing = amount(self.missing, "row")
@@ -127,4 +127,4 @@ class RepairReport:
     def _next_step(self) -> str:
         if self.step is not None or self.refused or not self.differs:
             return ""
-        return "To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+        return "To do it: 'ebbtide repair --apply'.\n  To accept it: 'ebbtide acknowledge --reason TEXT'."

@@ -1,8 +1,8 @@
-"""Repair of a state without the source: rows that another client changed are brought back, a lost file is named.
+"""Repairs a state without the source: restores rows that another client changed, and reports lost files.
 
-A state is brought back to a version that holds the rows of the last step, as long as the files of one are there. A data file
-that is gone or damaged has no second copy, and the sink's rows do not replace it: they show neither what was deleted, nor
-since when a value is known, nor which files were read. Its rows come back with a rewind to a step whose files are whole.
+A state is restored to a version with the rows of the last step, if the files of one exist. A lost or damaged data file has no
+second copy. The sink's rows cannot replace it: they do not show deleted rows, the age of values, or the files read. Its rows come
+back by a rewind to a step whose files are complete.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def decided_version(stepper: Stepper) -> int:
 
 
 def restore_state(stepper: Stepper) -> int | None:
-    """Bring back the rows of the last step where another client changed them, by a commit that is no step.
+    """Restore the rows of the last step if another client changed them, by a commit that is not a step.
 
     Returns:
-        The version that they are taken from; None if no other client has changed them.
+        The restored version; None if no other client has changed the state.
 
     Raises:
         HistoryGoneError: files of that version are gone.
@@ -51,7 +51,7 @@ def restore_state(stepper: Stepper) -> int | None:
 
 
 def refuse_damaged_state(stepper: Stepper) -> None:
-    """Refuse a state of which a data file is gone or damaged, and say how far back its files are whole.
+    """Refuse a state with a lost or damaged data file; name the newest step whose files are complete.
 
     Raises:
         RepairError: there is such a file.
@@ -65,9 +65,9 @@ def refuse_damaged_state(stepper: Stepper) -> None:
         return
     step = _last_whole_step(stepper, whole)
     refresh = "'ebbtide refresh' to rebuild all tables from the source"
-    rewind = f"'ebbtide rewind --to-step {step} --apply': the files of that step are whole, and what was read since is read again; or "
+    rewind = f"'ebbtide rewind --to-step {step} --apply': the files of that step are complete, and later records are read again; or "
     raise RepairError.of(
-        f"The state of '{stepper.spec.name}' has lost data files: what was in them is nowhere else.",
+        f"The state of '{stepper.spec.name}' has lost data files, which have no other copy.",
         got="; ".join(file.location(whole.table) for file in damaged),
         allowed="the files as they were written",
         next_step=f"Restore them from a copy, or run {rewind if step else ''}{refresh}.",
@@ -75,9 +75,9 @@ def refuse_damaged_state(stepper: Stepper) -> None:
 
 
 def _last_whole_step(stepper: Stepper, whole: WholeFiles) -> int | None:
-    """Return the newest step that can be gone back to: of this spec, since the last refresh, its files and the other tables' whole."""
+    """Return the newest step for a rewind: of this spec, since the last refresh, with complete files of all tables."""
     tables = stepper.plan
-    # From the newest step back: the first whose files are all there can be gone back to.
+    # From the newest step back: the first whose files all exist.
     for version, facts in tables.state.steps():
         if tables.spec.misfits(facts.state.spec):
             return None
