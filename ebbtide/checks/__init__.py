@@ -1,7 +1,7 @@
 """Rules that a pipeline's tables must keep.
 
-Each rule comes in two halves, both SQL: a query for the rows to be judged, and a condition that picks those that break the rule. The same
-text runs in this process on Arrow, or on Spark, by how much it reads.
+Each rule has two parts in SQL: a query for the rows to judge, and a condition that selects rows that break the rule. The same SQL
+runs in this process on Arrow, or on Spark for large inputs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The changelog: per key an insertion comes only after a deletion, an update or a deletion only after an insertion or update.
+"""The changelog: per key an insertion follows only a deletion; an update or deletion follows only an insertion or update.
 
 Source: FLIP-544, on what sinks expect of a changelog.
 """
@@ -16,10 +16,10 @@ from ebbtide.delta import Log
 
 
 def emitted(judged: Judged) -> Rows:
-    """Name what was emitted for the keys that the window's steps emitted anything for, from the first record on.
+    """Select all emissions for the keys with emissions in the window, from the first record on.
 
-    Each record has whether it is `_new`, of the window; how many TRUNCATEs came before (`_truncates`), and the kind of the record before
-    (`_before`): within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
+    Each record has `_new` (it is in the window), the number of TRUNCATEs before it (`_truncates`), and the kind of the
+    record before (`_before`). Among a key's records between two TRUNCATEs, only the previous one decides what may follow.
     """
     changelog = judged.tables.changelog
     version = Log(changelog.path).versions()[-1]
@@ -73,7 +73,7 @@ def invalid_transitions(sql: Dialect, key: Sequence[str], orphans: bool) -> str:
     Args:
         sql: The dialect.
         key: Names of the key's columns.
-        orphans: The sink keeps rows that have expired in the state: an insertion may come while one is there.
+        orphans: The sink keeps rows that have expired in the state: an insertion may meet an existing row.
     """
     is_absent = "_kind <> '+I' AND _before = '-D'"
     if orphans:
@@ -83,6 +83,6 @@ def invalid_transitions(sql: Dialect, key: Sequence[str], orphans: bool) -> str:
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge what the sink's changelog was made to say."""
+    """Judge the sink's changelog."""
     orphans = judged.tables.spec.leaves_orphans
     yield judged.batch(emitted(judged), invalid_transitions.expected(key=judged.key, orphans=orphans))

@@ -1,4 +1,4 @@
-"""Queries that compare rows of the sink with rows that it must have, column by column."""
+"""Queries that compare rows of the sink with the required rows, column by column."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def compared(
 
     Args:
         sql: The dialect.
-        decided: A query for rows to be, each key once: key and `columns`, `_step`, whether it is to be there (`_ebbtide_is_decided`).
+        decided: A query for the required rows, each key once: key and `columns`, `_step`, and whether the row must
+            exist (`_ebbtide_is_decided`).
         shown: A query for rows of the sink: key and `columns`.
         key: Names of the key's columns.
-        columns: What rows are compared by.
-        join: `LEFT`: keys that were decided; `FULL OUTER`: those of the sink too.
-        each_row: Compare each row that the sink has of a key; else the least stands for all.
+        columns: The columns to compare.
+        join: `LEFT`: keys that were decided; `FULL OUTER`: also keys of the sink.
+        each_row: Compare each of the sink's rows of a key; otherwise only the least.
 
     Returns:
         A query: the key, `_step`, `_decided` and `_shown`: rows as structs, null if there is none; `_rows`, how many the sink has;
         whether they are the same (`_ebbtide_is_same`).
     """
     names = sql.names(key)
-    # Columns of both sides under names of their own: a joined row has each column twice, and a key may be among them.
+    # Both sides get separate column names: a joined row has each column twice, perhaps also key columns.
     of_decided = {name: f"_ebbtide_d{number}" for number, name in enumerate(columns.names)}
     of_shown = {name: f"_ebbtide_s{number}" for number, name in enumerate(columns.names)}
     equal = [sql.equal(of_decided[column.name], of_shown[column.name], column.type) for column in columns]
@@ -74,7 +75,7 @@ def _renamed(sql: Dialect, names: Mapping[str, str]) -> str:
 
 
 def _numbered(sql: Dialect, shown: str, key: str, columns: pa.Schema) -> str:
-    """Count the rows of each key (`_n`), and number them from the least on; nested values have no order in both engines."""
+    """Count the rows of each key (`_n`), and number them from the least; nested values have no order in either engine."""
     plain = [column.name for column in columns if not pa.types.is_nested(column.type)]
     in_order = ", ".join(f"{sql.name(name)} NULLS FIRST" for name in plain)
     return f"""

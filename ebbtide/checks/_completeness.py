@@ -22,10 +22,11 @@ def differences(judged: Judged) -> Rows | None:
     """Compare the newest versions, whole.
 
     Returns:
-        One row for each key, with `_decided`, `_shown`, `_rows` and `_ebbtide_is_same` as in `compared`; None where the state does not keep what the
-        sink must show, or the last step is not in the sink yet. Keys are left out that were acknowledged and have not changed since. Where
-        the state forgets rows that stay in the sink, keys that it does not show are compared with the sink's way back
-        (`ebbtide.runtime._way_back`), if other clients have changed rows and there is one.
+        One row for each key, with `_decided`, `_shown`, `_rows` and `_ebbtide_is_same` as in `compared`; None if the state does
+        not keep the rows that the sink must show, or the last step is not in the sink yet. Acknowledged keys without
+        later changes are left out. If the state forgets rows that stay in the sink, and other clients have changed
+        rows, keys that the state does not show are compared with the sink's way back (`ebbtide.runtime._way_back`), if
+        there is one.
     """
     tables = judged.tables
     facts = judged.window.last_step(tables)
@@ -53,7 +54,7 @@ def differences(judged: Judged) -> Rows | None:
 
 
 def _way_back(judged: Judged, facts: StepFacts) -> RestoreAndApply | None:
-    """Find the sink's way back; None where no other client has changed it, or there is none."""
+    """Find the sink's way back; None if there is none, or no other client has changed the sink."""
     window = judged.window
     own = OwnVersions.of(
         judged.tables,
@@ -79,7 +80,7 @@ class _Differences:
         self.result = f"{self.names}, _decided, _shown, _rows, _ebbtide_is_same"
 
     def kept(self, *, only_decided: bool) -> str:
-        """Compare the sink with the rows that the state keeps, but of keys that were acknowledged and have not changed since."""
+        """Compare the sink with the state's rows, without acknowledged keys that have not changed since."""
         shown = self.entries.shown(self.floor)
         decided = f"SELECT *, true AS _ebbtide_is_decided FROM ({shown}) AS _to_show"
         join = "LEFT" if only_decided else "FULL OUTER"
@@ -93,7 +94,7 @@ class _Differences:
             WHERE NOT coalesce(_ebbtide_accepted > coalesce(_step, 0), false)"""
 
     def forgotten(self, *, has_base: bool) -> str:
-        """Compare the sink with the rows that it would have after its way back, by the keys that the state does not show.
+        """Compare the sink with the rows after its way back, for keys that the state does not show.
 
         Args:
             has_base: Earlier rows of the sink are `earlier_rows`; `net_changes` follow on them.
@@ -139,12 +140,12 @@ class _Differences:
 
 @rule("expect_sink_to_be_complete", "The sink must have exactly the rows that the state shows.")
 def differing_keys(sql: Dialect) -> str:
-    """Pick the keys whose row is not the one that was decided, or that have several."""
+    """Select the keys whose row differs from the decided one, or that have several rows."""
     return "NOT _ebbtide_is_same OR _rows > 1"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge the whole sink beside the whole state."""
+    """Compare the whole sink with the whole state."""
     rows = differences(judged)
     if rows is not None:
         yield judged.batch(rows, differing_keys.expected())

@@ -48,9 +48,9 @@ class Dialect(ABC):
         """Count the elements of a list; null of none."""
 
     def equal(self, left: str, right: str, type_: pa.DataType) -> str:
-        """Return whether two values of a type are equal, null as a value of its own.
+        """Return the condition that two values of a type are equal; null is a value.
 
-        As `ebbtide.columns._equality` has it: all NaN are alike, and -0.0 is not 0.0, which both engines take for equal.
+        Like `ebbtide.columns._equality`, all NaN are equal; but unlike in both engines -0.0 is not 0.0.
         """
         if pa.types.is_nested(type_):
             left = self.nested_text(left)
@@ -70,10 +70,13 @@ class Dialect(ABC):
         return ranks
 
     def is_before(self, left: Sequence[str], right: Sequence[str]) -> str:
-        """Return whether values come before other values, the first that differs deciding: engines compare structs with nulls differently."""
+        """Return the condition that values precede other values; the first difference decides.
+
+        Engines compare structs with nulls differently.
+        """
         condition = "false"
         pairs = list(zip(left, right, strict=True))
-        # From the last value back: equal so far, the rest decides.
+        # From the last value back: if equal so far, the rest decides.
         for one, other in reversed(pairs):
             is_equal = f"{one} = {other}"
             condition = f"({one} < {other} OR ({is_equal} AND {condition}))"
@@ -81,7 +84,7 @@ class Dialect(ABC):
 
 
 class DuckDbSql(Dialect):
-    """DuckDB's."""
+    """DuckDB's SQL."""
 
     QUOTE = '"'
 
@@ -106,7 +109,7 @@ class DuckDbSql(Dialect):
 
 
 class SparkSql(Dialect):
-    """Spark's."""
+    """Spark's SQL."""
 
     QUOTE = "`"
 

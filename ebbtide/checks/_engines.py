@@ -1,6 +1,7 @@
-"""Where rules run: in this process, by DuckDB over Arrow, where what they read is small; on Spark, where it is not.
+"""Runs rules: in this process by DuckDB over Arrow for small inputs, otherwise on Spark.
 
-The same query runs on both. What it reads is known from the Delta log before anything is read; docs/decisions/0034 has the measurements.
+The same query runs on both. The size of its input is known from the Delta log before reading; docs/decisions/0034 has
+the measurements.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 2_000_000
-"""Rows that the rules of one batch read in this process at most."""
+"""Maximum rows that the rules of a batch read in this process."""
 MOST_BYTES = 256 * 2**20
-"""Bytes of the files that they read at most."""
+"""Maximum bytes of the files that they read."""
 SAMPLE_ROWS = 20
 
 
@@ -35,7 +36,7 @@ class Broken:
     """The rows that break a rule.
 
     Args:
-        count: How many there are.
+        count: Number of rows.
         sample: The first of them, as JSON values.
     """
 
@@ -49,11 +50,11 @@ class Engine(Protocol):
     dialect: Dialect
 
     def run(self, inputs: Mapping[str, Input], queries: Iterator[str]) -> Iterator[pa.Table]:
-        """Yield what each query selects.
+        """Yield the result of each query.
 
         Args:
-            inputs: By the name that queries have for them.
-            queries: Taken one by one: the next may depend on what came of the last.
+            inputs: Inputs by their names in queries.
+            queries: Consumed lazily: the next may depend on the result of the last.
         """
 
 
@@ -62,7 +63,7 @@ class InProcess:
     """DuckDB over Arrow tables in this process.
 
     Args:
-        read: What was read, by input: checks of one run read the same rows once.
+        read: Cache of rows by input: checks of one run read the same rows once.
     """
 
     read: dict[Input, pa.Table] = field(default_factory=dict)
@@ -116,7 +117,7 @@ class OnSpark:
     """Spark over Delta tables.
 
     Args:
-        session: Returns the session; started when it is first asked for.
+        session: Returns the session; started on first use.
     """
 
     session: Callable[[], SparkSession]
@@ -133,7 +134,7 @@ class OnSpark:
 
 @contextmanager
 def _views(spark: SparkSession, inputs: Mapping[str, Input]) -> Iterator[str]:
-    """Name inputs in a session, under names that no one else has, while they are queried; yield what gives them their own names."""
+    """Register inputs in a session under unique names during the queries; yield the SQL that gives them their names."""
     views = {name: f"ebbtide_{uuid.uuid4().hex}" for name in inputs}
     named = [f"{name} AS (SELECT * FROM {view})" for name, view in views.items()]
     try:
@@ -148,13 +149,13 @@ def _views(spark: SparkSession, inputs: Mapping[str, Input]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Engines:
-    """Chooses where rules run.
+    """Chooses the engine for rules.
 
     Args:
         session: Returns Spark's session.
-        most_rows: Rows that are read in this process at most.
-        most_bytes: Bytes that are.
-        in_process: What runs rules here.
+        most_rows: Maximum rows that are read in this process.
+        most_bytes: Maximum bytes that are read in this process.
+        in_process: The engine in this process.
     """
 
     session: Callable[[], SparkSession]
@@ -175,13 +176,13 @@ class Engines:
         return n_rows <= self.most_rows and n_bytes <= self.most_bytes
 
     def broken(self, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
-        """Return what breaks each of some rules."""
+        """Return the rows that break each of some rules."""
         engine: Engine = self.in_process if self.fits(rows.inputs) else OnSpark(self.session)
         return broken(engine, rows, expected)
 
 
 def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
-    """Return what breaks each of some rules, in one pass over the rows where nothing does.
+    """Return the rows that break each of some rules, in one pass if none does.
 
     Args:
         engine: Where to run them.
@@ -197,7 +198,7 @@ def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Bro
 
     def queries() -> Iterator[str]:
         yield f"SELECT {_counts(conditions)} FROM ({judged}) AS _judged"
-        # The engine takes one query at a time: the counts are known when it takes the next.
+        # The engine consumes one query at a time: the counts are known when it requests the next.
         for condition, count in zip(conditions, n_broken, strict=True):
             if count:
                 yield f"""

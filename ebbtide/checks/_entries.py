@@ -1,4 +1,4 @@
-"""Queries over a state table's rows, `state_rows`: its newest entries, what of them the sink must show, what steps decided."""
+"""Queries over a state table's rows, `state_rows`: newest entries, rows that the sink must show, decisions of steps."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Entries:
         return self.newest(versions, operator.entry_key)
 
     def newest(self, entries: str, alike: Sequence[str]) -> str:
-        """Select the rows of the greatest step among those that are alike in some columns."""
+        """Select the rows of the greatest step in each group of rows with equal values in some columns."""
         names = self.sql.names(self.names)
         group = self.sql.names(alike)
-        # A rank, no row number: of rows that the same step wrote all are kept.
+        # A rank, not a row number: all rows of the same step are kept.
         rank = f"rank() OVER (PARTITION BY {group} ORDER BY _step DESC)"
         ranked = f"SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions"
         return f"""
@@ -67,11 +67,11 @@ class Entries:
 
     @property
     def _output_key(self) -> dict[str, str]:
-        """The key of what a transform selects from the entries, to the entry's columns; empty without one."""
+        """Key columns of a transform's output to the entry's columns; empty without a transform."""
         return dict(getattr(self.tables.operator, "output_key", ()))
 
     def column(self, name: str) -> str:
-        """Return a column of the sink: what a transform selects stands in `_out`; the key is the entry's where that is known."""
+        """Return a column of the sink: a transform's output is in `_out`; the key is the entry's, if known."""
         output_key = self._output_key
         if name in output_key:
             of_entry = output_key[name]
@@ -101,7 +101,7 @@ class Entries:
             WHERE {condition}"""
 
     def shown(self, floor: tuple[int, ...] | None) -> str:
-        """Select the rows that the sink must have, with `_step`: those that no TRUNCATE left dead."""
+        """Select the rows that the sink must have, with `_step`: without rows that a TRUNCATE deleted."""
         entries = self.current()
         rows = self.for_sink(entries, f"NOT _removed AND {self._shown}")
         return self.above(rows, floor)
@@ -121,11 +121,12 @@ class Entries:
             WHERE NOT {is_below}"""
 
     def decided(self, floor: tuple[int, ...] | None) -> str:
-        """Select the last decision on each key, as far as the version still holds it, but of those that a TRUNCATE swept.
+        """Select the last decision on each key that the version still holds, without keys that a TRUNCATE deleted.
 
-        It follows from the newest versions of entries, and from no older ones: a step may note something of an entry and decide nothing
-        for the sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until
-        its key is written again: the decision that followed may have been on an entry that has a note by now.
+        Only the newest versions of entries count. A step may change an entry without deciding anything for the sink,
+        and a fold may keep this version next to older ones in files that it did not read. A dropped entry's decision
+        counts until its key is written again, since the following decision may have been on an entry that a later step
+        has changed.
         """
         operator = self.tables.operator
         versions = self.rows()
@@ -151,7 +152,7 @@ class Entries:
     def _stated_change(self) -> str:
         """Return the change of the sink that the newest version of each key's entry asks for.
 
-        By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
+        By sequence a key has one entry. If a later step has changed it without a decision, the row that it shows counts.
         """
         if self._output_key:
             return f"CASE WHEN _shown THEN '{INSERT}' ELSE '{DELETE}' END"
@@ -160,7 +161,7 @@ class Entries:
         return f"coalesce(_change, CASE WHEN NOT _tombstone AND NOT _removed THEN '{INSERT}' END)"
 
     def decided_since(self, step: int) -> str:
-        """Select what steps after one wanted the sink to take, as far as the version still holds it."""
+        """Select the changes for the sink of all later steps that the version still holds."""
         condition = f"_step > {step}"
         if not self._output_key:
             condition = f"{condition} AND _change IS NOT NULL"
@@ -168,7 +169,7 @@ class Entries:
         return self.for_sink(versions)
 
     def acknowledged(self) -> str:
-        """Select the keys of which the sink may differ until they change again, under the sink's names, and `_ebbtide_accepted`, the step."""
+        """Select acknowledged keys, which may differ until they change again: the sink's key columns and the step, `_ebbtide_accepted`."""
         selected = []
         by = []
         for shown_as, name in self.tables.spec.state_key_of.items():

@@ -1,4 +1,4 @@
-"""Event time: what arrives is recent, whatever the time at which it was written."""
+"""Event time: the newest event is recent, regardless of the time of writing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _COLUMNS = pa.schema([("step", pa.int64()), ("newest_event_ms", pa.int64()), ("b
 
 
 def newest_event(judged: Judged) -> Rows:
-    """Read how old the newest event of all steps is.
+    """Read the age of the newest event of all steps.
 
     Returns:
-        One row: `step`, the last; `newest_event_ms`, epoch ms, and `behind_ms`, how long ago that is, both null where no record had an
+        One row: `step`, the last; `newest_event_ms`, epoch ms, and `behind_ms`, its age, both null if no record had an
         event time. None before the first step.
     """
     commit = judged.tables.state.last()
@@ -33,17 +33,17 @@ def newest_event(judged: Judged) -> Rows:
 
 @rule("expect_newest_event_to_be_recent", "The newest event must not lie back more than $max_delay_ms ms.")
 def stale_events(sql: Dialect, max_delay_ms: int) -> str:
-    """Pick the newest event if it is too old, or if there is none.
+    """Select the newest event if it is too old or missing.
 
     Args:
         sql: The dialect.
-        max_delay_ms: How far it may lie back, ms.
+        max_delay_ms: Maximum age, ms.
     """
     return f"behind_ms IS NULL OR behind_ms > {max_delay_ms}"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge how old the newest event is."""
+    """Judge the age of the newest event."""
     max_delay = judged.tables.spec.checks.max_event_delay
     if max_delay is None:
         return

@@ -20,9 +20,9 @@ _HIDDEN = pa.schema([("_file", pa.string()), ("_rows", pa.int64())])
 
 
 def entries(judged: Judged) -> Rows:
-    """Name the newest version of each entry that may expire; those dropped but still stored are `_removed`.
+    """Select the newest version of each entry that may expire; dropped entries that are still stored are `_removed`.
 
-    Each has `_overdue_ms`: for how long it has expired, ms; negative while it lives. The watermark is that of the last step.
+    Each has `_overdue_ms`: time since its expiry, ms; negative before. The watermark is that of the last step.
     """
     tables = judged.tables
     at = _now(judged)
@@ -37,7 +37,7 @@ def entries(judged: Judged) -> Rows:
 
 
 def _now(judged: Judged) -> Step:
-    """Return the clocks: processing time as a step would read it now, and the watermark of the last step."""
+    """Return the clocks: processing time of a step made now, and the watermark of the last step."""
     tables = judged.tables
     facts = judged.window.last_step(tables)
     watermark_ms = None if facts is None else facts.frontier.watermark_ms
@@ -46,11 +46,11 @@ def _now(judged: Judged) -> Step:
 
 
 def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
-    """Count the entries that deletion vectors hide, and that had expired longer ago than they may be stored.
+    """Count the entries hidden by deletion vectors that had expired longer ago than they may be stored.
 
     Args:
         judged: The question.
-        stored_ms: How long they may, ms.
+        stored_ms: How long expired entries may be stored, ms.
 
     Returns:
         One row for each data file of the state with a vector: `_file` and `_rows`; None without such a file.
@@ -69,13 +69,13 @@ def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
 
 
 def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
-    """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires."""
+    """Return the time since an entry's expiry at a step, ms: negative before it, null if it never expires."""
     rules = operator.expiry
     overdue = "CAST(NULL AS BIGINT)"
-    # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
+    # One CASE over the states. None comes first if present: the default for states without a TTL.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
-        if clock_ms == LONG_MIN:  # there is no watermark yet
+        if clock_ms == LONG_MIN:  # no watermark yet
             continue
         own_ttl_ms = f"coalesce(_ttl_ms, {ttl.ttl_ms})" if "_ttl_ms" in operator.schema.names else str(ttl.ttl_ms)
         own_overdue = _difference(_difference(str(clock_ms), own_ttl_ms), "_stamp_ms")
@@ -90,7 +90,7 @@ def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
 
 
 def _difference(left: str, right: str) -> str:
-    """Subtract integers of 64 bits; null where that leaves 64 bits: engines differ in what they do there."""
+    """Subtract 64-bit integers; null on overflow, where engines differ."""
     exact = f"(CAST({left} AS DECIMAL(20, 0)) - CAST({right} AS DECIMAL(20, 0)))"
     return f"(CASE WHEN {exact} BETWEEN {LONG_MIN} AND {LONG_MAX} THEN CAST({exact} AS BIGINT) END)"
 
@@ -133,7 +133,7 @@ def uncollected_entries(sql: Dialect, grace_ms: int) -> str:
     "No data file may keep an entry that was deleted and had expired $grace_ms ms or more before; run the cleanup job.",
 )
 def kept_entries(sql: Dialect, grace_ms: int) -> str:
-    """Pick the files that keep deleted entries for too long; the rows count those that had expired so long ago.
+    """Select the files that keep deleted entries for too long; `_rows` counts these entries.
 
     Args:
         sql: The dialect.
@@ -143,7 +143,7 @@ def kept_entries(sql: Dialect, grace_ms: int) -> str:
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge how long entries that have expired are still there."""
+    """Judge how long expired entries stay."""
     if not judged.tables.operator.expiry.ttls:
         return
     allowed = judged.tables.spec.checks

@@ -1,4 +1,4 @@
-"""Inputs of rules: tables as of a version, a change feed, rows that are at hand. Each is read here, or named to Spark.
+"""Inputs of rules: tables at a version, a change feed, given rows. Each is read here or registered in Spark.
 
 Rows and bytes are known from the Delta log before anything is read.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHANGE_TYPE = pa.field("_change_type", pa.string())
 COMMIT_VERSION = pa.field("_commit_version", pa.int64())
 BYTES_OF_A_ROW = 10
-"""Bytes that a row of a change file is reckoned at."""
+"""Assumed bytes of a row in a change file."""
 
 
 class Size(NamedTuple):
@@ -44,7 +44,7 @@ class Input(ABC):
 
     @abstractmethod
     def size(self) -> Size | None:
-        """Return how much there is to read; None if that is unknown, or if it is for Spark alone to read."""
+        """Return the size of the input; None if it is unknown, or if only Spark can read it."""
 
     @abstractmethod
     def read(self) -> pa.Table:
@@ -62,7 +62,7 @@ class TableRows(Input):
     Args:
         table: Its location.
         version: The version.
-        columns: All its columns; what a file lacks is null.
+        columns: All its columns; columns missing from a file are null.
     """
 
     table: str
@@ -101,9 +101,9 @@ class ChangeFeed(Input):
 
     Args:
         table: Its location.
-        since: The version after which it begins.
+        since: The version before the first one.
         until: The last version.
-        columns: The table's columns that are wanted.
+        columns: The requested columns of the table.
     """
 
     table: str
@@ -124,7 +124,7 @@ class ChangeFeed(Input):
         return commits
 
     def size(self) -> Size | None:
-        """See `Input`; change files have no statistics: their rows are reckoned from their bytes."""
+        """See `Input`; change files have no statistics: their rows are estimated from their bytes."""
         try:
             Snapshot.read(self.table, self.until)
         except DeltaFeatureError:
@@ -152,9 +152,9 @@ class ChangeFeed(Input):
     def _changes(self, actions: Commit) -> Iterator[pa.Table]:
         """Yield the rows that a commit changed, each with its `_change_type`.
 
-        Source: Delta transaction log protocol, "Reader Requirements for AddCDCFile": change files say all; of a commit without one,
-        rows of added files came and rows of removed ones went. A file that is both has another deletion vector: only rows count whose
-        life that changes.
+        Source: Delta transaction log protocol, "Reader Requirements for AddCDCFile": change files are complete. In a commit
+        without one, rows of added files were inserted and rows of removed files deleted. A file that is both got another deletion
+        vector: only rows whose visibility changes count.
         """
         change_files = _change_files(actions)
         if change_files:
@@ -176,7 +176,7 @@ class ChangeFeed(Input):
             yield _typed(rows, is_live & ~was_live, "insert")
 
     def _live(self, file: DataFile | None, n_rows: int) -> Mask:
-        """Mark the rows of a file that count; none if there is no file."""
+        """Mark the visible rows of a file; none if there is no file."""
         live = np.full(n_rows, file is not None)
         if file is not None and file.vector is not None:
             gone = file.deleted_rows(self.table)
@@ -214,7 +214,7 @@ def _by_path(actions: Iterable[Action], kind: str) -> dict[str, DataFile]:
 
 
 def _typed(rows: pa.Table, mask: Mask, change_type: str) -> pa.Table:
-    """Return the rows of a mask, with the type of their change."""
+    """Return the marked rows, with the type of their change."""
     changed = rows.filter(pa.array(mask))
     types = pa.repeat(change_type, len(changed))
     return changed.append_column(CHANGE_TYPE, types)
@@ -222,7 +222,7 @@ def _typed(rows: pa.Table, mask: Mask, change_type: str) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class GivenRows(Input):
-    """Rows that are at hand: facts of steps and commits, what several steps come to.
+    """Given rows: facts of steps and commits, net effects of several steps.
 
     Args:
         rows: The rows.
@@ -247,7 +247,7 @@ class GivenRows(Input):
 
 
 def _size(files: Iterable[DataFile]) -> Size | None:
-    """Return how much some data files hold; None if the rows of one were not noted."""
+    """Return the size of some data files; None if one has no row count."""
     n_rows = 0
     n_bytes = 0
     for file in files:

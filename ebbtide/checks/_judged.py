@@ -1,6 +1,6 @@
-"""The question of a check, and its answer: rows with expectations of them.
+"""The input of a check, and its batches: rows with expectations.
 
-A module of rules has functions that name rows, rules, and a `judge` that pairs them. Nothing here loads Great Expectations or Spark.
+A module of rules has functions for rows, rules, and a `judge` that pairs them. Nothing here loads Great Expectations or Spark.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ BOOKKEEPING = frozenset(
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows, and what is expected of them.
+    """Rows and the expectations on them.
 
     Args:
         rows: The batch. For expectations of Great Expectations: a frame of Spark's or pandas'.
         expectations: All judge the same rows: rules, or expectations of Great Expectations.
-        result_format: How much Great Expectations reports: SUMMARY, at most 20 values; COMPLETE, as many as the
-            expectation gives.
+        result_format: Report size of Great Expectations: SUMMARY, at most 20 values; COMPLETE, all values of the
+            expectation.
         shown: Columns whose values results may show; None: all of them.
-        broken: What breaks each of the rules; None of expectations of Great Expectations.
+        broken: Rows that break each rule; None for expectations of Great Expectations.
     """
 
     rows: Any
@@ -65,7 +65,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Judged:
-    """The question of a check.
+    """The input of a check.
 
     Args:
         engines: Where rules run.
@@ -81,7 +81,7 @@ class Judged:
 
     @property
     def spark(self) -> SparkSession:
-        """Spark's session, started now if it was not: for what cannot be judged without."""
+        """Spark's session, started on first use, for rules that need it."""
         return self.engines.session()
 
     @property

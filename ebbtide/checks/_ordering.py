@@ -31,7 +31,7 @@ _CONTRADICTIONS = pa.schema(
 
 
 def sink_changes(judged: Judged) -> Rows:
-    """Name the rows that the sink's change feed has written, each with the `_changed_by` of its key's row before (`_before`)."""
+    """Select the rows written in the sink's change feed, each with the `_changed_by` of its key's previous row (`_before`)."""
 
     def query(sql: Dialect) -> str:
         key = sql.names(judged.key)
@@ -65,9 +65,9 @@ def disordered_changes(sql: Dialect, key: Sequence[str]) -> str:
 
 
 def decisions(judged: Judged) -> Rows:
-    """Name, for the keys that changed in either table within the window, what the state decided last and what the sink shows.
+    """Select the state's last decision and the sink's row for keys that changed in either table within the window.
 
-    Rows are compared with the change that wrote them. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
+    Rows are compared with the change that wrote them. Keys deleted by a TRUNCATE, or without a stored decision, are left out.
     """
     tables = judged.tables
     facts = judged.window.last_step(tables)
@@ -115,14 +115,14 @@ def decisions(judged: Judged) -> Rows:
 
 @rule("expect_sink_to_show_decisions", "The sink must show, per key, what the state decided last.")
 def decision_mismatches(sql: Dialect) -> str:
-    """Pick the keys whose row in the sink is not the one that was decided; of several rows each counts that is another."""
+    """Select the keys whose row in the sink differs from the decided one; each differing row of a key counts."""
     return "NOT _ebbtide_is_same"
 
 
 def sequenced(judged: Judged) -> Rows:
-    """Name what the state says of the rows it wrote by their sequence: of each key that is live, or may have lost its row.
+    """Select the state's facts about each key that is live or may have lost its row, in sequence mode.
 
-    It is its `_sequence`, whether it has a `_conflict`, and the columns for whose value it `_waits`.
+    These are its `_sequence`, `_conflict`, and the columns whose values it `_waits` for.
     """
     step_before = judged.window.step_since(judged.tables)
     key = list(judged.tables.spec.key)
@@ -130,7 +130,7 @@ def sequenced(judged: Judged) -> Rows:
     def query(sql: Dialect) -> str:
         current = Entries(judged.tables, sql).current(step_before)
         names = sql.names(key)
-        # A column whose value was not sent has no sequence at which it was last known.
+        # A column whose value was not sent has no sequence.
         waits = sql.keys_of_nulls("_columns")
         return f"""
             SELECT {names}, _sequence, _conflict, {waits} AS _waits
@@ -145,22 +145,23 @@ def sequenced(judged: Judged) -> Rows:
     "A key's sequence must determine which of its changes came last; add a column to order.sequence that does.",
 )
 def undecided_keys(sql: Dialect) -> str:
-    """Pick the keys whose sequence does not determine which content is the row, or whether one of those taken back is."""
+    """Select the keys whose sequence does not determine the row, or its existence after retractions."""
     return "_conflict"
 
 
 @rule("expect_values_to_arrive", "A value that an update left out must be known from an earlier change.")
 def missing_values(sql: Dialect) -> str:
-    """Pick the rows that show null since a value was not sent and has not been found yet."""
+    """Select the rows that show null because a value was not sent and has not been found yet."""
     return f"{sql.length('_waits')} > 0"
 
 
 def contradictions(judged: Judged) -> pa.Table:
-    """Read how many changes of each step contradicted what was stored.
+    """Read the number of changes of each step that contradicted stored rows.
 
     Returns:
-        One row per step: `step`, `changes`; `unmatched`, retractions whose row was not there, those left out whose row had expired;
-        `repeated`, rows added to a history that held an equal one; `superseded_newer`, changes that lost to a row with an older event time.
+        One row per step: `step`, `changes`; `unmatched`, retractions without a row (not counting expired rows);
+        `repeated`, rows added to a history with an equal one; `superseded_newer`, changes that lost to a row with an
+        older event time.
     """
     window = judged.window
     rows = []
@@ -210,14 +211,14 @@ def newer_changes_that_lost(sql: Dialect) -> str:
 def _judged_by_share(
     judged: Judged, steps: pa.Table, counted: str, wrong: Rule, *, is_expected: bool = False
 ) -> Iterator[Batch]:
-    """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error.
+    """Judge changes that contradict stored rows: one is a warning, more than the allowed share an error.
 
     Args:
         judged: The question.
         steps: See `contradictions`.
         counted: Its column that counts them.
         wrong: Picks the steps that have any.
-        is_expected: Some are no fault: only more than the agreed share are a warning.
+        is_expected: Some are normal: only more than the allowed share is a warning.
     """
     n_wrong = pc.sum(steps[counted]).as_py() or 0
     n_changes = pc.sum(steps["changes"]).as_py() or 0
@@ -229,7 +230,7 @@ def _judged_by_share(
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge what the sink was made to show, change by change and at the end."""
+    """Judge the changes of the sink one by one, and the final rows."""
     yield judged.batch(sink_changes(judged), disordered_changes.expected(key=judged.key))
     yield judged.batch(decisions(judged), decision_mismatches.expected())
     spec = judged.tables.spec
@@ -239,7 +240,7 @@ def judge(judged: Judged) -> Iterator[Batch]:
         yield from _judged_by_share(judged, contradictions(judged), "superseded_newer", newer_changes_that_lost)
     elif spec.retracts:
         steps = contradictions(judged)
-        # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
+        # A retraction of an expired row that is no longer stored finds nothing: this is normal.
         yield from _judged_by_share(judged, steps, "unmatched", unmatched_retractions, is_expected=bool(spec.ttls))
         if not spec.has_positions:
             yield from _judged_by_share(judged, steps, "repeated", repeated_additions)

@@ -1,4 +1,4 @@
-"""Quarantine: the share of bad records stays below what was agreed."""
+"""Quarantine: the share of bad records stays below the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS = pa.schema([("step", pa.int64()), ("records", pa.int64()), ("quarantin
 
 
 def batches(judged: Judged) -> Rows:
-    """Read what the steps met.
+    """Read the steps' counts of records.
 
     Returns:
         One row per batch: `step`, `records` (bad ones included), `quarantined`.

@@ -1,6 +1,6 @@
-"""Queries of a project's own, written for Spark: those that mean the same to DuckDB can run in this process.
+"""A project's queries for Spark: those with the same meaning in DuckDB can run in this process.
 
-Both the parts of a query and the types that it compares are on a list; whatever is not on it is Spark's to run.
+The parts of a query and the types that it compares must be on a list; otherwise Spark runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 BATCH = "_ebbtide_batch"
 Kind = Literal["number", "text", "flag", "date", "local time", "time"]
-"""Types within which values are compared alike."""
+"""Groups of types whose values compare equally in both engines."""
 
 _PARTS: tuple[type[exp.Expr], ...] = (
     *(
@@ -53,7 +53,7 @@ _CASTS: Mapping[tuple[Kind, exp.DType], Kind] = {
     ("time", exp.DType.TIMESTAMPNTZ): "local time",
     ("date", exp.DType.TIMESTAMPNTZ): "local time",
 }
-"""Casts that neither fail nor round, and what they make."""
+"""Casts that neither fail nor round, and their types."""
 
 
 def for_duckdb(query: str, columns: pa.Schema) -> str | None:
@@ -101,7 +101,7 @@ def _is_known(node: exp.Expr, kinds: Mapping[str, Kind | None]) -> bool:
 
 
 def _kind_of(node: exp.Expr, kinds: Mapping[str, Kind | None]) -> Kind | None:
-    """Return the kind of what is compared; None if it is not on the list."""
+    """Return the kind of a compared expression; None if it is not on the list."""
     if isinstance(node, exp.Paren):
         return _kind_of(node.this, kinds)
     if isinstance(node, exp.Column):
@@ -119,7 +119,7 @@ def _kind_of(node: exp.Expr, kinds: Mapping[str, Kind | None]) -> Kind | None:
 
 
 def _kind(type_: pa.DataType) -> Kind | None:
-    """Return the kind of a column; floats have none: engines read NaN and zeros with a sign differently."""
+    """Return the kind of a column; floats have none: engines treat NaN and signed zeros differently."""
     if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
         return "number"
     if pa.types.is_string(type_):

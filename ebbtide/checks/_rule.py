@@ -1,4 +1,4 @@
-"""Rules, and the rows that they judge: both are SQL that DuckDB and Spark read alike.
+"""Rules, and the rows that they judge: both are SQL with the same meaning in DuckDB and Spark.
 
 The rows are a query over named inputs; a rule is a condition on them that no row may meet.
 """
@@ -37,7 +37,7 @@ class Rows:
 
     @classmethod
     def given(cls, rows: pa.Table, query: str = "SELECT * FROM facts") -> Rows:
-        """Return rows that are at hand, `facts`; no table is read."""
+        """Return given rows, `facts`; no table is read."""
         return cls({"facts": GivenRows(rows)}, lambda _: query, rows.column_names, rows.column_names)
 
 
@@ -47,8 +47,8 @@ class Rule:
 
     Args:
         expectation: Name of the expectation that is made from it: `expect_keys_to_be_unique`.
-        template: What must hold, in a sentence with `$argument` in place of arguments.
-        condition: Writes the condition; its arguments behind the dialect are those of the expectation.
+        template: The rule in a sentence, with `$argument` for arguments.
+        condition: Writes the condition; its arguments after the dialect are those of the expectation.
     """
 
     expectation: str
@@ -59,20 +59,20 @@ class Rule:
         """Return the rule with its arguments.
 
         Args:
-            severity: What a row that breaks it means.
-            arguments: Those of `condition` behind the dialect.
+            severity: Severity of a row that breaks it.
+            arguments: The arguments of `condition` after the dialect.
         """
         return Expected(self, arguments, severity)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A rule with its arguments, as a batch is judged by it.
+    """A rule with its arguments, applied to a batch.
 
     Args:
         rule: The rule.
         arguments: By name; JSON values.
-        severity: What a row that breaks it means.
+        severity: Severity of a row that breaks it.
     """
 
     rule: Rule

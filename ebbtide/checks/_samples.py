@@ -1,4 +1,4 @@
-"""Rows that break a rule as JSON values, whichever engine has found them."""
+"""Rows that break a rule as JSON values, the same for each engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sample_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _value(value: Any, type_: pa.DataType) -> Any:
-    """Return a value as JSON has it; of a struct the fields that are not null."""
+    """Return a value as a JSON value; for a struct, the fields that are not null."""
     if isinstance(value, Mapping):
         fields = {}
         for name, each in value.items():
@@ -68,14 +68,14 @@ def _text(value: Any, type_: pa.DataType) -> str:
 
 
 def _object(written: Mapping[str, str]) -> str:
-    """Write a JSON object of values that are written already."""
+    """Write a JSON object of values that are already JSON."""
     fields = [f"{_quoted(name)}:{value}" for name, value in written.items()]
     inner = ",".join(fields)
     return f"{{{inner}}}"
 
 
 def _plain(value: Any, type_: pa.DataType, inner: Any) -> Any:
-    """Return a value that is no struct and no decimal as JSON has it; `inner` converts elements, given their type."""
+    """Return a value other than a struct or decimal as a JSON value; `inner` converts elements, given their type."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -14,10 +14,10 @@ _COLUMNS = pa.schema([("step", pa.int64()), ("unknown_column", pa.string())])
 
 
 def left_out(judged: Judged) -> Rows:
-    """Read which columns of records were left out, as the spec is now.
+    """Read the record columns that were left out, according to the present spec.
 
     Returns:
-        One row per step and column: `step`, `unknown_column`. None of columns that the spec has by now, or leaves out on purpose.
+        One row per step and column: `step`, `unknown_column`. Without columns that the spec now has, or ignores.
     """
     spec = judged.tables.spec
     window = judged.window

@@ -1,4 +1,4 @@
-"""Source loss: no records were lost before they were read, or read again by a refresh; and, of a topic, no delete of which only the tombstone came."""
+"""Source loss: no records were lost before a run or a refresh read them, and every tombstone of a topic had its delete."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _COLUMNS = pa.schema([("step", pa.int64()), ("lost", pa.string())])
 
 
 def noted(judged: Judged) -> Rows:
-    """Read which losses were accepted, or met.
+    """Read the accepted and detected losses.
 
     Returns:
         One row per step that notes a loss: `step`, `lost`.
     """
     window = judged.window
     rows = []
-    keeps_order = judged.tables.spec.source.by_position  # a file with the delete may come after one with its tombstone
+    keeps_order = judged.tables.spec.source.by_position  # a file with the delete may follow one with its tombstone
     for version, facts in judged.tables.state.steps():
-        is_own_reset = version == window.state_since and facts.decision.is_reset  # with it the window begins
+        is_own_reset = version == window.state_since and facts.decision.is_reset  # the window begins with it
         if version <= window.state_since and not is_own_reset:
             break  # the newest come first
         is_in_window = version <= window.state_until
@@ -37,7 +37,7 @@ def noted(judged: Judged) -> Rows:
 
 
 def _losses(facts: StepFacts, *, with_deletes: bool) -> Iterator[str]:
-    """Say what of the source a step lacks."""
+    """Describe the records of the source that a step lacks."""
     if facts.source.lost is not None:
         yield facts.source.lost
     n_lone = facts.decision.counts.get("lone_tombstones", 0)
@@ -52,10 +52,10 @@ def lost_records(sql: Dialect) -> str:
 
 
 def not_shown(judged: Judged) -> Rows | None:
-    """Name the sink's rows below the newest snapshot of the whole source table.
+    """Select the sink's rows below the newest snapshot of the whole source table.
 
     Returns:
-        One row per key. None where no snapshot has ended within the window, and where the rows are no Delta table's.
+        One row per key. None if no snapshot has ended within the window, or the sink is not a Delta table.
     """
     tables = judged.tables
     last = judged.window.last_step(tables)
@@ -97,7 +97,7 @@ def rows_not_shown(sql: Dialect) -> str:
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge what was lost of the source."""
+    """Judge the lost records of the source."""
     yield judged.batch(noted(judged), lost_records.expected())
     below_snapshot = not_shown(judged)
     if below_snapshot is not None:

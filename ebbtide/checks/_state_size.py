@@ -1,4 +1,4 @@
-"""State size: what the newest version of the state names stays below what was agreed."""
+"""State size: the newest version of the state stays below the limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def size(judged: Judged) -> Rows:
     """Read the size of the state from its log.
 
     Returns:
-        One row: `_files` and their `_bytes`, deleted rows included; `_rows` that count, null where a file does not say.
+        One row: `_files` and their `_bytes`, deleted rows included; visible `_rows`, null if a file has no count.
     """
     snapshot = judged.tables.state.snapshot(judged.window.state_until)
     n_bytes = sum(file.size for file in snapshot.files.values())
@@ -38,7 +38,7 @@ def excess_bytes(sql: Dialect, most: int) -> str:
 
 @rule("expect_state_rows_to_stay_below", "The state must have at most $most rows.")
 def excess_rows(sql: Dialect, most: int) -> str:
-    """Pick the state if it has more rows, or does not say how many.
+    """Select the state if it has more rows, or no row count.
 
     Args:
         sql: The dialect.

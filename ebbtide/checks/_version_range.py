@@ -20,7 +20,7 @@ class Newest:
     Args:
         sink: Version of the sink.
         state: Version of the state.
-        generation: Of what is kept beside the tables; see `ebbtide.runtime._local_copies.generation_of`.
+        generation: Generation of the local copies; see `ebbtide.runtime._local_copies.generation_of`.
     """
 
     sink: int
@@ -29,13 +29,13 @@ class Newest:
 
     @classmethod
     def of(cls, tables: Plan, generation: str = "") -> Self:
-        """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
+        """Return the newest versions. For a running pipeline they belong together only while its lease is held."""
         sink = 0 if tables.sink_log is None else Log(tables.sink_log).versions()[-1]
         return cls(sink, Log(tables.state.path).versions()[-1], generation)
 
     @classmethod
     def between_steps(cls, tables: Plan) -> Self | None:
-        """Return the newest versions: beside a run that goes on, those between two of its steps; None before the first step."""
+        """Return the newest versions; during a continuous run, those between two of its steps. None before the first step."""
         spec = tables.spec
         last = tables.state.last()
         if last is None:
@@ -60,7 +60,7 @@ class VersionRange:
         state_since: Version of the state.
         state_until: The same.
         incarnation: That of the tables; versions mean nothing in another.
-        unreadable: What could not be judged any more, in words; empty if all can.
+        unreadable: Description of versions that can no longer be judged; empty if all can.
     """
 
     sink_since: int
@@ -77,7 +77,7 @@ class VersionRange:
         judged: Mapping[str, Any] | None = None,
         newest: Newest | None = None,
     ) -> Self:
-        """Return what came after the versions judged good, after the last step that ends windows, and can still be read.
+        """Return the versions after the last good ones and after the last step that ends windows, if still readable.
 
         Args:
             tables: The pipeline's; it has made a step.
@@ -96,7 +96,7 @@ class VersionRange:
         state_judged = known.get("state", 0)
         state_end = window_end(tables.state.path, state_judged, newest.state)
         # Windows begin at the newest of three versions: judged good, end of a window, still readable.
-        # A step that ends windows may have followed on a sink that was recreated, or put back: its versions count from lower ones.
+        # A step that ends windows may follow a recreated or restored sink, whose versions restart at lower numbers.
         sink_judged = known.get("sink", 0) if state_end == state_judged else 0
         asked_since = 0
         sink_since = 0

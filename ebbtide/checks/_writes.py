@@ -27,7 +27,7 @@ def commits(judged: Judged) -> Rows:
     """Read the commits that changed data of the sink or the state; joining files changes none.
 
     Returns:
-        One row per commit: `table`, `version`, `at`, `operation`, and the `pipeline` that says it made it, or null.
+        One row per commit: `table`, `version`, `at`, `operation`, and the `pipeline` that made it, or null.
     """
     tables = judged.tables
     window = judged.window

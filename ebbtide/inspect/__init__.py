@@ -1,9 +1,9 @@
-"""Inspect: what is known of pipelines, for people and for monitors; nothing is changed.
+"""Inspect: status and metrics of pipelines, for people and monitors. It changes nothing.
 
-`status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show what its state holds, `records`
-and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`, `host_measured`, `openmetrics` and `registry`
-turn all of this into metrics; `without_personal` leaves out what a spec names as personal. `remarks` and
-`fault_of_all_bad` say what is to be done about a run.
+`status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show its
+state, `records` and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`,
+`host_measured`, `openmetrics` and `registry` turn all of this into metrics; `without_personal` masks personal values.
+`remarks` and `fault_of_all_bad` say what is to be done about a run.
 """
 
 from typing import TYPE_CHECKING

@@ -27,7 +27,7 @@ class Lag:
         pipeline: Its name.
         backlog: Files, bytes and records that wait.
         behind_ms_of: Partition to the age of its oldest waiting or held record, ms; 0 if none waits. Partitions of unknown age are left out.
-        fingerprint: Changes whenever records arrive or are read.
+        fingerprint: A digest that changes when records arrive or are read.
     """
 
     pipeline: str
@@ -45,7 +45,7 @@ class Lag:
         return max(ages_ms, default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the backlog as plain values; None for what the source does not have."""
+        """Return the backlog as plain values; None for values that the source does not have."""
         backlog = self.backlog
         return {
             "pipeline": self.pipeline,
@@ -59,7 +59,7 @@ class Lag:
         }
 
     def text(self) -> str:
-        """Return the backlog in words."""
+        """Describe the backlog."""
         parts = ", ".join(self._parts())
         return parts or "nothing waits"
 
@@ -102,7 +102,7 @@ def _by_partition(what: str, n_records_of: Mapping[int, int]) -> Iterator[str]:
 
 
 def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
-    """Measure how far a pipeline is behind its source.
+    """Measure a pipeline's backlog.
 
     Args:
         spec: The pipeline.
@@ -131,16 +131,17 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
 
 
 def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) -> Lag:
-    """Measure how far a run is behind, from what it has found; no table is read.
+    """Measure a run's backlog from its last discovery, without reading tables.
 
     Args:
         plan: The pipeline.
-        found: What the run's last look found, without what it has read since.
-        last_read: The last batch of a source that is read by position: what follows on it is asked for again. None: there is none.
+        found: The run's last discovery, without records read since.
+        last_read: The last batch of a source that is read by position: the source is asked for later records. None:
+            there is none.
         clock_ms: The time, epoch ms.
 
     Raises:
-        EbbtideError: as `lag`, of the source.
+        EbbtideError: errors of the source, as in `lag`.
     """
     if last_read is not None:
         found = plan.source.discover({}, clock_ms, last_read)
@@ -155,7 +156,7 @@ def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
 
 
 def _fingerprint(found: Discovery) -> str:
-    """Return a digest of what was found, which is another one once there is something else to read."""
+    """Return a digest of a discovery, which changes when there is something else to read."""
     position = stored_form_of(found.span)
     text = repr((found.parts, position))
     digest = sha256(text.encode())
@@ -163,7 +164,7 @@ def _fingerprint(found: Discovery) -> str:
 
 
 def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
-    """Return partition to the age of its oldest waiting record, ms; 0 where none waits.
+    """Return partition to the age of its oldest waiting record, ms; 0 if none waits.
 
     A partition that is behind, and whose oldest record has no known time, has no age.
     """
@@ -179,11 +180,11 @@ def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class UnreadTopics:
-    """Topics or folders that match the pattern of several pipelines, and that none of them reads.
+    """Topics or folders that match the pattern of several pipelines but that none of them reads.
 
     Args:
         several: Their name.
-        pattern: Pattern of what is to be read.
+        pattern: Pattern of expected sources.
         topics: The topics, or folders, that no pipeline reads.
         listed: Topics or folders.
     """

@@ -38,7 +38,7 @@ class Exposition(Collector):
                 yield _family(metric, samples)
 
     def describe(self) -> list[Family]:
-        """Return nothing: no value is read before it is asked for."""
+        """Return nothing: values are read lazily."""
         return []
 
 

@@ -48,7 +48,7 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
     """Return the host's values.
 
     Args:
-        viewer: Who has them.
+        viewer: Viewer of the metrics.
         root: Folder of all pipelines' tables.
         copies: The local copies of this host.
     """
@@ -57,7 +57,7 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
     values.set("ebbtide_cache_bytes", used_bytes)
     values.set("ebbtide_cache_limit_bytes", LocalCopies().max_bytes)
     for name, folder in _local_folders(root):
-        with contextlib.suppress(OSError):  # a folder that no run has made yet
+        with contextlib.suppress(OSError):  # a folder that no run has created yet
             disk = shutil.disk_usage(folder)
             values.set("ebbtide_disk_free_bytes", disk.free, name)
             values.set("ebbtide_disk_size_bytes", disk.total, name)

@@ -1,7 +1,7 @@
 """Events of runs for a lineage catalog, by OpenLineage. Needs `pip install 'ebbtide[lineage]'`.
 
-START as a run begins, COMPLETE, FAIL or ABORT at its end; of a run that goes on RUNNING once a minute while it makes steps. The client,
-and where it sends them, are as the variables `OPENLINEAGE_*` say. A thread sends: the run does not wait for a catalog.
+START as a run begins, COMPLETE, FAIL or ABORT at its end; in a continuous run RUNNING once a minute while it makes steps. The
+variables `OPENLINEAGE_*` configure the client and its target. A thread sends, so the run does not wait for a catalog.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ except ModuleNotFoundError as missing:
     raise MissingExtraError.of_extra("lineage", "OpenLineage's client") from missing
 
 RUNNING_EVERY_S = 60.0
-"""Least time between two events of a run that goes on."""
+"""Minimum time between two events of a continuous run."""
 MOST_WAITING = 100
-"""Events that wait to be sent; further ones of a run that goes on are left out."""
+"""Maximum queued events; further RUNNING events are dropped."""
 SENT_WITHIN_S = 5.0
-"""Seconds that the end of a run waits for its events to be sent."""
+"""Seconds to wait at the end of a run for its events to be sent."""
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +51,7 @@ class Lineage(Observer):
 
     Args:
         client: Sends them. Default: one by the variables `OPENLINEAGE_*`.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(self, client: OpenLineageClient | None = None, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +68,7 @@ class Lineage(Observer):
         self._send(RunState.START)
 
     def step(self, progress: StepProgress) -> None:
-        """Add up a step; of a run that goes on send RUNNING now and then."""
+        """Add the counts of a step; in a continuous run send RUNNING periodically."""
         self._counts.update(progress.counts)
         if not self._begun.goes_on:
             return
@@ -77,21 +77,21 @@ class Lineage(Observer):
             self._send(RunState.RUNNING)
 
     def ended(self, end: RunEnded) -> None:
-        """Send how the run ended, and wait a while for what is still to be sent."""
+        """Send the end of the run, and wait a while for queued events."""
         facets: dict[str, Any] = {}
         state = RunState.ABORT if end.is_cut else RunState.COMPLETE
         if end.error is not None:
             is_error = isinstance(end.error, Exception)
-            state = RunState.FAIL if is_error else RunState.ABORT  # an interrupt is no failure
+            state = RunState.FAIL if is_error else RunState.ABORT  # an interrupt is not a failure
             message = shown(f"{type(end.error).__name__}: {end.error}")
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "python", producer=PRODUCER)
         self._send(state, facets)
         self._sender.close()
 
     def _send(self, state: RunState, facets: dict[str, Any] | None = None) -> None:
-        """Send an event, with what has been read and written so far."""
+        """Send an event, with the records read and written so far."""
         self._last_s = self._now_s()
-        # Planned again each time: columns may have been taken in.
+        # Planned again each time: columns may have been added.
         plan = Plan.under(self._begun.root, self._begun.spec)
         datasets = Datasets(plan, self._begun.is_fresh)
         release = version("ebbtide")
@@ -139,14 +139,14 @@ class _Sender:
         self._thread.start()
 
     def send(self, event: RunEvent) -> None:
-        """Send an event once those before it are sent."""
+        """Send an event after earlier ones."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
             self._warn("more events wait than are kept")
 
     def close(self) -> None:
-        """Wait until all is sent, or for a while."""
+        """Wait until all events are sent, or a timeout."""
         end_s = time.monotonic() + SENT_WITHIN_S
         with suppress(queue.Full):
             self._waiting.put(None, timeout=SENT_WITHIN_S)
@@ -158,11 +158,11 @@ class _Sender:
         while (event := self._waiting.get()) is not None:
             try:
                 self._client.emit(event)
-            except Exception as error:  # noqa: BLE001 - of any transport; the run goes on
+            except Exception as error:  # noqa: BLE001 - of any transport; the run continues
                 self._warn(f"{type(error).__name__}: {error}")
 
     def _warn(self, why: str) -> None:
-        """Say once a run that events are lost."""
+        """Warn once per run that events are lost."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("Lineage events are lost: %s", shown(why))

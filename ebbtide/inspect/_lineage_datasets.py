@@ -94,10 +94,10 @@ class Datasets:
         return name_of_location(source.place)
 
     def inputs(self, counts: Counter[str]) -> list[InputDataset]:
-        """Return what is read: a changelog, or the sinks of other pipelines.
+        """Return the inputs: a changelog, or the sinks of other pipelines.
 
         Args:
-            counts: Of the run.
+            counts: Counts of the run.
         """
         if self.spec.tables_read:
             return [self._sink_read(name) for name in self.spec.tables_read]
@@ -113,10 +113,10 @@ class Datasets:
         return InputDataset(*name_of_location(table))
 
     def outputs(self, counts: Counter[str], *, has_ended: bool) -> list[OutputDataset]:
-        """Return what is written: the sink, and the changelog if there is one.
+        """Return the outputs: the sink, and the changelog if there is one.
 
         Args:
-            counts: Of the run.
+            counts: Counts of the run.
             has_ended: The version of the table is that of the run.
         """
         n_rows = counts["inserted"] + counts["updated"]
@@ -163,7 +163,7 @@ class Datasets:
         return newest
 
     def _column_lineage(self) -> Facets:
-        """Return which columns of the source each column of the sink is made of; nothing of a view: its query says it."""
+        """Return the source columns of each sink column; none for a view, whose query shows them."""
         sources = self.spec.column_sources
         if not sources:
             return {}
@@ -177,7 +177,7 @@ class Datasets:
         return column_lineage_dataset.Fields([self._field(name, DIRECT, subtype) for name in read])
 
     def _deciding(self) -> list[column_lineage_dataset.InputField]:
-        """Return the columns that decide which rows there are: the last of each key, in order, that fit a filter."""
+        """Return the columns that decide which rows exist: key, order and filter columns."""
         spec = self.spec
         sequence = () if spec.applies_in_order else spec.sequence
         last_of_each_key = dict.fromkeys([*spec.key, *sequence])

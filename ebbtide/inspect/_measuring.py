@@ -1,4 +1,4 @@
-"""Measures pipelines at rest: the values of their metrics by tables' logs and sources, as `status` and `lag` show them."""
+"""Measures pipelines at rest: the values of their metrics from tables' logs and sources, like `status` and `lag`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Measured:
 
     Args:
         values: The values.
-        errors: Why some are missing.
+        errors: Reasons for missing values.
     """
 
     values: Values
@@ -30,7 +30,7 @@ class Measured:
 
 
 def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measured:
-    """Measure a pipeline. What cannot be read is left out, and `ebbtide_readable` is 0.
+    """Measure a pipeline. Unreadable values are left out, and `ebbtide_readable` is 0.
 
     Args:
         spec: The pipeline.
@@ -57,7 +57,7 @@ def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measur
 
 
 def host_measured(root: str) -> tuple[Values, Copies]:
-    """Measure the host; return its local copies, too.
+    """Measure the host; also return its local copies.
 
     Args:
         root: Folder of all pipelines' tables.
@@ -67,7 +67,7 @@ def host_measured(root: str) -> tuple[Values, Copies]:
 
 
 def set_status(values: Values, found: Status) -> None:
-    """Set what a status has.
+    """Set the values from a status.
 
     Args:
         values: Those of its pipeline.
@@ -111,7 +111,7 @@ def set_checks(values: Values, verdicts: Iterable[LastVerdict]) -> None:
 
 
 def set_lag(values: Values, found: Lag) -> None:
-    """Set what waits in a pipeline's source."""
+    """Set the backlog of a pipeline's source."""
     backlog = found.backlog
     values.set("ebbtide_lag_files", backlog.files)
     values.set("ebbtide_lag_bytes", backlog.bytes)

@@ -9,7 +9,7 @@ from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram"]
 Viewer = Literal["status", "run"]
-"""`ebbtide status --metrics`, which reads logs; or a run with `--metrics-port`, which says what it knows."""
+"""`ebbtide status --metrics`, which reads logs; or a run with `--metrics-port`, which has its own values."""
 Labels = tuple[str, ...]
 UNITS = ("seconds", "bytes")
 ALL: tuple[Viewer, ...] = ("status", "run")
@@ -22,13 +22,13 @@ class Metric:
     """One metric.
 
     Args:
-        name: Its name; the samples of a counter have `_total` behind it.
+        name: Its name; the samples of a counter end in `_total`.
         kind: Its type.
         text: What it counts, a sentence.
         origin: Where the value comes from.
-        labels: Its labels beside `pipeline`.
-        viewers: Who has it.
-        is_of_pipeline: It has the label `pipeline`; else it is of the host.
+        labels: Its labels other than `pipeline`.
+        viewers: Viewers that have it.
+        is_of_pipeline: It has the label `pipeline`; otherwise it belongs to the host.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def sample(self) -> str:
-        """The name of its samples, as expressions of rules have it."""
+        """The name of its samples, as used in rules."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     @property
@@ -105,18 +105,18 @@ METRICS = (
         viewers=RUN,
     ),
     Metric(
-        "ebbtide_run_progress_timestamp_seconds", "gauge", "Last step, phase or look at the source.", STEPS, viewers=RUN
+        "ebbtide_run_progress_timestamp_seconds", "gauge", "Last step, phase or poll of the source.", STEPS, viewers=RUN
     ),
     Metric("ebbtide_run_healthy", "gauge", "0: the run is stuck, and `/healthz` answers 503.", STEPS, viewers=RUN),
-    Metric("ebbtide_run_failing", "gauge", "1: the run has failed, and is to be begun again.", STEPS, viewers=RUN),
-    Metric("ebbtide_run_failures", "counter", "How often it has failed.", STEPS, viewers=RUN),
+    Metric("ebbtide_run_failing", "gauge", "1: the run has failed, and will restart.", STEPS, viewers=RUN),
+    Metric("ebbtide_run_failures", "counter", "Number of its failures.", STEPS, viewers=RUN),
     Metric("ebbtide_run_lease_lost", "gauge", "1: another process has taken the run's lease.", LEDGER, viewers=RUN),
     Metric("ebbtide_cache_bytes", "gauge", "Bytes of all local copies.", HOST, is_of_pipeline=False),
     Metric("ebbtide_cache_limit_bytes", "gauge", "`EBBTIDE_CACHE_BYTES`.", HOST, is_of_pipeline=False),
     Metric("ebbtide_disk_free_bytes", "gauge", "Free bytes of a local disk.", HOST, ("folder",), is_of_pipeline=False),
     Metric("ebbtide_disk_size_bytes", "gauge", "All its bytes.", HOST, ("folder",), is_of_pipeline=False),
 )
-"""All metrics, in the order in which they are shown."""
+"""All metrics, in display order."""
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper bounds of the histogram of steps."""
@@ -159,7 +159,7 @@ class Values:
     """The values of the metrics of one pipeline, or of the host.
 
     Args:
-        viewer: Who has them: metrics of the other are left out.
+        viewer: Viewer of the metrics: those of the other viewer are left out.
         pipeline: Name of the pipeline; None: they are the host's.
     """
 
@@ -174,7 +174,7 @@ class Values:
         Args:
             name: Name of the metric.
             value: None: it is unknown, and left out.
-            labels: Values of the metric's own labels.
+            labels: Values of the metric's labels.
         """
         metric = BY_NAME[name]
         if value is None or self._viewer not in metric.viewers:
@@ -184,7 +184,7 @@ class Values:
         samples[all_labels] = value
 
     def update(self, values: Mapping[str, Value | None]) -> None:
-        """Set the values of metrics without labels of their own; None: unknown, and left out."""
+        """Set the values of metrics without labels; None: unknown, and left out."""
         for name, value in values.items():
             self.set(name, value)
 

@@ -1,4 +1,4 @@
-"""Rows as commands show them: values of personal columns are masked, unless the user asks for them."""
+"""Rows for display: values of personal columns are masked unless the user requests them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ebbtide.redaction import MASK
 from ebbtide.spec import Pipeline
 
 OF_FUNCTIONS = ("value", "map_key")
-"""Columns of a function's state: what it keeps there may come from any column."""
+"""Columns of a function's state: its values may come from any column."""
 
 
 def without_personal(rows: pa.Table, spec: Pipeline) -> pa.Table:
     """Mask the personal values in rows of a pipeline's state; nulls stay.
 
     Args:
-        rows: As `ebbtide.inspect._state` returns them.
+        rows: Rows from `ebbtide.inspect._state`.
         spec: The pipeline.
     """
     hidden = spec.personal

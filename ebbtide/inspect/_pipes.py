@@ -20,7 +20,7 @@ except ModuleNotFoundError as missing:
     raise MissingExtraError.of_extra("pipes", "Dagster Pipes") from missing
 
 LOGGED_EVERY_S = 60.0
-"""Least time between two lines of a run that goes on; each is a row of Dagster's event log."""
+"""Minimum time between two lines of a continuous run; each is a row of Dagster's event log."""
 
 
 class Pipes(Observer):
@@ -28,7 +28,7 @@ class Pipes(Observer):
 
     Args:
         context: Takes the reports. Default: that of the process.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(self, context: PipesContext | None = None, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +42,7 @@ class Pipes(Observer):
         self._begun = run
 
     def step(self, progress: StepProgress) -> None:
-        """Log a step's line; of a run that goes on now and then."""
+        """Log a step's line; in a continuous run periodically."""
         now_s = self._now_s()
         if self._begun.goes_on and now_s < self._logs_s:
             return
@@ -64,7 +64,7 @@ class Pipes(Observer):
             self._context.report_asset_materialization(metadata, asset_key=asset)
 
     def _assets(self) -> list[str]:
-        """Return the asset of the step that is called like the pipeline; else its only one."""
+        """Return the asset with the pipeline's name; else the step's only asset."""
         if not self._context.is_asset_step:
             return []
         assets = list(self._context.asset_keys)

@@ -35,10 +35,10 @@ class Check:
 
     Args:
         name: Its name in Dagster.
-        description: What it holds the tables to.
+        description: The rule for the tables.
         judge: `module:function` that yields the batches that it judges (`Judged` in, `Batch` out), loaded when it runs.
-        repair: What makes it pass again once it has failed.
-        blocking: Whether what reads the sink must wait until it passes.
+        repair: The remedy after a failure.
+        blocking: Readers of the sink must wait until it passes.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Check:
     blocking: bool = False
 
     def way_out(self, verdict: Verdict) -> str:
-        """Return what makes the check pass again; empty if it passed.
+        """Return the remedy; empty if the check passed.
 
         Args:
             verdict: Its verdict.
@@ -58,7 +58,7 @@ class Check:
         return " ".join(dict.fromkeys(ways))
 
     def load(self) -> Callable[[Judged], Iterator[Batch]]:
-        """Load what yields the batches that it judges."""
+        """Load the function that yields its batches."""
         judge: Callable[[Judged], Iterator[Batch]] = resolve_name(self.judge)
         return judge
 
@@ -91,7 +91,7 @@ class Check:
         return verdict
 
     def _note(self, tables: Plan, verdict: Verdict, clock_ms: int) -> None:
-        """Store a verdict; a user who may only read the tables gets it all the same."""
+        """Store a verdict; a user who may only read the tables still gets it."""
         broken = sum(finding.broken for finding in verdict.findings)
         last = LastVerdict(check=self.name, outcome=verdict.outcome, broken=broken, at_ms=clock_ms)
         try:
@@ -100,11 +100,11 @@ class Check:
             _log.warning("The verdict of '%s' on '%s' was not stored: %s", self.name, tables.spec.name, error)
 
 
-REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was meant."
+REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was intended."
 CHECKS = (
     Check(
         "ordering",
-        "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
+        "For each key, newer sink changes come from newer input, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before. Retractions find "
         "their rows, and no change loses to a row with an older event time: one warns, more than checks.max_unapplied_rate fail.",
         judge="ebbtide.checks._ordering:judge",
@@ -120,9 +120,9 @@ CHECKS = (
     ),
     Check(
         "expiry",
-        "No state entry lives past its time to live, and cleanup deletes what has expired, also from the data files.",
+        "No state entry lives past its time to live, and cleanup deletes expired entries, also from the data files.",
         judge="ebbtide.checks._expiry:judge",
-        repair="Run the pipeline, which expires what is due; then run 'ebbtide cleanup'.",
+        repair="Run the pipeline, which expires due entries; then run 'ebbtide cleanup'.",
     ),
     Check(
         "unique_key",
@@ -134,7 +134,7 @@ CHECKS = (
         "quarantine_rate",
         "The share of bad records stays below checks.max_quarantine_rate.",
         judge="ebbtide.checks._quarantine:judge",
-        repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
+        repair="Repair the records or the spec; then, or if so many are normal: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
     ),
     Check(
         "schema_drift",
@@ -150,7 +150,7 @@ CHECKS = (
     ),
     Check(
         "source_loss",
-        "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
+        "No records of the source were lost before they were read or before a refresh; every tombstone of a topic had its delete.",
         judge="ebbtide.checks._source_loss:judge",
         repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
@@ -180,7 +180,7 @@ def _event_time(spec: Pipeline) -> Iterator[Check]:
         "event_time",
         f"The newest event is no older than {format_duration(max_delay)}.",
         judge="ebbtide.checks._event_time:judge",
-        repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
+        repair="See why the source has nothing new: check the database's connector, or the writer of the files. If it is quiet by nature, raise checks.max_event_delay.",
     )
 
 

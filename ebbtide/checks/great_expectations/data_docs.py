@@ -1,6 +1,6 @@
-"""Writes Data Docs: a site for each evaluation of a check, the newest of which are kept.
+"""Writes Data Docs: a site for each evaluation of a check; the newest are kept.
 
-Great Expectations compiles its templates for each page again, which costs more than all else of a check: here they are compiled once.
+Great Expectations compiles its templates again for each page, the main cost of a check. Here they are compiled once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PageView(DefaultJinjaPageView):
 
     @pass_context
     def render_content_block(self, jinja_context: Any, content_block: Any, *arguments: Any, **named: Any) -> Any:
-        """Render a block as Great Expectations does; what is no block is shown as it is."""
+        """Render a block like Great Expectations; other content is shown unchanged."""
         if isinstance(content_block, list):
             content_block = [each if _is_block(each) else html.escape(str(each)) for each in content_block]
         elif content_block is not None and not _is_block(content_block):

@@ -1,7 +1,7 @@
-"""Samples of the rows that break a rule, where columns are personal: Data Docs and Dagster are for more eyes than the tables.
+"""Samples of the rows that break a rule, where columns are personal: Data Docs and Dagster have more readers than the tables.
 
-Of a rule of Ebbtide's the sample stays, cell by cell: bookkeeping and columns that are not personal are shown. A rule of the
-project's own may show anything anywhere: of one that names no column, or a personal one, only counts are left.
+Samples of Ebbtide's rules are masked cell by cell: bookkeeping and columns that are not personal are shown. A project's rule may
+show anything anywhere: if it names no column, or a personal one, only counts remain.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ebbtide.redaction import MASK
 Result = dict[str, Any]
 """The part of an expectation's result that Great Expectations reports."""
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
-"""Arguments by which Great Expectations' own types name columns."""
+"""Arguments with column names in Great Expectations' built-in types."""
 
 
 def masked_result(type_: str, arguments: Result, found: Result, shown: Collection[str]) -> Result:
-    """Return a result as it may be shown.
+    """Return a result without values that must not be shown.
 
     Args:
         type_: The expectation's.
@@ -40,7 +40,7 @@ def masked_result(type_: str, arguments: Result, found: Result, shown: Collectio
 
 
 def masked_row(row: Result, shown: Collection[str]) -> Result:
-    """Return a row of a sample with `***` in place of what may not be shown.
+    """Return a row of a sample with `***` in place of hidden values.
 
     Args:
         row: Column to value, JSON.

@@ -1,6 +1,6 @@
-"""Rules of a project's own that run in this process: Great Expectations' for pandas, and queries, where the answer is that of Spark.
+"""A project's rules that can run in this process with the same result as on Spark: Great Expectations' for pandas, and queries.
 
-A type is on the list with the types of columns on which both engines of Great Expectations agree; whatever is not runs on Spark.
+The list has expectation types and column types for which both engines of Great Expectations agree; all else runs on Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ebbtide.checks._inputs import TableRows
 from ebbtide.checks._queries import BATCH, for_duckdb
 
 EXACT = 2**53
-"""Whole numbers below are exact as doubles."""
+"""Whole numbers below this are exact as doubles."""
 EXACT_DIGITS = 15
 """Decimals of so many digits differ as doubles if they differ."""
 Fits = Callable[[pa.DataType, Mapping[str, Any]], bool]
@@ -32,7 +32,7 @@ Fits = Callable[[pa.DataType, Mapping[str, Any]], bool]
 
 
 def _has_plain_nulls(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
-    """Return whether null is all that pandas takes for null: of floats NaN is too."""
+    """Return whether only null is null in pandas: for floats NaN is too."""
     return not pa.types.is_floating(type_) and not pa.types.is_nested(type_)
 
 
@@ -111,7 +111,7 @@ def runs_here(rule: BatchExpectation, columns: pa.Schema) -> bool:
 
 
 def frame_of(engine: InProcess, rows: TableRows, columns: pa.Schema, rules: Sequence[BatchExpectation]) -> pd.DataFrame:
-    """Return the rows as pandas has them: values as Python's, in the columns that rules look at."""
+    """Return the rows in pandas, with Python values, in the columns that rules use."""
     asked = {getattr(rule, "column", None) for rule in rules}
     table = engine.rows(rows)
     series = {}

@@ -1,4 +1,4 @@
-"""The expectations that a spec names under `checks.expectations`: Great Expectations' own, or a project's classes."""
+"""The expectations that a spec names under `checks.expectations`: Great Expectations' types, or a project's classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ebbtide.tables import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns; on Spark those that only it can run."""
+    """Judge a project's rules on the sink's rows, without Ebbtide's columns; rules that need Spark run there."""
     spec = judged.tables.spec
     given = [expectation_of(each) for each in spec.checks.expectations]
     columns = spec.sink_table.columns
@@ -50,7 +50,7 @@ def _on_spark(judged: Judged, given: Sequence[BatchExpectation]) -> Iterator[Bat
 
 
 def _parted(given: Sequence[BatchExpectation]) -> tuple[list[UnexpectedRowsExpectation], list[BatchExpectation]]:
-    """Part queries from the rest: of a query's rows Great Expectations reports none in a summary, and at most 200 in full."""
+    """Part queries from the rest: Great Expectations reports no rows of a query in a summary, and at most 200 in full."""
     queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
     return queries, [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
 
@@ -62,7 +62,7 @@ def expectation_of(given: ExpectationConfig) -> BatchExpectation:
         given: Its type, arguments and severity.
 
     Raises:
-        ConfigError: there is no such type, or it does not take the arguments.
+        ConfigError: there is no such type, or it refuses the arguments.
     """
     expectation = expectation_class(given.type)
     try:
@@ -83,7 +83,7 @@ def expectation_class(named: str) -> type[BatchExpectation]:
         named: Great Expectations' name, `expect_column_values_to_be_between`, or `module:Class`.
 
     Raises:
-        ConfigError: there is none, or it judges no batch.
+        ConfigError: there is none, or it does not judge a batch.
     """
     module, _, name = named.rpartition(":")
     found: Any

@@ -33,15 +33,15 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
 
     Args:
         check: Its name.
-        found: What to judge.
-        docs: Local folder under which a site of Data Docs is written for this evaluation; None: none is written.
+        found: The batches.
+        docs: Local folder for a site of Data Docs of this evaluation; None: none is written.
         keep: Sites kept there; older ones are deleted.
 
     Raises:
         ExpectationRaisedError: an expectation could not be evaluated.
     """
     context = gx.get_context(mode="ephemeral")
-    no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
+    no_progress_bars: Any = {"globally": False}  # a dict is read, despite the annotation
     context.variables.progress_bars = no_progress_bars
     verdict = Verdict()
     for number, batch in enumerate(found):
@@ -70,7 +70,10 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
 
 
 def _source_of(context: Any, rows: Any) -> Any:
-    """Return what takes a batch: pandas' frames, or Spark's. It is made once: each change of a context is written as YAML."""
+    """Return the data source of a batch: pandas or Spark.
+
+    It is created once, since each change of a context is written as YAML.
+    """
     sources = context.data_sources
     kind = "pandas" if isinstance(rows, pd.DataFrame) else "spark"
     if kind in sources.all():
@@ -79,7 +82,7 @@ def _source_of(context: Any, rows: Any) -> Any:
 
 
 def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
-    """Leave nothing personal in results; what an expectation raised may quote a value."""
+    """Remove personal values from results; an expectation's error may quote a value."""
     for result in outcome.results:
         config = result.expectation_config
         if config is None:
@@ -89,7 +92,7 @@ def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> N
 
 
 def _store_again(store: Any, suite: str, outcome: ExpectationSuiteValidationResult) -> None:
-    """Put masked results in the place of those that Great Expectations has stored: Data Docs are made of what is stored."""
+    """Replace the results stored by Great Expectations with masked ones: Data Docs are made from stored results."""
     for key in store.list_keys():
         if key.expectation_suite_identifier.name == suite:
             store.set(key, outcome)
@@ -119,7 +122,7 @@ def _broken(found: dict[str, Any]) -> int:
 
 
 def _sample(found: dict[str, Any], column: str) -> list[dict[str, Any]]:
-    """Return rows, values or what else was observed, from the result of one that failed."""
+    """Return rows, values or other observations, from the result of a failed expectation."""
     details = found.get("details") or {}
     rows = details.get("sample") or details.get("unexpected_rows") or []
     if rows:

@@ -17,8 +17,8 @@ class Finding:
         expectation: Its type.
         column: The column that it judges; None if it judges rows or the table.
         severity: `critical` or `warning`.
-        broken: Rows that break it; 1 where it judges them as a whole.
-        sample: Some of them, or what was observed of the whole.
+        broken: Rows that break it; 1 if it judges all rows together.
+        sample: Some of them, or the observation of the whole.
     """
 
     expectation: str
@@ -41,7 +41,7 @@ class Verdict:
 
     Args:
         findings: One for each expectation.
-        docs: Its page in the Data Docs; None if none was written, as where nothing was judged.
+        docs: Its page in the Data Docs; None if none was written, for example if nothing was judged.
     """
 
     findings: list[Finding] = field(default_factory=list)

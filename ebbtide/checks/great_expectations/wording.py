@@ -1,4 +1,4 @@
-"""The finding of a failed expectation in words: how many rows break it, which these are, and which of their columns differ."""
+"""Describes the finding of a failed expectation: the number of rows, the first rows, and their differing columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ebbtide.markdown import code
 from ebbtide.redaction import MASK
 
 MOST_NAMED = 3
-"""Rows that a sentence names, and columns of one of them."""
+"""Maximum rows in a sentence, and columns of each."""
 MOST_LETTERS = 40
-"""Letters of a value in a table."""
+"""Maximum letters of a value in a table."""
 DECIDED, SHOWN = "_decided", "_shown"
-"""Columns of a sample that hold whole rows, as JSON: the one that was decided, and the one of the sink."""
+"""Columns of a sample that hold whole rows, as JSON: the decided one and the sink's."""
 Row = Mapping[str, Any]
 
 SENTENCES: Mapping[str, tuple[str, str]] = {
@@ -116,11 +116,11 @@ WAYS_OUT: Mapping[str, str] = {
     "expect_snapshot_to_show_all_rows": "Their deletes were lost, as with a replication slot. Run 'ebbtide repair --by-snapshot --apply' to delete "
     "them. If the snapshot was to show some rows only: 'ebbtide acknowledge'.",
     "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Run 'ebbtide rewind' to the step before, "
-    "'ebbtide acknowledge --new-log TIME' with the event time from which on it did, and run again; or have its connector take a new "
+    "'ebbtide acknowledge --new-log TIME' with the event time of the restart, and run again; or have its connector take a new "
     "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge', or raise "
     "checks.max_unapplied_rate.",
 }
-"""Expectation to what makes it pass again, where that is not what mends its check."""
+"""Expectation to its remedy, if it differs from its check's."""
 
 
 def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
@@ -128,7 +128,7 @@ def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
 
     Args:
         finding: One that found something.
-        shown: Writes the text of a row, which has values of records. Default: as it is.
+        shown: Formats the text of a row, which has values of records. Default: unchanged.
 
     Example:
         >>> rows = [{"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'}]
@@ -152,9 +152,9 @@ def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
 
 
 def differing(row: Row) -> dict[str, tuple[str, str]]:
-    """Return the columns in which a decided row and the sink's differ, with both values as JSON.
+    """Return the columns that differ between a decided row and the sink's, with both values as JSON.
 
-    Values that may not be shown are masked on both sides. Where nothing else differs, each of their columns may.
+    Hidden values are masked on both sides. If nothing else differs, each of their columns may.
 
     Args:
         row: A row of a sample, with `_decided` and `_shown`; without both, nothing can differ.
@@ -179,7 +179,7 @@ def differing(row: Row) -> dict[str, tuple[str, str]]:
 
 
 def narrow(row: Row) -> dict[str, Any]:
-    """Return a row of a sample as a table shows it: of whole rows only the columns that differ, of a struct a short text.
+    """Return a row of a sample for a table: of whole rows only the differing columns, of a struct a short text.
 
     Args:
         row: The row.
@@ -290,11 +290,11 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_state_bytes_to_stay_below": _size_text,
     "expect_state_rows_to_stay_below": _size_text,
 }
-"""Expectation to what names one of its rows; other expectations name it by its own columns."""
+"""Expectation to a function that names one of its rows; otherwise the row's columns name it."""
 
 
 def page(findings: Sequence[Finding]) -> str:
-    """Return what was found as a page of Markdown: a sentence for each finding, and the columns that differ as a table."""
+    """Return the findings as a Markdown page: a sentence for each, and the differing columns as a table."""
     lines = [f"- {sentence(finding, code)}" for finding in findings]
     rows = [(row, differing(row)) for finding in findings for row in finding.sample]
     if any(differences for _, differences in rows):
