@@ -71,7 +71,7 @@ def spread_minute(text: str, name: str) -> str:
     place = zlib.crc32(name.encode())
     if not slash:
         return f"{place % 60} {rest}"
-    # A step that is no number, or 0, is refused later with the whole expression.
+    # A step that is not a number, or 0, is refused later with the whole expression.
     first = 0
     if _is_number(step) and int(step):
         first = place % int(step)
@@ -114,7 +114,7 @@ def _values(
     last: int,
     names: Sequence[str] = (),
 ) -> set[int]:
-    """Return what a field stands for; the first of `names` is `first`."""
+    """Return the value of a field; the first of `names` is `first`."""
     values: set[int] = set()
     for part in field.split(","):
         span, slash, step_text = part.partition("/")

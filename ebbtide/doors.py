@@ -35,7 +35,7 @@ def names_of(room: str) -> tuple[Callable[[str], object], list[str]]:
         if name not in module_of:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
         value: object = getattr(import_module(module_of[name]), name)
-        setattr(sys.modules[room], name, value)  # the next time it is there
+        setattr(sys.modules[room], name, value)  # the next time it exists
         return value
 
     return load, sorted(module_of)

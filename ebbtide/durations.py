@@ -67,7 +67,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def from_ms(ms: int) -> timedelta:
-    """Return milliseconds as a timedelta; what is longer than any becomes the longest."""
+    """Return milliseconds as a timedelta; too long durations become the longest."""
     longest_ms = to_ms(timedelta.max)
     if ms > longest_ms:
         return timedelta.max

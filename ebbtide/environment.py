@@ -117,7 +117,7 @@ def from_environment(setting: str, value: str) -> str:
 
 
 def with_variables(setting: str, text: str) -> str:
-    """Put the values of variables in the place of each `${NAME}` in a text that is no secret.
+    """Replace each `${NAME}` by the variable's value in a text that is not secret.
 
     Args:
         setting: The setting, in words that begin a sentence.

@@ -1,6 +1,6 @@
 """Every error that Ebbtide raises, one class per situation.
 
-A message says what happened, what was got, what is allowed and what to do next. `Terminal` errors come back
+A message says what happened, the value got, the values allowed, and the next step. `Terminal` errors come back
 on every retry until a user acts; `Transient` ones may pass by themselves. An orchestrator decides by that mixin
 whether to retry.
 """
@@ -17,7 +17,7 @@ class EbbtideError(Exception):
     """Base of all Ebbtide errors.
 
     Args:
-        message: What happened, what was got, what is allowed, what to do next; credentials in it are masked.
+        message: What happened, the value got, the values allowed, the next step; credentials in it are masked.
     """
 
     def __init__(self, message: str) -> None:
@@ -192,7 +192,7 @@ class SourceReadError(Terminal):
 
 
 class SourceLostError(Terminal):
-    """Raised when records that are next to be read are not there any more: deleted, or the source is another one under its name."""
+    """Raised when the next records to read no longer exist: they were deleted, or the source was replaced."""
 
 
 class SourceLogError(Terminal):
@@ -224,7 +224,7 @@ class LeaseHeldError(Transient):
 
 
 class LeaseAskedError(Transient):
-    """Raised when a run that goes on until it is stopped gives the lease to a process that asked for it; it goes on by itself."""
+    """Raised when a continuous run yields the lease to a process that requested it; it continues by itself."""
 
 
 class LeaseLostError(Transient):
@@ -248,7 +248,7 @@ class DeltaFeatureError(Terminal):
 
 
 class DiskError(Transient, OSError):
-    """Raised when a local disk does not take what is written, or does not give what is read; nothing is half done."""
+    """Raised when a local disk fails to write or read; nothing is left half done."""
 
 
 class DiskFullError(DiskError):
@@ -268,7 +268,7 @@ class StoreRefusedError(Terminal):
 
 
 class StoreUnsafeError(Terminal):
-    """Raised when an object store overwrites what is to be put only if it is absent; nothing was written to a table."""
+    """Raised when an object store ignores put-if-absent and overwrites; nothing was written to a table."""
 
 
 class ViewQueryError(Terminal):

@@ -53,7 +53,7 @@ class LastSeen(StatefulFunction):
     def process(
         self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
     ) -> Iterable[Mapping[str, Any]]:
-        """Take the newest event time of the rows; what is past its time already changes nothing."""
+        """Use the newest event time of the rows; a time that has already passed changes nothing."""
         last = self.seen.get()
         count = 0 if last is None else self.count.get() or 0
         for change in rows:
@@ -138,7 +138,7 @@ class LagLead(StatefulFunction):
         """Apply the key's changes to its rows; yield the rows that have other neighbours now, or are gone.
 
         Rows are numbered in the order of their insertion. All of a key are placed twice, before and after the changes,
-        so that a step costs O(n log n) for n rows of the key, whatever the number of changes.
+        so that a step costs O(n log n) for n rows of the key, for any number of changes.
         """
         before: Rows = dict(sorted(self.rows.entries()))
         after = self._apply(key, before, rows, ctx)

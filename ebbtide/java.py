@@ -19,7 +19,7 @@ TO_GET_IT = """To get it:
 
 
 def command() -> str:
-    """Return the command by which Spark starts Java."""
+    """Return the command with which Spark starts Java."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - as it is typed, for messages
 
@@ -28,7 +28,7 @@ def problem() -> tuple[str, str] | None:
     """Look for Java where Spark does: JAVA_HOME goes before PATH.
 
     Returns:
-        What is wrong and what was got; None if Spark can start.
+        The fault and the value got; None if Spark can start.
     """
     home = os.environ.get("JAVA_HOME")
     java = command()
@@ -42,7 +42,7 @@ def problem() -> tuple[str, str] | None:
 
 
 def refuse_missing() -> None:
-    """Refuse to go on where Spark cannot start for want of Java.
+    """Refuse to continue if Spark cannot start because Java is missing.
 
     Raises:
         JavaMissingError: there is no Java to start, or it is too old.

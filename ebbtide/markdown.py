@@ -8,13 +8,13 @@ from ebbtide.redaction import printable
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~<>&]|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^\d+(?=[.)])")
 _LINK = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
-"""Places at which a text that looks like an address is parted: renderers make links of addresses, also of escaped ones."""
+"""Places to split a text that looks like an address: renderers turn even escaped addresses into links."""
 _BREAK = "\u200b"
 """A character that takes no room."""
 
 
 def code(text: str, *, in_table: bool = False) -> str:
-    r"""Return a text as code, in which nothing else is read.
+    r"""Return a text as code, in which markup is not interpreted.
 
     Args:
         text: The text.
@@ -45,7 +45,7 @@ def prose(text: str) -> str:
     is_paired = len(parts) % 2 == 1
     if not is_paired:
         return _escaped("`".join(parts))
-    # Parts between backticks are code, as the writer of the line meant it; a value with a backtick only moves what is code.
+    # Parts between backticks are code, as intended by the line's author; a value with a backtick only shifts them.
     return "".join(code(part) if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 

@@ -1,4 +1,4 @@
-"""Processes: names by which a later reader can find out whether one has ended, or that this is unknown; and the stop of this one.
+"""Processes: names that show a later reader whether a process has ended, or that this is unknown; and the stop of this one.
 
 A process number is valid on one machine, in one boot and in one namespace of process numbers: containers share a host's name, and each
 has a process 1. A process whose end is not certain counts as alive.
@@ -105,7 +105,7 @@ class Stop(threading.Event):
 
 @cache
 def _here() -> str:
-    """Return the host, boot and namespace in which process numbers are valid; only the host on a system without `/proc`."""
+    """Return the host, boot and namespace where process numbers are valid; only the host on a system without `/proc`."""
     booted, _, _ = boot().partition("-")
     namespace = ""
     with suppress(OSError):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 
 MASK = "***"
-"""Stands for what is not shown."""
+"""Replaces hidden values."""
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A setting's value that stands for a variable of the environment."""
+"""A setting's value that refers to a variable of the environment."""
 LEAST_LENGTH = 4
-"""Characters of the shortest value that is hidden: shorter ones stand in ordinary words."""
+"""Characters of the shortest value that is hidden: shorter ones occur in ordinary words."""
 _WORDS = (
     "secret",
     "passw(?:or)?d",
@@ -34,7 +34,7 @@ _NAMED_LIKE_ONE = re.compile(_CREDENTIAL_NAME, re.IGNORECASE)
 _WORD = re.compile(r"[^\s'\"]+")
 _USER = re.compile(r"://(?=[^/:@]{0,255}:)")
 _QUOTE = r"""\\{0,7}['"]"""
-"""A quote, escaped where JSON stands in a text of JSON."""
+"""A quote, escaped in JSON within a JSON text."""
 _SEPARATOR = rf"(?:(?:{_QUOTE})?\s{{0,20}}(?:=>?|:|%3[AaDd])\s{{0,20}}|{_QUOTE}\s{{0,20}},\s{{0,20}}(?=[bur]?{_QUOTE}))"
 """Between a name and its value: of a setting, a mapping, a header, a query, or two texts of a pair."""
 _QUOTED = rf"[bur]?(?P<quote>{_QUOTE})(?:.*?(?<!\\)(?P=quote)(?:(?P=quote).*?(?P=quote))*|.*)"

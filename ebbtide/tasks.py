@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which the driver reads or rewrites them itself: a Spark job costs more."""
+"""Maximum bytes of data files that the driver reads or rewrites itself: a Spark job costs more."""
 DESCRIPTION = "spark.job.description"
 """Spark's name for what a job's page shows."""
 EngineKind = Literal["auto", "spark", "local"]
@@ -40,7 +40,7 @@ class LazySession:
 
     def __getattr__(self, name: str) -> Any:
         """Return a member of the session."""
-        if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
+        if name.startswith("__"):  # a probe for a protocol, as by copy or pickle, does not use Spark
             raise AttributeError(name)
         return getattr(self._start(), name)
 
@@ -101,7 +101,7 @@ _redirecting = threading.Lock()
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect what is printed, of the whole process: from the first thread that asks for it to the last."""
+    """Redirect prints of the whole process: from the first thread that requests it to the last."""
     with _redirecting:
         _redirected.append(_redirected[0] if _redirected else sys.stdout)
         sys.stdout = sys.stderr
@@ -122,7 +122,7 @@ _work: ContextVar[str] = ContextVar("work", default="ebbtide")
 
 @contextmanager
 def on_engine(engine: EngineKind) -> Iterator[None]:
-    """Have the tasks of some work run where a spec says: by `spark`, in jobs of Spark's whatever their size."""
+    """Run the tasks of some work on a spec's engine: with `spark`, in Spark jobs of any size."""
     token = _engine.set(engine)
     try:
         yield
@@ -131,7 +131,7 @@ def on_engine(engine: EngineKind) -> Iterator[None]:
 
 
 def describe_work(text: str) -> None:
-    """Say what is being done from now on, as the jobs of Spark's are described: pipeline, step and phase."""
+    """Set the description of the following Spark jobs: pipeline, step and phase."""
     _work.set(text)
 
 
@@ -139,7 +139,7 @@ def is_for_driver(*, is_little: bool) -> bool:
     """Return whether this process does some work itself: a Spark job costs more than little work, but a spec may ask for it.
 
     Args:
-        is_little: It is below the size at which a job costs less.
+        is_little: It is too small for a job to cost less.
     """
     return is_little and _engine.get() != "spark"
 

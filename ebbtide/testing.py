@@ -71,7 +71,7 @@ class MemoryPipeline:
         """Read lines as one step.
 
         Args:
-            lines: Records as they stand in a file.
+            lines: Records, as in a file.
             now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
@@ -102,7 +102,7 @@ class MemoryPipeline:
         self._apply(result, raised)
 
     def tick(self, *, now_ms: int) -> None:
-        """Expire what is due, as the end of every bounded run does."""
+        """Expire due entries, like the end of every bounded run."""
         frontier = self._advance(now_ms)
         result = self.operator.expire(self.state, frontier.operator_step(self._step))
         self._apply(result, None)
@@ -186,7 +186,7 @@ class MemoryPipeline:
         versions = pa.concat_tables([self.state, result.entries])
         self.state = versions.combine_chunks()  # rows are taken slowly from many small chunks
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
-        if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own
+        if "_out" in shown.column_names:  # a function's rows for the sink are in a separate column
             out = shown["_out"].combine_chunks()
             for name in out.type.names:
                 shown = _with(shown, name, pc.struct_field(out, name))

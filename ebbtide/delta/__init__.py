@@ -4,7 +4,7 @@ A `Log` has the commits of a table, each a `Commit` of `Action`s; replayed to on
 reads their rows, judges its columns and features, and makes the actions of the next commit. A `Definition` has the columns and properties of a
 table. A `Writer` creates tables and commits to them, on a version that was read. A `Feed` has the changes between two versions. An
 `IndexCache` finds the rows of a file by key, a `KeyIndex` for each, with `LocalCopies` on this host; `KeyBounds` say which files may hold a
-key. `Doomed` selects rows to erase, which are then gone from all files.
+key. `Doomed` selects rows to erase from all files.
 """
 
 from typing import TYPE_CHECKING

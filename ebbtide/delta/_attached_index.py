@@ -1,11 +1,11 @@
-"""Key indices as they are attached to data files.
+"""Key indices attached to data files.
 
 | bytes | content |
 |---|---|
 | 8 a row | hashes, ascending, little-endian |
 | 4 a row | the position of each in the file, little-endian; left out where `in_order`: they are 0, 1, 2 and so on |
 
-The note beside them has the number of `rows`, `in_order`, and what the index is of: see `identity_of`.
+Their note has the number of `rows`, `in_order`, and the index's identity: see `identity_of`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Note = dict[str, Any]
 
 
 def identity_of(columns: pa.Schema, key: Sequence[str], where: tuple[str, str] | None) -> Note:
-    """Return the part of a note that says of which keys and rows an index is, and its format.
+    """Return the part of a note that identifies an index: its keys, rows and format.
 
     Args:
         columns: Columns of the rows.
@@ -45,7 +45,7 @@ def identity_of(columns: pa.Schema, key: Sequence[str], where: tuple[str, str] |
 
 
 def attachment(identity: Note, hashes: Hashes, positions: Positions) -> Attached:
-    """Return an index as it is attached.
+    """Return an index in its attached form.
 
     Args:
         identity: See `identity_of`.

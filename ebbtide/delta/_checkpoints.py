@@ -68,7 +68,7 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
 
 
 def _thin_out(table: str, version: int) -> None:
-    """Delete the checkpoint of a version that is no longer recent, unless it is one of those that are kept."""
+    """Delete the checkpoint of a version that is no longer recent, unless it must be kept."""
     # Called once for each version, when it stops being recent: this needs no listing of the log.
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
@@ -130,8 +130,8 @@ def _put_checkpoint(table: str, version: int) -> None:
         try:
             _build_checkpoint(table, version, [*parts, *since])
         except DeltaError:
-            # The checkpoint before may be torn: Spark, too, names it before it is on disk. An older one and more commits say the same.
-            # If they are gone, the version has a checkpoint already.
+            # The previous checkpoint may be torn: Spark also names it before it is on disk. An older one and more
+            # commits have the same content. If these do not exist, the version already has a checkpoint.
             if not parts and not own:
                 raise
             usable = usable - set(parts) if parts else usable | own
@@ -149,7 +149,7 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
     from deltalake import DeltaTable
 
     # delta-rs names a file before it is on disk. A power cut in between would leave a torn checkpoint, at which other clients fail.
-    # So it writes beside links to what it reads, and the file gets its place from there.
+    # So it writes next to links to its input, and the file is then moved into place.
     folder = Path(table, Log.FOLDER)
     with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
         beside = Path(scratch, Log.FOLDER)
@@ -180,7 +180,7 @@ def write_checkpoint(
     Args:
         table: Location of the table.
         version: The version.
-        removed: It names the files that were removed within the retention, too.
+        removed: It also names the files that were removed within the retention.
     """
     if not _checkpoint(table, version):
         return None
@@ -201,7 +201,7 @@ def _forget_removed(folder: str, name: str) -> None:
     file = pa.BufferOutputStream()
     pq.write_table(left, file)
     location.replace_bytes(file.getvalue().to_pybytes())
-    # Readers need the version alone; what else is there describes the file of before.
+    # Readers need only the version; the other fields describe the former file.
     last = Location(folder) / LAST
     noted = json.loads(last.read_bytes() or b"{}")
     pointer = {"version": noted["version"], "size": len(left)}

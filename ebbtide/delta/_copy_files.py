@@ -1,7 +1,8 @@
 """Files of local copies: Arrow files, each written once. Columns that are null throughout are left out; one without columns of rows has hashes and positions alone.
 
-A copy serves the boot in which it was written, on the host that wrote it. It gets a fixed time of modification before it gets its name: whatever writes
-to it later changes that time, and it is not used any more. So no content has to be verified, which would read a table's copies whole in each process.
+A copy serves the boot in which it was written, on the host that wrote it. It gets a fixed modification time before it
+gets its name: later writes change that time, and the copy is no longer used. So no content has to be verified, which
+would read a table's copies whole in each process.
 
 Beside a table's copies, `<prefix>generation` names the generation that they are of. An erasure begins another one: a folder that it did not reach, as
 on another host, is cleared of older copies by the next process that uses it.
@@ -26,7 +27,7 @@ from ebbtide.storage import Location
 
 HASH = "#hash"
 POSITION = "#position"
-"""Columns of a copy beside those of the rows."""
+"""Columns of a copy in addition to those of the rows."""
 WRITTEN_NS = 10**18
 """Time of modification of a copy that was not written to since it was made, ns: a whole second, which every file system keeps."""
 GENERATION = "generation"
@@ -46,7 +47,7 @@ def own_folder() -> Path:
 
 
 def prefix_of(table: str) -> str:
-    """Return the beginning of the names of a table's copies, whatever their columns.
+    """Return the prefix of the names of a table's copies, for any columns.
 
     Args:
         table: Location of the table.
@@ -95,7 +96,7 @@ def drop_older(folder: Path, table: str, generation: str) -> None:
 
 def mark(folder: Path, table: str, generation: str) -> None:
     """Note the generation of a table's copies: those of an earlier one are deleted."""
-    with contextlib.suppress(OSError):  # a full disk, where no copy can be made either
+    with contextlib.suppress(OSError):  # a full disk, which cannot hold a copy either
         Location(folder).make_private()
         if Location(folder).is_ours():
             marker = _marker(folder, table)
@@ -143,7 +144,7 @@ class Copy:
 
     Raises:
         ChangedCopyError: it was written to since it was made.
-        OSError, pa.ArrowException: it is gone, or cannot be read.
+        OSError, pa.ArrowException: it does not exist, or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:

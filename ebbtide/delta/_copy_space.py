@@ -1,4 +1,4 @@
-"""The space that local copies may take, and who goes when there is too little.
+"""Limits the space of local copies, and deletes old ones if there is too little.
 
 Copies of new files are always made. Those of older ones are made only while there is room to spare, and in use they are not made again once they had
 to go: else a process whose tables need more than the space would make all of them again in each step, each in place of one that it needs next.
@@ -32,14 +32,14 @@ _log = logging.getLogger(__name__)
 UNSEEN = 0.05
 """Share of the allowed bytes that a process writes between two scans of all copies."""
 EVICTED_TO = 0.8
-"""Share of the allowed bytes down to which old copies are deleted, and up to which copies of older files are made."""
+"""Share of the allowed bytes to which old copies are deleted, and up to which copies of older files are made."""
 KEYS = ".keys.arrow"
 """End of the names of copies without rows: small, and the last to go."""
 
 
 @dataclass(frozen=True)
 class LocalCopies:
-    """The local copies of data files in a folder of this host, by which a process looks up keys.
+    """The local copies of data files in a folder of this host, for looking up keys.
 
     Args:
         folder: The folder. Default: from the environment.
@@ -59,7 +59,7 @@ class LocalCopies:
         return int(CACHE_BYTES.value)
 
     def prefix_of(self, table: str) -> str:
-        """Return the beginning of the names of a table's copies, whatever their columns."""
+        """Return the prefix of the names of a table's copies, for any columns."""
         return copy_files.prefix_of(table)
 
     def possibly_of(self, tables: Sequence[str]) -> list[Path]:
@@ -160,7 +160,7 @@ class Space:
         return used_bytes + n_bytes <= room_until
 
     def takes_new(self, n_bytes: int) -> bool:
-        """Return whether a copy of a new file is made; only of one that is large beside the space there is a doubt."""
+        """Return whether to copy a new file: yes, unless it is large compared with the space."""
         is_small = n_bytes <= self.max_bytes * UNSEEN
         return is_small or self.admits(n_bytes)
 

@@ -1,4 +1,4 @@
-"""A data file of a table: what the log says of it, and its rows.
+"""A data file of a table: its entry in the log, and its rows.
 
 Source: Delta transaction log protocol, "Add File and Remove File".
 """
@@ -71,7 +71,7 @@ class DataFile:
 
     @property
     def unpacked_bytes(self) -> int:
-        """The bytes that its rows take in memory, as far as is noted: equal values are stored in few bytes."""
+        """The bytes that its rows take in memory, if noted: equal values are stored in few bytes."""
         return max(self.size, int(self.tags.get(UNPACKED, 0)))
 
     @property
@@ -145,7 +145,7 @@ class DataFile:
             positions: Numbers of the rows to read, in their order. Default: all.
 
         Raises:
-            DamagedFileError: the file is damaged or gone.
+            DamagedFileError: the file is damaged or missing.
             TableMismatchError: it does not fit the columns.
         """
         location = self.location(table)
@@ -261,14 +261,14 @@ class DataFile:
     ) -> list[Action]:
         """Write it again without some of its rows; return the actions that add those left, none if none is.
 
-        In a partitioned table they keep its values of the partition columns, which stand in the log alone.
+        In a partitioned table they keep its values of partition columns, which are only in the log.
 
         Args:
             table: Location of the table.
-            goes: Positions of the rows that go, beside those that its vector hides.
+            goes: Positions of rows to remove, in addition to those that its vector hides.
             columns: Columns of the table.
             bounded: Columns to keep statistics of.
-            cleaned: Returns the rows that are left as they are to be written.
+            cleaned: Converts the remaining rows for writing.
         """
         # The file is read with the rows that its vector hides: positions count from the beginning of the file.
         if self.vector is not None:
@@ -291,14 +291,14 @@ class DataFile:
         """Return the action that removes it.
 
         Args:
-            at_ms: The time, epoch ms, from which VACUUM counts its retention.
+            at_ms: The start of VACUUM's retention, epoch ms.
             data_change: Rows are deleted with it; False if another file has them.
         """
         action = {
             "path": self.path,
             "deletionTimestamp": at_ms,
             "dataChange": data_change,
-            # With it, the protocol requires partition values and size beside the path.
+            # With it, the protocol also requires partition values and size.
             "extendedFileMetadata": True,
             "partitionValues": self.partition,
             "size": self.add.get("size"),

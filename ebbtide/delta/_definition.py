@@ -16,12 +16,12 @@ from ebbtide.delta._log import Action
 from ebbtide.delta._snapshot import Snapshot
 
 FEATURES = ("deletionVectors",)
-"""Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
+"""Features of tables created here, unless vectors are switched off; `timestampNtz` is added if a column needs it."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """The columns and properties that a table is to have.
+    """The required columns and properties of a table.
 
     Args:
         columns: All its columns.

@@ -32,7 +32,7 @@ from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.storage import Location
 
 CHECKSUM = re.compile(r"\..+\.crc")
-"""Name of a file that Hadoop's local file system writes beside each other one."""
+"""Name of a file that Hadoop's local file system writes for each other file."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of a partition's folder for null."""
 
@@ -99,7 +99,7 @@ class Doomed(ABC):
         """
 
     def names(self, rows: pa.Table) -> Mask:
-        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
+        """Mark the rows that stay but name erased values: `cleaned` returns them without these."""
         return np.zeros(len(rows), bool)
 
     def cleaned(self, rows: pa.Table) -> pa.Table:
@@ -111,7 +111,7 @@ class Doomed(ABC):
         return rows
 
     def n_held(self, rows: pa.Table) -> int:
-        """Count the rows that are erased, or name what is.
+        """Count the rows that are erased, or name erased values.
 
         Args:
             rows: With `columns`.
@@ -268,13 +268,13 @@ def cut_log(writer: Writer, table: str, info: Callable[[Snapshot], dict[str, obj
         snapshot = made or snapshot.advanced()
     folder = Log(table).folder
     version = snapshot.version
-    # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
+    # In a partitioned table the names of removed files contain values, and a checkpoint keeps them for the retention.
     is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
     checkpoint = write_checkpoint(table, version, removed=not is_partitioned)
     if checkpoint is None:
         raise DeltaLogError.of(
             f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
-            next_step="Run the same command again; it goes on where it ended.",
+            next_step="Run the same command again; it continues where it ended.",
         )
     n_deleted = _delete_before(folder, version, checkpoint)
     _delete_empty_folders(table)
@@ -294,7 +294,7 @@ def _names_files(table: str, version: int) -> bool:
 
 
 def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> int:
-    """Delete the files of a log but those of a version, its checkpoint and later versions; return their number.
+    """Delete the files of a log, except those of a version, its checkpoint and later versions; return their number.
 
     Args:
         folder: Folder of the log.

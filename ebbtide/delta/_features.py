@@ -150,7 +150,7 @@ _LEGACY_FEATURES = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""Features that a writer version without a list implies, beside those of the lower versions."""
+"""Features that a writer version without a list implies, in addition to those of lower versions."""
 
 
 def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool = True) -> dict[str, Any]:

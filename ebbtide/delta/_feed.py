@@ -24,7 +24,7 @@ class Feed:
     until: int
 
     def readable_since(self) -> int:
-        """Return the version after which it can be read; `since` if all of it can.
+        """Return the version after which the feed can be read; `since` if all of it can.
 
         VACUUM deletes the files of old changes, and a cleanup of the log the commits that name them.
         """
@@ -63,7 +63,7 @@ class Feed:
 
 
 def feed_files(table: str, actions: Commit) -> list[str]:
-    """Return the locations of the files from which the change feed of a commit is read."""
+    """Return the locations of the files with the change feed of a commit."""
     # A commit with change files is read from these only; without them its adds and removes are the changes.
     changes = [action["cdc"] for action in actions if "cdc" in action]
     read = changes or actions.changed_files()

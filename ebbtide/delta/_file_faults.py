@@ -16,7 +16,7 @@ LOOKS_AT_ONCE = 16
 
 
 def faults_of(table: str, files: Iterable[DataFile]) -> str:
-    """Return what is wrong with some data files of a table; empty if nothing is."""
+    """Describe the faults of some data files of a table; empty if there are none."""
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         # Size, footer and vector of each file, not its pages: cheap enough for each restore. `WholeFiles` reads all pages.
         fault_of = partial(_fault, table)

@@ -1,7 +1,7 @@
-"""The rows of one data file, by their numbers in its key index: from a local copy where there is one, else from the file.
+"""The rows of one data file, by their numbers in its key index: from a local copy if there is one, else from the file.
 
-A file without a copy is read by row group: a step reads what it touches. A copy is made, where it may be, once as many rows were read as the file
-has: so rows cost at most twice what they would with the better of both ways, whatever the steps ask for.
+A file without a copy is read by row group: a step reads the touched groups. A copy is made, if allowed, once as many
+rows were read as the file has. So reading costs at most twice as much as the better of both ways, for any steps.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class FileRows:
         return filled(copied, columns)
 
     def prepare(self) -> None:
-        """Make a copy now, where it may be: all rows will be read."""
+        """Make a copy now, if allowed: all rows will be read."""
         if self._copy is None and self._source.admits():
             self._copy_all()
 

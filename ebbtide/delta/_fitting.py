@@ -16,7 +16,7 @@ from ebbtide.delta._log import Action
 from ebbtide.errors import TableMismatchError
 
 _OF_NESTED = ("metadata", "nullable", "containsNull", "valueContainsNull")
-"""Keys of a nested field in the log, beside its name and its type."""
+"""Keys of a nested field in the log, other than name and type."""
 
 
 def columns_of(metadata: Action) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def columns_of(metadata: Action) -> dict[str, Any]:
 
 
 def has_columns(metadata: Action, columns: pa.Schema) -> bool:
-    """Return whether a table has these columns, in any order, and allows null where they do.
+    """Return whether a table has these columns, in any order, with the same nullability.
 
     Args:
         metadata: The log's `metaData`.
@@ -68,7 +68,7 @@ def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> No
         f"The table at '{table}' has other columns than the pipeline has given it.",
         got="; ".join(misfits),
         allowed=", ".join(wanted),
-        next_step="Put them back as they were (RESTORE TABLE, ALTER TABLE), or run 'ebbtide refresh' to rebuild it from the source; columns of your own belong in a table or a view beside it.",
+        next_step="Undo the change (RESTORE TABLE, ALTER TABLE), or run 'ebbtide refresh' to rebuild it from the source. Put your own columns into a separate table or view.",
     )
 
 

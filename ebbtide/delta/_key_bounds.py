@@ -1,7 +1,8 @@
 """The keys that a data file may hold, by the log's bounds of the key's columns.
 
-Each value becomes a number, once for all files, and so does each bound: of two values the greater never has the smaller number. A file then costs two
-comparisons a column. Invariant: a key that is in a file is never left out, though the bounds of texts may be cut and those of decimals rounded.
+Each value becomes a number, once for all files, and so does each bound: the greater of two values never has the smaller
+number. A file then costs two comparisons a column. Invariant: a key that is in a file is never left out, though the
+bounds of texts may be cut and those of decimals rounded.
 
 Source: Delta transaction log protocol, "Per-file Statistics".
 """
@@ -82,7 +83,7 @@ class _Integers:
         self.numbers = values.to_numpy().astype(np.int64)
 
     def lower(self, least: Any) -> int | None:
-        if type(least) is not int:  # a bool is no bound
+        if type(least) is not int:  # a bool is not a bound
             return None
         return max(least, LEAST_INTEGER)
 
@@ -130,12 +131,12 @@ class _Texts:
             return None
         exact = exact_part(greatest)
         is_cut = exact != greatest
-        # A text that begins like a cut bound may be greater than what is left of it.
+        # A text that begins like a cut bound may be greater than the cut bound.
         filler = b"\xff" if is_cut else b"\0"
         return self._number(exact.encode(errors="surrogatepass"), filler)
 
     def _number(self, bound: bytes, filler: bytes) -> int:
-        """Return the number of a bound; what it lacks is filled."""
+        """Return the number of a bound; missing bytes are filled."""
         n_common = len(self._common)
         beginning = bound[:n_common].ljust(n_common, filler)
         if beginning < self._common:

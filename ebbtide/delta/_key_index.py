@@ -1,6 +1,7 @@
 """Key indices of data files: the position of each row by the hash of its key.
 
-A data file never changes, so neither does its index. Who writes a large file attaches its index to it: no process sorts hashes again, on whatever host.
+A data file never changes, so neither does its index. The writer of a large file attaches its index, so no process on any host
+sorts the hashes again.
 Files of other writers have none, and one that is damaged is of no use: it is then computed from the file's keys. A process maps indices from local copies;
 see `ebbtide.delta._copy_files`. Rows come from a copy, or from the data file: `ebbtide.delta._file_rows`.
 """
@@ -32,7 +33,7 @@ from ebbtide.storage import Attached, Location, attached, boot, footer_checksum
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
 ATTACHED_FROM = 32_768
-"""Rows of a file from which on its index is attached to it: that of a smaller one is computed in less time than it is read from a store."""
+"""Minimum rows of a file for attaching its index: that of a smaller file is computed faster than read from a store."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -123,7 +124,7 @@ class IndexCache:
         return found
 
     def index_of(self, file: DataFile) -> KeyIndex:
-        """Return the index of a data file: from a copy, else as it is attached to the file, else from the file's keys.
+        """Return the index of a data file: from a copy, else the one attached to the file, else from the file's keys.
 
         Args:
             file: One of the table's data files.
@@ -308,7 +309,7 @@ class IndexCache:
         return hashes[order], positions
 
     def _attached(self, file: DataFile) -> tuple[Hashes, Positions] | None:
-        """Return hashes and positions as they are attached to a file; None: they are not, or not those that are needed."""
+        """Return the hashes and positions attached to a file; None if missing, or not those needed."""
         footer = file.footer
         n_stored = file.rows or 0
         if footer is None or n_stored < ATTACHED_FROM:
@@ -324,7 +325,7 @@ class IndexCache:
 _CacheKey = tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None]
 """Table, key, columns and `where` of a cache."""
 _shared: dict[_CacheKey, IndexCache] = {}
-"""The caches of this process: the last one of each table, by what its copies have."""
+"""The caches of this process: the last one of each table, by the columns of its copies."""
 
 
 @dataclass(frozen=True)

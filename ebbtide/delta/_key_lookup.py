@@ -131,7 +131,7 @@ def _n_equal(values: Hashes, ascending: Hashes, first: Positions) -> Positions:
         first: The place of each value's first equal.
     """
     n_equal = np.ones(len(values), np.int64)
-    # Few values are there twice: only for those is the end looked up, which costs as much as to find the first.
+    # Few values occur twice: the end is searched only for those, since it costs as much as finding the first.
     is_before_last = first + 1 < len(ascending)
     before_last = np.flatnonzero(is_before_last)
     following = ascending[first[before_last] + 1]

@@ -33,7 +33,7 @@ CHECKSUM = "ebbtideChecksum"
 FOOTER = "ebbtideFooter"
 """The tag of a data file with the checksum of its footer."""
 UNPACKED = "ebbtideUnpacked"
-"""The tag of a data file with the bytes that its rows take in memory, from `LEAST_UNPACKED` on."""
+"""The tag of a data file with the bytes that its rows take in memory, if at least `LEAST_UNPACKED`."""
 LEAST_UNPACKED = 2**20
 NO_CHECKSUM = "-" * 8
 ENGINE = "Ebbtide"
@@ -118,7 +118,7 @@ class Log:
         return Commit.read(self.commit_file(version))
 
     def each(self, versions: Iterable[int], read: Callable[[int], Read]) -> list[Read]:
-        """Read several commits, at once from a store; return what was read of each.
+        """Read several commits, in parallel from a store; return the content of each.
 
         Args:
             versions: Their versions.
@@ -138,7 +138,7 @@ class Log:
         return _checksum(raw)
 
     def hash_of(self, version: int) -> str:
-        """Return the hash of a version's commit, by which it is known from another commit of this number; empty if it does not exist."""
+        """Return the hash of a version's commit, which identifies it among commits of this number; empty if it does not exist."""
         raw = self.commit_file(version).read_bytes()
         if raw is None:
             return ""
@@ -350,7 +350,7 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
             whole.append(checkpoint)
     if not whole:
         return -1, []
-    # Of several writers of one version each will do: all have the same state.
+    # If several writers wrote one version, any of them will do: all have the same state.
     newest = max(whole)
     newest_version, _ = newest
     return newest_version, sorted(found[newest])
@@ -371,7 +371,7 @@ def checkpoint_actions(table: str, name: str) -> list[Action]:
 
 
 def _parquet_actions(location: str) -> Iterator[Action]:
-    """Yield the actions of a file that has a column for each kind, of which one is set in each row."""
+    """Yield the actions of a file with a column for each kind; each row has one of them set."""
     table = read_parquet(location, columns=list(_KINDS))
     rows = table.to_pylist(maps_as_pydicts="strict")
     for row in rows:

@@ -79,7 +79,7 @@ class Snapshot:
             DeltaLogError: the log has a gap.
             DeltaFeatureError: the table uses an unknown feature.
         """
-        # One listing. The cost is that of the commits since the newest checkpoint, whatever the age of the table.
+        # One listing. The cost depends on the commits since the newest checkpoint, not on the age of the table.
         names = Log(table).names(until)
         commits = _commits(names)
         checkpoint, state = _from_checkpoint(table, names, commits)
@@ -150,7 +150,7 @@ class Snapshot:
             data_change: Rows change. Else only their columns do.
 
         Raises:
-            HistoryGoneError: its data files, or the commits that name them, are gone or damaged.
+            HistoryGoneError: its data files, or the commits that name them, are missing or damaged.
         """
         before = Snapshot.read(self.table, version)
         if before is None or before.version != version:
@@ -274,7 +274,7 @@ class Snapshot:
         return self.column_types == fitting.types_of(columns)
 
     def has_columns(self, columns: pa.Schema) -> bool:
-        """Return whether it has these columns, in any order, and allows null where they do."""
+        """Return whether it has these columns, in any order, with the same nullability."""
         return fitting.has_columns(self.metadata, columns)
 
     def refuse_other_columns(self, columns: pa.Schema) -> None:
@@ -424,7 +424,7 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
 
 
 def _files_in(table: str) -> Iterator[str]:
-    """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
+    """Yield the names of data files, vectors and change files below a table, from any writer."""
     for file in Location(table).walk():
         if file.name.endswith((".parquet", VECTORS)):
             yield file.name

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 TEXT_LENGTH = 32
 """Characters of a text that are kept."""
 LAST_CHARACTER = chr(0x10FFFF)
-"""Follows the beginning of a text that is cut, as an upper bound: Spark writes it, too."""
+"""Appended to a cut text to make it an upper bound, as in Spark."""
 EXACT_IN_DOUBLE = 2**53
 """Whole numbers up to this one are exact for readers that make each number a double."""
 
@@ -112,7 +112,7 @@ def _whole(bound: int, type_: pa.DataType) -> int | None:
     """Return the whole number that bounds decimals of a type; None if readers would not take it for one of them."""
     size = abs(bound)
     n_digits = type_.precision - type_.scale
-    # A bound of one digit more, as 10 is of 9.9, is no value of the type.
+    # A bound with one more digit, such as 10 for 9.9, is not a value of the type.
     is_of_type = size < 10**n_digits
     if not is_of_type or size > EXACT_IN_DOUBLE:
         return None

@@ -1,4 +1,4 @@
-"""Values of a data file in the types of the table: of partition columns, which the log has as text, and of the file's columns.
+"""Converts values of a data file to the table's types: partition columns, which the log has as text, and the file's columns.
 
 Source: Delta transaction log protocol, "Partition Value Serialization".
 """

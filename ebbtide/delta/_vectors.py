@@ -34,9 +34,9 @@ FILE_VERSION = b"\x01"
 WAY_OUT = "Restore it from a copy; without one run 'ebbtide repair', which repairs a sink, or 'ebbtide refresh'."
 """Next step for a vector that is lost."""
 FEW_ROWS = 1000
-"""Rows up to which each is looked for by itself: in a vector of 250,000 that takes a tenth of the time of a comparison with all."""
+"""Maximum rows that are searched one by one: in a vector of 250,000 this takes a tenth of the time of comparing with all."""
 MOST_MARKS = 2**26
-"""Rows of a file up to which each gets a mark, a byte, where many positions are looked up."""
+"""Maximum rows of a file for a mark of one byte per row, if many positions are looked up."""
 _UUID_TEXT = 20
 """Characters of a UUID in Z85."""
 

@@ -23,7 +23,7 @@ class WholeFiles:
         self._is_whole: dict[FileId, bool] = {}
 
     def damaged(self, snapshot: Snapshot) -> Iterator[DataFile]:
-        """Yield the files of a version that are gone or damaged, or whose deletion vector is so."""
+        """Yield the files of a version that are missing or damaged, or whose deletion vector is."""
         for file in snapshot.files.values():
             if not self.has(file):
                 yield file

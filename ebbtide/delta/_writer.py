@@ -1,6 +1,7 @@
 """Writes a table's log: each commit is the file of a version, which is put if it is absent.
 
-Invariant: of all writers of one version exactly one succeeds. On a local disk a hard link ensures it, in an object store a conditional put. Source: Delta transaction log
+Invariant: exactly one writer of a version succeeds. On a local disk a hard link ensures it, in an object store a
+    conditional put. Source: Delta transaction log
 protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
 """
 
@@ -159,7 +160,7 @@ class Writer:
         """
         actions = replacing(files, adds, data_change=False)
         commit_info = {**JOINED, **info}
-        metadata = snapshot.metadata  # the columns and properties for which the files were written
+        metadata = snapshot.metadata  # the columns and properties of the written files
         # A file that another writer has removed, or given a new vector, has lost rows: its copy would bring them back.
         while snapshot.metadata == metadata and all(file.id in snapshot.files for file in files):
             made = self.commit(snapshot, actions, commit_info)
@@ -211,7 +212,7 @@ class Writer:
         # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
         if Location(table).is_local:
             self.sync_files(table, actions)
-        # Of two writers of one version one succeeds; the other reads that commit, and tries the next version.
+        # If two writers write one version, one succeeds; the other reads that commit, and tries the next version.
         is_written = self.put_if_absent(location, with_checksum(content))
         if not is_written:
             raise VersionTakenError.of(

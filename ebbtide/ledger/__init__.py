@@ -1,9 +1,9 @@
-"""The ledger: what the steps of a pipeline have decided, who may write its tables, and what is kept beside them.
+"""The ledger: the decisions of a pipeline's steps, the lease on its tables, and further records.
 
 A step's facts (`StepFacts`) are in the commit of each table that it writes; the newest ones are the `Head`. The `Ledger` of a pipeline holds
-its turns (`LedgerFacts`): the `Lease`, pauses and requests. `OwnTable` reads which step wrote a table beside the state, and has Spark commit to
-it as a step. `ForeignWrites` are the commits of other clients, read since a `window_end`. `ErasureLedger`, `LastVerdict` and `Checkpoint`
-are files in the pipeline's folder.
+its turns (`LedgerFacts`): the `Lease`, pauses and requests. `OwnTable` reads which step wrote an output table, and lets
+Spark commit to it as a step. `ForeignWrites` are the commits of other clients, read since a `window_end`.
+`ErasureLedger`, `LastVerdict` and `Checkpoint` are files in the pipeline's folder.
 """
 
 from typing import TYPE_CHECKING

@@ -24,7 +24,7 @@ SPARK_VERSION = "v1"
 KINDS = ("offsets", "commits")
 """Folders of a checkpoint; both have a file for each batch."""
 START = "ebbtide_start.json"
-"""A file beside those of the batches, so that it is deleted and copied with them."""
+"""A file next to those of the batches, so that it is deleted and copied with them."""
 ASKED = "asked"
 """Key in it: the begin that the spec named."""
 LOST = "lost"
@@ -55,7 +55,7 @@ class NotedStart:
     """The begin of the source's first batch, noted before that batch was decided.
 
     Args:
-        position: Position of the first batch, of which the begin counts.
+        position: Position of the first batch; its start counts.
         asked: The begin that the spec named, as JSON; None if an older release noted the start.
         lost: The records before it that are lost, if a user accepted their loss; else None.
     """
@@ -149,14 +149,14 @@ class Checkpoint:
         committed = self.last_committed()
         known = [batch for batch in (decided, committed) if batch is not None]
         last = max(known, default=-1)
-        # A batch is planned from a listing of the source. After a crash before the decision the plan may name files that are gone.
+        # A batch is planned from a listing of the source. After a crash before the decision the plan may name deleted files.
         for batch in self._batches("offsets"):
             if batch > last:
                 self._forget("offsets", batch)
 
     def _forget_torn(self, decided: int | None) -> None:
         """Delete files of an older release that a power cut left empty or torn, if they can be written again."""
-        # An id under which no batch was decided, and the newest commits: their batches are made again, and the state skips them.
+        # An id without decided batches, and the newest commits: their batches are made again, and the state skips them.
         if decided is None and self.id_to_discard is None:
             (Location(self.path) / "metadata").delete()
         for batch in reversed(self._batches("commits")):
@@ -202,7 +202,7 @@ class Checkpoint:
             metadata = {"id": str(uuid.uuid4())}
             text = json.dumps(metadata)
             location = Location(self.path) / "metadata"
-            # If absent: of two processes that begin the checkpoint both use one id.
+            # Put if absent: if two processes begin the checkpoint, both use one id.
             puts.put_if_absent(location, text.encode())
 
     def plan(

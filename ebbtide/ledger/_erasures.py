@@ -20,11 +20,11 @@ from ebbtide.model import ErasedKeys, StoredDocument
 from ebbtide.storage import Location, sync_all
 
 FOLDER = "erasures"
-"""Folder of the ledger, beside the tables."""
+"""Folder of the ledger, next to the tables."""
 UNFINISHED = "unfinished"
-"""The file that is there while files with erased rows may still exist."""
+"""The file that exists while files with erased rows may still exist."""
 BEGUN_WITH = "begun-with"
-"""The file that names what holds before the first step: of a backfill, a copy of the pipeline's."""
+"""The file that is valid before the first step: for a backfill, a copy of the pipeline's."""
 _WHAT = "The ledger of erasures"
 
 
@@ -119,7 +119,7 @@ class ErasureLedger:
         return name
 
     def begin_with(self, name: str, erasures: Erasures) -> None:
-        """Store what is erased for tables without a step; on disk before this returns.
+        """Store the erased keys for tables without a step; on disk before this returns.
 
         Args:
             name: Name of the file of another pipeline's ledger, which the copy keeps.

@@ -130,7 +130,7 @@ class LedgerFacts(BaseModel):
         reason = self.paused.reason.rstrip(".")
         raise PausedError.of(
             f"'{self.pipeline}' is paused by {self.paused.by} since {since:%Y-%m-%d %H:%M:%S} UTC: {reason}.",
-            next_step="Run 'ebbtide resume' to let it read again; maintenance may go on meanwhile.",
+            next_step="Run 'ebbtide resume' to let it read again; maintenance may continue meanwhile.",
         )
 
 
@@ -204,7 +204,7 @@ class StateFacts(BaseModel):
         description="Columns added by schema evolution that the spec's schema lacks, to their types as DDL.",
     )
     tables: dict[str, TableFacts] = Field(
-        default_factory=dict, description="The tables beside the state, by name, as they were before the step."
+        default_factory=dict, description="The output tables by name, before the step."
     )
     pending_key_changes: bool = Field(
         default=False, description="After the step some row waits for a value from an earlier key."
@@ -229,7 +229,7 @@ class StepFacts(BaseModel):
     pipeline: str = Field(description="Name of the pipeline.")
     step: int = Field(description="Number in the ledger, from 1.")
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
-    epoch: int = Field(description="Epoch of the lease under which it was written.")
+    epoch: int = Field(description="Epoch of the lease at the time of writing.")
     code: str = Field(description="Version of Ebbtide.")
     uid: str | None = Field(
         default=None,
@@ -239,7 +239,7 @@ class StepFacts(BaseModel):
     cause: Cause = Field(description="The cause of the step.")
     frontier: Frontier = Field(description="Clock, watermark, floor and totals after the step.")
     read: StepRecords = Field(default=StepRecords(), description="Totals of the records that it read.")
-    decision: Decision = Field(default=Decision(), description="Actions of the tables beside the state.")
+    decision: Decision = Field(default=Decision(), description="Actions of the output tables.")
     source: SourceFacts = Field(description="Position in the source after the step.")
     state: StateFacts = Field(description="The state before it, and the tables that belong to that.")
 
@@ -309,7 +309,7 @@ class StepFacts(BaseModel):
         return self.model_dump_json(by_alias=True)
 
     def committed(self, stage: str, operation: str = "WRITE") -> Transaction:
-        """Return the transaction by which a stage's commit of the step is recognized.
+        """Return the transaction that identifies a stage's commit of the step.
 
         Args:
             stage: `state`, `sink`, `changelog` or `quarantine`.

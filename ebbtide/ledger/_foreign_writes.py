@@ -236,7 +236,7 @@ def _changes_rows(location: str, version: int, commit: Commit, info: Action) -> 
     try:
         before = Snapshot.read(location, version - 1, any_features=True)
         after = Snapshot.read(location, version, any_features=True)
-    except (DeltaLogError, HistoryGoneError):  # so far back the log does not reach any more
+    except (DeltaLogError, HistoryGoneError):  # the log no longer reaches so far back
         return False
     if before is None or after is None or before.live_rows is None or after.live_rows is None:
         return False

@@ -5,7 +5,7 @@ takes the lease by committing the next epoch as the version after the newest it 
 two takers one succeeds.
 
 The fence: `check` reads the newest turn before each commit of a step, so that a run that lost its lease stops there. A take-over
-between the check and the commit is caught by the transaction marks: of two runs with the same step one commits it.
+between the check and the commit is caught by the transaction marks: if two runs make the same step, one commits it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRIM_EVERY = 100
 BEAT_ENDS_WITHIN_S = 240
 """Seconds that a run waits in its end for the heartbeat under way: longer than a store is retried."""
 SAYS_AFTER_S = 10
-"""Seconds after which it is said whose step is waited for."""
+"""Seconds until a message names the process that is waited for."""
 _log = logging.getLogger(__name__)
 _ended: set[str] = set()
 """Holders of this process that have ended without giving their lease back."""
@@ -169,7 +169,7 @@ class Lease:
             _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
     def check(self) -> None:
-        """Refuse to go on once another run has taken over.
+        """Refuse to continue after another run has taken over.
 
         Raises:
             LeaseLostError: another run has the lease.
@@ -203,7 +203,7 @@ class Lease:
 
         Raises:
             DamagedFileError: tables were written without syncs, in another boot.
-            ConfigError: this system does not name its boots, and nothing is to be synced.
+            ConfigError: this system does not identify its boots, and syncing is off.
         """
         home, _, _ = self.path.rpartition("/")
         settle(home, is_fresh=is_fresh)

@@ -2,7 +2,7 @@
 
 It is a Delta table without rows, `ROOT/NAME/ledger`. Each of its commits holds one turn: the lease and the pause. A pause is a turn that
 differs from the newest only in its `paused`, and each later turn repeats it. So it needs no lease, is atomic, and the run that holds the
-lease reads it before its next step. Requests for the lease are files beside the table.
+lease reads it before its next step. Requests for the lease are files next to the table.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Ledger:
         """Commit a changed copy of the newest turn, of the same epoch and holder; return it."""
 
         def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
-            # One heartbeat more: of the turns of an epoch the greatest counts.
+            # One more heartbeat: the greatest turn of an epoch counts.
             turn = changed(newest or first_turn(self.pipeline))
             heartbeat = turn.heartbeat + 1
             return turn.model_copy(update={"heartbeat": heartbeat})

@@ -16,7 +16,7 @@ from ebbtide.storage import Location
 
 POLL_S = 0.5
 ASKED_EVERY_S = 5.0
-"""Seconds from one look of a run to the next, where it is a listing of an object store, which costs as much as a put."""
+"""Seconds between polls of a run, if a poll lists an object store, which costs as much as a put."""
 
 
 class Requests:
@@ -59,7 +59,7 @@ class Requests:
         if self.names:
             raise LeaseAskedError.of(
                 "The run makes way for maintenance between two steps.",
-                next_step="It goes on by itself once that is done.",
+                next_step="It continues by itself afterwards.",
             )
 
     def wait_until_served(self, patience_s: float, stop: threading.Event) -> None:

@@ -30,7 +30,7 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
 
     Raises:
         DamagedFileError: tables were written without syncs, in another boot.
-        ConfigError: this system does not name its boots, and nothing is to be synced.
+        ConfigError: this system does not identify its boots, and syncing is off.
     """
     if not is_syncing():
         _warn(home)

@@ -78,7 +78,7 @@ def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) 
     One statement per table and step: Delta skips a second one with the same identity. The source of a MERGE inside must be files that
     do not change: Spark may read it twice.
     """
-    # A MERGE takes its identity only from the session's settings: they are set for it, and unset whatever happens.
+    # A MERGE takes its identity only from the session's settings: they are set for it, and always unset.
     settings = {
         APP_ID: facts.transaction(stage),
         APP_VERSION: str(facts.step),

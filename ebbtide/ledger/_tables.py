@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BESIDE_STATE = ("sink", "changelog", "quarantine")
-"""Tables that a step writes after the state, each in a commit of its own."""
+"""Tables that a step writes after the state, each in a separate commit."""
 
 
 class OwnTable:
@@ -27,7 +27,7 @@ class OwnTable:
     """
 
     REPAIR: ClassVar = (
-        "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+        "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
     )
     """Next step for a table that was deleted or replaced."""
 

@@ -97,7 +97,7 @@ def newest_since(ledger: str, version: int, turn: LedgerFacts) -> LedgerFacts | 
 
 
 class OwnTurns:
-    """The turns of a ledger for the run that commits them: what it knows of them is not read again.
+    """The turns of a ledger for the run that commits them: known turns are not read again.
 
     Args:
         ledger: Location of the ledger.
@@ -109,7 +109,7 @@ class OwnTurns:
         self._known: tuple[Snapshot, LedgerFacts] | None = None
 
     def look_ahead(self) -> None:
-        """Begin the next look within the step under way, beside its other requests to a store."""
+        """Begin the next poll within the current step, parallel to its other requests to a store."""
         step = current()
         if step is not None:
             step.ahead(self, self._look)
@@ -163,7 +163,7 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
 
 
 def first_turn(pipeline: str) -> LedgerFacts:
-    """Return the turn before the first, of a pipeline that no run has held."""
+    """Return the turn before the first, for a pipeline that no run has held."""
     return LedgerFacts(
         pipeline=pipeline,
         incarnation=uuid.uuid4().hex,

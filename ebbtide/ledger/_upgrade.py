@@ -22,7 +22,7 @@ BESIDE_STATE = ("sink", "changelog", "quarantine")
 READING = ("batch", "backfill", "quarantine_replay", "adopt")
 """Kinds of steps that applied records."""
 BEGINNING = ("reset", "rewind", "source", "swap")
-"""Kinds of steps after which the source was read from another position."""
+"""Kinds of steps that made the source be read from another position."""
 OVERWRITING = ("updated", "deleted", "filled")
 """Counts of a step that changed existing rows of the sink."""
 

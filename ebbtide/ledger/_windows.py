@@ -25,11 +25,11 @@ def window_end(table: str, judged: int, newest: int) -> int:
 
 
 def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
-    """Return the version of the sink at which its window ends; a version that a step accepted counts too.
+    """Return the version of the sink at the end of its window; a version that a step accepted counts too.
 
     Args:
         state: Location of the state.
-        state_end: Version of the state at which its window ends: that step may have accepted the sink as it was.
+        state_end: Version of the state at the end of its window: that step may have accepted the sink.
         sink_end: Version of the sink by its own steps, as from `window_end`.
     """
     return max(sink_end, accepted_sink_version(state, state_end))
@@ -40,7 +40,7 @@ def accepted_sink_version(state: str, state_end: int) -> int:
 
     Args:
         state: Location of the state.
-        state_end: Version of the state at which its window ends.
+        state_end: Version of the state at the end of its window.
     """
     stored = Log(state).commit(state_end).facts()
     if stored is None:

@@ -1,9 +1,9 @@
 """Files on local disks and in object stores (S3, Google Cloud Storage, Azure).
 
-- `Location`: a path or a URI, and what is read and written there. `FoundFile` and `Usage` are answers of it.
+- `Location`: a path or a URI, with its reads and writes. It returns `FoundFile` and `Usage`.
 - `read_parquet`, `write_parquet`, `ParquetFile`, `write_arrow`, `open_arrow`: columnar files. `footer_checksum` shows damage,
-  `attached` are bytes that a file has beside its rows.
-- `sync` and the like: what a power cut leaves. `failures_named` names the file at which a disk fails.
+  `attached` are bytes that a file has in addition to its rows.
+- `sync` and the like: durability across power cuts. `failures_named` names the file at which a disk fails.
 - `together`: the requests of one step to an object store, made side by side; `current` is the step under way.
 
 Endpoint, region and credentials come from the environment (docs/how-to/object-stores.md), never from a location.

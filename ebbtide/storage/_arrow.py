@@ -17,7 +17,7 @@ from ebbtide.storage._bucket import Bucket, Found, bucket_of, parted
 READ_AHEAD = 8 << 20
 """Bytes of a request when a file is read from front to back."""
 READ_WHOLE = 1 << 20
-"""Bytes of a file up to which it is read by one request: another request takes longer than a megabyte."""
+"""Maximum bytes of a file that is read by one request: another request takes longer than a megabyte."""
 IN_MEMORY = 64 << 20
 """Bytes of a file under way that are held in memory; a longer one is kept on disk until it is put."""
 
@@ -204,7 +204,7 @@ class ObjectFile(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes, by one request where they were not read at first."""
+        """Read some bytes, by one request if they were not read at first."""
         length = max(self._size - self._at, 0)
         if size >= 0:
             length = min(size, length)

@@ -77,7 +77,7 @@ def _bucket(root: str, endpoint: str | None) -> Bucket:
 
 
 def client_options(location: str) -> dict[str, str]:
-    """Return the options that a client needs beside the environment: plain HTTP only for an endpoint that names it."""
+    """Return the options that a client needs in addition to the environment: plain HTTP only for an endpoint that names it."""
     endpoint = _endpoint(location) or ""
     is_plain = endpoint.startswith("http://")
     if not is_plain:

@@ -24,9 +24,9 @@ FOOTER_END = 8
 """Bytes after a Parquet file's footer: its length and the format's name."""
 
 NULLS = "ebbtide.nulls"
-"""The note, in the footer, of the columns that are null throughout: readers that know it decode none of them."""
+"""The note in the footer that lists all-null columns: readers that know it do not decode them."""
 ATTACHED = "ebbtide.attached"
-"""The note of what is attached: its bytes, which end where the footer begins, their CRC-32, and what they are."""
+"""The note about attached data: its bytes, which end where the footer begins, their CRC-32, and their kind."""
 DICTIONARY_BYTES = 128 * 2**10
 """Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
@@ -49,15 +49,15 @@ def read_parquet(
         location: Location of the file.
         columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
         footer: Its `footer_checksum`; None if it was not noted.
-        positions: Numbers of the rows to read, of whose row groups alone pages are read. Default: all.
-        without_nulls: Leave out columns, too, that the file notes to be null throughout.
+        positions: Numbers of the rows to read; only pages of their row groups are read. Default: all.
+        without_nulls: Also leave out columns that the file notes as all null.
 
     Returns:
-        The rows, in plain types (`ebbtide.storage._plain_types`), whatever layout the file's writer had them in.
+        The rows in plain types (`ebbtide.storage._plain_types`), for any layout of the file.
 
     Raises:
-        DamagedFileError: it is damaged or gone.
-        UnsupportedFileError: Arrow cannot read what is in it.
+        DamagedFileError: it is damaged or missing.
+        UnsupportedFileError: Arrow cannot read its content.
         TableMismatchError: two of its columns have one of the names.
     """
     fs, path = Location(location).file_system()
@@ -117,7 +117,7 @@ def _rows_at(
 
 
 def _in_plain_types(location: str, rows: pa.Table) -> pa.Table:
-    """Return rows as they were read, in plain types.
+    """Return rows in plain types.
 
     Raises:
         UnsupportedFileError: Arrow cannot convert them.
@@ -186,7 +186,7 @@ def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[
         raise TableMismatchError.of(
             f"Columns of the file '{location}' have names that differ by case alone.",
             got=", ".join(names),
-            allowed="one column of each name, whatever its case",
+            allowed="unique column names, ignoring case",
             next_step="Rewrite the file with one of them.",
         )
     return names
@@ -221,7 +221,7 @@ def _footer_place(file: pa.NativeFile) -> tuple[int, int]:
 
 @contextmanager
 def _damage_refused(location: str) -> Iterator[None]:
-    """Name a file that is damaged or gone; errors of the system and of the store are raised unchanged."""
+    """Raise an error that names a damaged or missing file; errors of the system and of the store are raised unchanged."""
     try:
         with failures_named(location):
             yield
@@ -246,7 +246,7 @@ def _damaged(location: str, state: str, error: object) -> DamagedFileError:
     return DamagedFileError.of(
         f"The file '{location}' is {state}.",
         got=first_line,
-        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports back to which step the state's files are whole.",
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports the newest step whose state files are complete.",
     )
 
 
@@ -327,7 +327,7 @@ def write_parquet(
 
 
 def _null_columns(rows: pa.Table) -> list[str]:
-    """Return the columns that are null throughout; none of a table without rows."""
+    """Return the all-null columns; none for a table without rows."""
     n_rows = len(rows)
     if n_rows == 0:
         return []

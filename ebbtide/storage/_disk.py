@@ -37,7 +37,7 @@ def boot() -> str:
 
 @contextmanager
 def failures_named(path: str | Path) -> Iterator[None]:
-    """Name the file at which a disk fails; other errors of the system are raised unchanged.
+    """Raise an error that names the file on disk failures; other errors of the system are raised unchanged.
 
     Args:
         path: The file that is written or read.
@@ -81,7 +81,7 @@ def sync(path: str | Path, *, always: bool = False) -> None:
 
     Args:
         path: The file or the folder.
-        always: Also where nothing is to be synced.
+        always: Also if syncing is off.
     """
     if not always and not is_syncing():
         return

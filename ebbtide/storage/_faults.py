@@ -21,7 +21,7 @@ BUDGET_S = 180.0
 FIRST_PAUSE_S = 0.2
 MOST_PAUSE_S = 15.0
 PASSING_STATUSES = (408, 429)
-"""Statuses of answers that are retried, beside all from 500 on."""
+"""Statuses of answers that are retried, in addition to all from 500 on."""
 PAST_THE_END = 416
 """Status of the answer to a range that begins behind the last byte."""
 _DEBUG = "\n\nDebug source:"

@@ -208,7 +208,7 @@ class Location(str):
         return bucket_of(self), key
 
     def storage_options(self) -> dict[str, str]:
-        """Return the options of another client of this store, such as deltalake, that it does not find in the environment."""
+        """Return options for another client of this store, such as deltalake, that are not in the environment."""
         if not self.is_in_object_store:
             return {}
         from ebbtide.storage._bucket import client_options
@@ -472,7 +472,7 @@ class Location(str):
             raise ConfigError.of(
                 f"'{linked[0]}' is a symbolic link, which may lead out of the root '{self}'.",
                 got=os.path.realpath(linked[0]),
-                allowed="folders of their own",
+                allowed="separate folders",
                 next_step="Move the target of the link there, or mount it there.",
             )
 
@@ -513,7 +513,7 @@ class Location(str):
                     Location(path).delete()
 
     def free_aside(self) -> str:
-        """Return a free name to which this local folder can be moved, so that a new one can be made in its place.
+        """Return a free name to move this local folder to, so that a new one can replace it.
 
         Raises:
             ConfigError: it is in a store, which cannot rename a folder at once.
@@ -550,7 +550,7 @@ def _absolute(location: str) -> str:
 
 
 def _misfit_of_uri(scheme: str, rest: str) -> str | None:
-    """Return what is allowed in place of a URI; None if it is one of a local path or of a store."""
+    """Return the allowed locations instead of a URI; None if it is a local path or a store's URI."""
     if scheme not in SCHEMES or not rest.startswith("//"):
         known = ", ".join(f"{name}://" for name in SCHEMES)
         return f"a local path, or a URI of {known}"
@@ -622,7 +622,7 @@ def _local_usage(path: str) -> Usage:
 
 
 def _unfinished_beside(path: Path) -> Path:
-    """Return a unique name in a file's folder under which the file is written until it is complete; see `_is_unfinished`."""
+    """Return a unique name in a file's folder for writing the file until it is complete; see `_is_unfinished`."""
     unique = uuid.uuid4().hex
     return path.with_name(f".{path.name}.{unique}{UNFINISHED}")
 

@@ -34,7 +34,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     """Return the plain type of the same values.
 
     Raises:
-        pa.ArrowNotImplementedError: it is nested in a way that Parquet has not.
+        pa.ArrowNotImplementedError: it is nested in a way that Parquet does not have.
 
     Example:
         >>> plain_type(pa.large_list(pa.string_view()))

@@ -1,8 +1,8 @@
 """The requests of one step to an object store: puts that wait for each other only at the next commit, and bytes that are needed again.
 
-A step writes files that no reader knows before a commit names them. Within `together` each is put by a thread of its own, and a conditional
-put, which may be the commit, first waits until all are there. What was put or read stays in memory until the end, so that the step asks
-the store for none of it again. Outside of it, and on other file systems, a file is there when its writer is closed.
+A step writes files that no reader knows before a commit names them. Within `together` a separate thread puts each, and
+a conditional put, which may be the commit, first waits for all of them. Data that was put or read stays in memory until
+the end, so the step does not request it again. Outside of it, and on other file systems, a file exists when its writer is closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 def never_changes(key: str) -> bool:
-    """Return whether a file is one of a table that is written once, under a name of its own."""
+    """Return whether a file is a table's file that is written once, with a unique name."""
     found = _NEVER_CHANGES.search(key)
     return found is not None
 
@@ -41,7 +41,7 @@ def is_scratch(key: str) -> bool:
 
 
 class Memory:
-    """The bytes of files of one bucket: of those that never change, as far as they were used last, and of what a step holds.
+    """The bytes of files of one bucket: recently used immutable files, and the files of a step.
 
     Args:
         root: URI of the bucket.
@@ -136,7 +136,7 @@ class Together:
         self._n_bytes -= len(forgotten)
 
     def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
-        """Put a file while the step goes on.
+        """Put a file while the step continues.
 
         Args:
             location: Its location.
@@ -147,7 +147,7 @@ class Together:
             Whether this is done; False: the caller has to put it.
         """
         scratch = is_scratch(location)
-        # Of another name an older file may be read meanwhile.
+        # Under another name an older file may be read meanwhile.
         has_own_name = scratch or never_changes(location)
         if not has_own_name or not self.hold(location, data):
             return False
@@ -157,7 +157,7 @@ class Together:
         return True
 
     def begin(self, call: Callable[[], None]) -> None:
-        """Make a call by another thread; what it raises is raised before the next commit."""
+        """Make a call in another thread; its errors are raised before the next commit."""
         future = self._submit(call)
         self._under_way.append(future)
 
@@ -187,7 +187,7 @@ class Together:
             future.result()
 
     def end(self) -> None:
-        """Wait for what a failed step has left under way: nothing of it is put later."""
+        """Wait for pending puts of a failed step, so that none happens later."""
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -214,7 +214,7 @@ def together() -> Iterator[None]:
 
 
 def before_commit(call: Callable[[], None]) -> None:
-    """Make a call, within a step beside its puts: what it raises prevents the next conditional put, which is the commit."""
+    """Make a call, within a step parallel to its puts: its errors prevent the next conditional put, which is the commit."""
     step = current()
     if step is None:
         call()

@@ -1,4 +1,4 @@
-"""The tables of a pipeline: its state, and the sink, changelog and quarantine beside it. `table` has their contract."""
+"""The tables of a pipeline: its state, and the output tables sink, changelog and quarantine. `table` has their contract."""
 
 from typing import TYPE_CHECKING
 

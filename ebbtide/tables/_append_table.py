@@ -55,7 +55,7 @@ class AppendTable(ABC):
         return self.BOUNDED
 
     def schema_of(self, columns: pa.Schema) -> pa.Schema:
-        """Return all columns of a table with these columns of the user's; by itself they have no part in it."""
+        """Return all columns of a table with the given user columns; by default user columns are not part of it."""
         return self.schema
 
     @abstractmethod
@@ -141,7 +141,7 @@ class AppendTable(ABC):
         """Perform the actions of earlier steps that the table lacks, as far as the state's commits still hold them."""
         if self.facts() is None:
             return
-        # The oldest first, each under the mark of its own step: after a crash this continues after the last one committed.
+        # The oldest first, each with its step's mark: after a crash this continues after the last one committed.
         for action, earlier in work.missed():
             self.perform(action, earlier)
         # An empty commit with this step's mark: nothing is missing any more.

@@ -26,7 +26,7 @@ def bounded_columns(columns: pa.Schema, hidden: frozenset[str]) -> tuple[str, ..
 
 
 def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, str]:
-    """Return the table property by which other writers keep hidden columns out of the log; none without such columns."""
+    """Return the table property that makes other writers keep hidden columns out of the log; none without such columns."""
     if not hidden:
         return {}
     last = columns.names[-1]  # never a user's: an empty list would be refused

@@ -178,7 +178,7 @@ class SinkTable(SinkDefinition):
         if action.overwrites or (action.alters and self._has_other_columns()):
             self.overwrite(spark, work.decided_rows(action), work.facts)
             return
-        # A state that expires entries no longer shows all rows: the sink then goes back to a good version of its own.
+        # A state that expires entries no longer shows all rows: the sink is then restored from one of its good versions.
         way = work.way_back()
         if way is not None:
             self.restore_and_apply(way, work.net_changes(way), work.facts)

@@ -24,12 +24,13 @@ ROWS_PER_FILE = 1_000_000
 
 
 def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
-    """Return whether a file is to be joined with further files.
+    """Return whether to join a file with further files.
 
     Args:
         file: The file.
-        rows_per_file: The most rows of the files that a join writes. A file of half as many or more is as large as a join makes it, whatever
-            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step. So is one whose
+        rows_per_file: The most rows of the files that a join writes. A file with at least half as many is as large as a
+            join makes it, regardless of its bytes. Joining such files again would leave as many, and a fold would write
+            the whole table after each step. The same holds for one whose
             rows take half of `MOST_BYTES` in memory.
     """
     is_full = file.rows is not None and 2 * file.rows >= rows_per_file
@@ -51,7 +52,7 @@ def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -
             classes.setdefault(number, []).append(file)
     joined: list[DataFile] = []
     lower: list[DataFile] = []
-    # Smallest class first: what it becomes counts as one more file of the next, so that one commit joins as far up as it can.
+    # Smallest class first: its result counts as a file of the next class, so that one commit joins as many classes as possible.
     for number in sorted(classes):
         own = classes[number]
         n_files = len(own) + bool(joined)  # the lower classes, joined, are one file of this class
@@ -71,7 +72,7 @@ def _class_of(file: DataFile) -> int:
 
 
 def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
-    """Return the large files of which at least half the rows are deleted; small ones are rewritten when they are joined."""
+    """Return the large files with at least half of their rows deleted; small ones are rewritten when they are joined."""
     large = [file for file in files if not is_small(file)]
     return [file for file in large if _is_half_empty(file)]
 

@@ -5,7 +5,7 @@
 | `step` | the step that met the record |
 | `reason`, `detail` | see docs/how-to/bad-records.md |
 | `origin`, `order` | its position in the source; its place in the order of reading |
-| `raw` | its bytes, of a record that is too long the first of them |
+| `raw` | its bytes; only the first ones if the record is too long |
 | `at` | the step's clock |
 
 A record that was replayed and is still bad keeps all but `reason` and `detail`.
@@ -238,7 +238,7 @@ class QuarantineTable(AppendTable):
             raise TableMismatchError.of(
                 f"The table at '{self.path}' is gone, with the bad records of the last step.",
                 allowed="the files that the step has written",
-                next_step="Run 'ebbtide repair', which says what is lost and goes on without it; or 'ebbtide refresh' to rebuild all tables from the source.",
+                next_step="Run 'ebbtide repair', which reports the loss and continues without it; or 'ebbtide refresh' to rebuild all tables from the source.",
             )
 
     def perform_append(self, action: Append, work: Work) -> None:
@@ -303,7 +303,7 @@ def _refuse_unknown(reasons: Sequence[str], given: Collection[str]) -> None:
     unknown = [reason for reason in reasons if reason not in REASONS and reason not in given]
     if unknown:
         raise ConfigError.of(
-            "There is no such reason of a bad record.",
+            "The reason of a bad record is unknown.",
             got=", ".join(unknown),
             allowed=f"those of the records that there are: {', '.join(sorted(given)) or 'none'}",
             next_step="docs/how-to/bad-records.md lists all.",

@@ -64,7 +64,7 @@ def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:
     ids = {file.id for file in removed}
     if ids <= found.files.keys():
         return list(actions)
-    # New records keep their file. A file under a removed one's path only has a new vector, for a file that is gone: it is made again.
+    # New records keep their file. A file with a removed one's path only has a new vector for a deleted file: it is written again.
     old_paths = {file.path for file in removed}
     added = _files(actions, "add")
     new_files = [file for file in added if file.path not in old_paths]

@@ -118,7 +118,7 @@ class ReplacedRows:
                 yield from self._losing(file, found)
 
     def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[FileLoss]:
-        """Yield the loss of a file of which some index rows are to go; nothing if all of them are gone already."""
+        """Yield the loss of a file that loses some index rows; nothing if all are already deleted."""
         index = self._cache.index_of(file)
         positions = index.positions[found]
         known = BitMap64()

@@ -29,7 +29,7 @@ class Sink(ABC):
     group `ebbtide.sinks`; the entry point's name is the `type` in a spec's `sink`.
 
     Attributes:
-        Options: Model of what stands beside `type` in a spec's `sink`.
+        Options: Model of the fields other than `type` in a spec's `sink`.
         path: Its location, for messages.
         columns: The user's columns.
         key: Names of the key's columns.
@@ -53,7 +53,7 @@ class Sink(ABC):
 
         Args:
             action: `Apply`: write `work.changes`. Other actions only if `can` allows them. `Clear`: delete all rows, and take the columns
-                of the spec. `Restore`: show the rows as they were after the step whose number is `version`. `Erase`: delete the rows that
+                of the spec. `Restore`: show the rows after the step whose number is `version`. `Erase`: delete the rows that
                 `work.doomed(action)` marks, also where earlier steps are stored.
             work: The decision of the step.
         """

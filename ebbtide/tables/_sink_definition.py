@@ -42,7 +42,7 @@ class SinkDefinition(Sink):
         key: Names of the key's columns.
         sequence: Columns that order the changes; rows then carry `_sequence`. Empty in arrival mode.
         deletes_by: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
-        with_images: The change feed shows each row before and after its change, from files of its own.
+        with_images: The change feed shows each row before and after its change, from separate files.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, if they are not the table's.
         personal: Columns whose values the log does not show.
@@ -156,7 +156,7 @@ class SinkDefinition(Sink):
                 f"The sink '{self.path}' has other columns than the pipeline has given it.",
                 got=", ".join(found),
                 allowed=", ".join(known),
-                next_step="Put them back as they were (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source.",
+                next_step="Undo the change (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
         self._refuse_unwritable(snapshot)
 

@@ -46,7 +46,7 @@ TO_THE_MICROSECOND = {
 
 
 def json_text(row: Column) -> Column:
-    """Return a struct as JSON, by which rows are compared."""
+    """Return a struct as JSON, to compare rows."""
     from pyspark.sql import functions as F
 
     # Nulls are written, so that no field is missing. Spark would cut times off after the millisecond.

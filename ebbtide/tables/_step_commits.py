@@ -1,4 +1,4 @@
-"""Commits that a step makes to the tables beside the state: each once, under the step's transaction mark."""
+"""Commits of a step to the output tables: each once, with the step's transaction mark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def commit_stage(
 
     Args:
         table: Location of the table.
-        actions_of: Returns the log actions for a version; not called if nothing is to be committed.
+        actions_of: Returns the log actions for a version; not called if there is nothing to commit.
         facts: Facts of the step.
         stage: `sink`, `changelog` or `quarantine`.
         operation: Name of the operation, in the commit's info.
@@ -93,7 +93,8 @@ def commit_and_join(
     made = commit_stage(table, fitting_actions_of, facts, stage)
     if made is None:
         return
-    # A commit of its own, without the step's mark: a run that is killed before it leaves small files, and the next step joins them.
+    # A separate commit, without the step's mark: if the run is killed before it, small files remain, and the next step
+    # joins them.
     files = small_files(made.files.values())
     if not files:
         return
@@ -142,7 +143,7 @@ def alter_stage(
     Args:
         spark: Runs the tasks that rewrite files, if any must be rewritten.
         table: The table, with the new columns.
-        stored: The user's columns as they were.
+        stored: The user's columns before.
         change: How the new columns follow from those.
         facts: Facts of the step.
     """

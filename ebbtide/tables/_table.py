@@ -1,6 +1,6 @@
 """The contract of a pipeline's tables: four members, and the actions that a step has a table perform.
 
-| member | what it does |
+| member | purpose |
 |---|---|
 | `facts` | returns the table's id and the last step that wrote it |
 | `perform` | performs the action of one step, once, and stores the step's number with the rows in one piece |
@@ -14,7 +14,7 @@ The actions are the classes of `ebbtide.model._decision`:
 | `Apply` | takes the rows of the step's change set | - |
 | `Append` | - | gets the rows that the step emitted, or found bad |
 | `Restore` | goes back to an earlier version | the same |
-| `RestoreAndApply` | goes back, and takes the net changes of later steps, in one commit | - |
+| `RestoreAndApply` | goes back, and applies the net changes of later steps, in one commit | - |
 | `Replace` | takes the rows of the same table under another root | the same |
 | `Alter` | gets other columns, and keeps its rows | the same (changelog) |
 | `Clear` | loses all rows, and keeps its history | the same |
@@ -70,7 +70,7 @@ class Difference(Protocol):
 
     @property
     def coming(self) -> DataFrame:
-        """The rows that it must have, of the differing keys."""
+        """The required rows of the differing keys."""
 
 
 class Work(Protocol):
@@ -92,7 +92,7 @@ class Work(Protocol):
         """The decision of the step for the sink, and its emissions."""
 
     def columns_before(self, action: Alter) -> pa.Schema:
-        """Return the user's columns as they were before the step.
+        """Return the user's columns before the step.
 
         Raises:
             SpecChangedError: the spec is not the target of the migration.

@@ -46,7 +46,7 @@ class Upserter:
         key: Names of the key's columns.
         writer: Writes it.
         by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
-        with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
+        with_images: The change feed shows the row before and after an update, from a separate file. Otherwise readers derive a
             delete and an insert from the data files.
         hidden: Columns whose values the log does not show.
     """
@@ -90,7 +90,7 @@ class Upserter:
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
             TableMismatchError: another client has given it other columns.
-            HistoryGoneError: the version to go back to is gone.
+            HistoryGoneError: the version to restore no longer exists.
         """
         self.apply_parts(lambda: iter([upsert]), committed, back)
 
@@ -169,7 +169,7 @@ class Upserter:
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
-        """Join small files, and rewrite large ones of which half the rows are gone; no row changes.
+        """Join small files, and rewrite large ones with half of their rows deleted; no row changes.
 
         Args:
             everything: Join all small files. Else only those of a size class that is full.
@@ -179,7 +179,7 @@ class Upserter:
             TableMismatchError: another client has given it other columns.
         """
         known = self._snapshot
-        # A look at the log only where there is something to gain, as far as is known.
+        # The log is read only if there seems to be something to gain.
         if known is not None and not _files_to_fold(known, everything=everything):
             self._replaced.follow(known)
             return
@@ -264,7 +264,7 @@ class Upserter:
         lost = [self._replaced.rows_of(loss) for loss in losses]
         old = pa.concat_tables([self._columns.empty_table(), *lost])
         n_old = len(old)
-        # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
+        # Dense codes of the keys match old rows with new ones by integers, for all types of keys. O(changes).
         old_keys = old.select(self._key)
         new_keys = rows.select(self._key)
         keys = pa.concat_tables([old_keys, new_keys])

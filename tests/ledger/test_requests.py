@@ -52,7 +52,7 @@ def test_request_is_an_empty_file_and_refuses_steps_until_it_is_withdrawn(tmp_pa
     with pytest.raises(LeaseAskedError) as refused:
         requests.refuse_asked()
     assert str(refused.value) == (
-        "The run makes way for maintenance between two steps. It goes on by itself once that is done."
+        "The run makes way for maintenance between two steps. It continues by itself afterwards."
     )
     requests.leave("another")
     requests.withdraw("a job")

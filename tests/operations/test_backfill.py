@@ -127,8 +127,7 @@ def test_swap_before_all_is_read_is_refused(make):
     with pytest.raises(BackfillError) as raised:
         pipeline.do("swap")
     assert str(raised.value) == (
-        "The backfill of 't' has not read all that the pipeline has. Got: missing 0002.jsonl. Run 'ebbtide backfill start' to go on with"
-        " it; or 'ebbtide backfill drop' if the source is another one by now."
+        "The backfill of 't' has not read all that the pipeline has. Got: missing 0002.jsonl. Run 'ebbtide backfill start' to continue it; or 'ebbtide backfill drop' if the source is now another one."
     )
 
 
@@ -145,8 +144,7 @@ def test_backfill_of_another_sink_is_refused(make):
             pipeline.do("backfill")
         assert str(raised.value).startswith(f"The spec of 't' does not fit the existing sink. Got: other {got}")
         assert str(raised.value).endswith(
-            "Allowed: the same source, key, order and columns of the sink; another format, transform, function or ttl. Give it a"
-            " name of its own, or run 'ebbtide refresh' to rebuild the sink from the source."
+            "Allowed: the same source, key, order and columns of the sink; another format, transform, function or ttl. Give it another name, or run 'ebbtide refresh' to rebuild the sink from the source."
         )
     assert not Location(pipeline.plan.backfills).exists()
 
@@ -193,8 +191,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     with pytest.raises(BackfillError) as raised:
         backfill.drop(pipeline.spec, pipeline.root)
     assert str(raised.value) == (
-        "The backfill of 't' is being swapped in, in step 3. Run 'ebbtide run' or 'ebbtide backfill swap --apply': either ends that,"
-        " and drops it."
+        "The backfill of 't' is being swapped in, in step 3. Run 'ebbtide run' or 'ebbtide backfill swap --apply': either completes the swap and drops the backfill."
     )
     pipeline.run()
     assert not Location(pipeline.plan.backfills).exists()

@@ -80,8 +80,7 @@ def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_i
     with pytest.raises(MigrationError) as raised:
         migration.plan(disk, by_seq("id BIGINT NOT NULL, n INT, seq INT, must INT NOT NULL"), root_of(disk))
     assert str(raised.value) == (
-        "Column 'must' of 't' cannot be added. Got: NOT NULL without a DEFAULT. Allowed: a column that may be null, or a DEFAULT for the"
-        " rows that there are. Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source."
+        "Column 'must' of 't' cannot be added. Got: NOT NULL without a DEFAULT. Allowed: a column that may be null, or a DEFAULT for existing rows. Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source."
     )
 
 

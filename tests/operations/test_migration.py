@@ -114,7 +114,7 @@ def test_undoing_is_not_undone_since_only_the_state_would_take_the_columns_again
         with contextlib.suppress(InterruptedError):
             migrated(pipeline, **RENAMED)
     undo(pipeline)
-    assert "Got: step 3, migration. Allowed: a migration as the last step, which has undone none" in refused(pipeline)
+    assert "Got: step 3, migration. Allowed: a migration as the last step, not an undone one" in refused(pipeline)
     pipeline.spec = spec
     pipeline.read(up(2, 2, "+I"))
     assert pipeline.rows() == {1: 1, 2: 2}

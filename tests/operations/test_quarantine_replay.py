@@ -183,7 +183,7 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     assert held(disk) == before
     report = replay(disk, corrected=corrected_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
     assert (report["replayed"], report["not_found"]) == (1, 1)
-    assert "with an origin that no selected record has: 1 corrected record." in report.text()
+    assert "since no selected record has their origin: 1 corrected record." in report.text()
     assert raws(disk) == [b"["], "what no corrected record stands for is not tried"
 
 

@@ -144,7 +144,7 @@ OPERATION = "from ebbtide.operations._operation import Operation\n\n\nclass Stra
     [
         ({"strange": "strange:Strange"}, "import nowhere", "cannot be loaded: ModuleNotFoundError"),
         ({"strange": "strange:Other"}, OPERATION, "cannot be loaded: AttributeError"),
-        ({"strange": "strange:Strange"}, "Strange = 7", "names what is not an operation"),
+        ({"strange": "strange:Strange"}, "Strange = 7", "does not name an operation"),
         ({"other": "strange:Strange"}, OPERATION, "another name than its operation"),
         ({"strange": "strange:Strange"}, OPERATION, "'strange' does nothing"),
         ({"repair": "strange:Strange"}, OPERATION, "Two operations or commands have the name 'repair'"),

@@ -178,7 +178,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
     ):
         pipeline.read(line(1, seq=6), line(1, "+U", seq=7), clock_ms=START)
     done = pipeline.do("migrate", START)
-    stays = "for what comes; state and sink stay as they are"
+    stays = "for later changes; state and sink do not change"
     assert done["changes"] == [
         f"function user_functions:Counts -> user_functions:CountsToo, {stays}",
         f"options {{'by': 10}} -> {{}}, {stays}",

@@ -142,7 +142,7 @@ def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, regi
     broker.put(away.topic, [{"partition": 0, "value": value}])
     with pytest.raises(SourceUnavailableError, match=r"registry .* does not answer.*Connection refused.*registry.url"):
         away.run()
-    with pytest.raises(SourceReadError, match=r"no schema registry at .*HTTP 404.*ccompat"):
+    with pytest.raises(SourceReadError, match=r"no usable schema registry at .*HTTP 404.*ccompat"):
         over(registry={"url": registry.url.removesuffix("/apis/ccompat/v7")}).run()
     shell.export(EBBTIDE_TEST_PASSWORD="wrong-password")
     guarded = {"url": registry.guarded_url, "username": USER, "password": "${EBBTIDE_TEST_PASSWORD}"}

@@ -20,7 +20,7 @@ from ebbtide.runtime._belonging import refuse_foreign_sink, refuse_lost_state, r
 from ebbtide.tables import COLUMNS
 from ebbtide.tables._state.table import StateWork
 
-REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+REPAIR = "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 REWIND = (
     "Restore the state table; or run 'ebbtide rewind --to-step 1 --apply' to bring the other tables back to it, and read again what was read"
@@ -429,8 +429,8 @@ def test_sink_that_others_gave_other_columns_is_refused(two_steps, change, got):
     alters(sink, **change)
     message = (
         f"The table at '{sink}' has other columns than the pipeline has given it. Got: {got}."
-        f" Allowed: {', '.join(two_steps.plan.sink.schema.names)}. Put them back as they were (RESTORE TABLE, ALTER TABLE),"
-        " or run 'ebbtide refresh' to rebuild it from the source; columns of your own belong in a table or a view beside it."
+        f" Allowed: {', '.join(two_steps.plan.sink.schema.names)}. Undo the change (RESTORE TABLE, ALTER TABLE),"
+        " or run 'ebbtide refresh' to rebuild it from the source. Put your own columns into a separate table or view."
     )
     two_steps.put(up(2, 1))
     assert refused(two_steps) == message

@@ -777,7 +777,7 @@ def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of
     for authority in (other, broker.authority):
         properties = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
         pipelines[authority] = over(source={"bootstrap_servers": broker.ssl_servers, "properties": properties})
-    with pytest.raises(SourceReadError, match=r"no secure connection.*certificate.*ssl"):
+    with pytest.raises(SourceReadError, match=r"No secure connection.*certificate.*ssl"):
         pipelines[other].run()
     trusted = pipelines[broker.authority]
     trusted.send(up(1, 1))

@@ -63,7 +63,7 @@ def test_backfill_begins_at_offsets_or_a_time_and_stays_there(over):
         pipeline.broker.put(pipeline.topic, plainly(up(id_, id_), timestamp=at_ms))
     pipeline.run()
     assert start(pipeline, "0=2")["records"] == 1
-    with pytest.raises(BackfillError, match=r"Got: earliest\. Allowed: 0=2\. Go on with that one"):
+    with pytest.raises(BackfillError, match=r"Got: earliest\. Allowed: 0=2\. Continue that one"):
         start(pipeline, "earliest")
     assert start(pipeline)["records"] == 1
     backfill.drop(pipeline.spec, pipeline.root)
@@ -220,7 +220,7 @@ def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
     pipeline = over(**({"order": order} if order else {}))
     pipeline.send(up(1, 1, "+I"))
     pipeline.run()
-    with pytest.raises(BackfillError, match=r"an order of arrival, by which|'t' is not paused"):
+    with pytest.raises(BackfillError, match=r"order: arrival, where|'t' is not paused"):
         into(pipeline)
     with pytest.raises(ConfigError, match="takes a reason"):
         into(pipeline, reason="")

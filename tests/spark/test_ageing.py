@@ -28,7 +28,7 @@ def test_run_is_followed_by_another_one_in_the_same_process_and_no_step_is_made_
     plan = Plan.under(str(root), spec)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
-            handovers = (line for line in run.stderr if "a new process goes on" in line)
+            handovers = (line for line in run.stderr if "a new process continues" in line)
             next(handovers)
             write(source, [change("+I", 2, "b", 2)], first=2)
             steps = (line for line in run.stderr if " step 2 " in line)

@@ -166,6 +166,6 @@ def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused
     report = maintain(spark, spec, str(tmp_path), "forget")
     assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
     with pytest.raises(
-        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, forget, vacuum"
+        ConfigError, match=r"maintenance job does not exist.*forget_all.*cleanup, compaction, forget, vacuum"
     ):
         maintain(spark, spec, str(tmp_path), "forget_all")

@@ -239,7 +239,7 @@ def test_sink_with_foreign_columns_or_features_cannot_be_altered(sink):
     assert str(raised.value) == (
         f"The sink '{sink.path}' has other columns than the pipeline has given it."
         " Got: id, n, seq, _sequence, _changed_by. Allowed: id, n, seq, more, _sequence, _changed_by."
-        " Put them back as they were (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source."
+        " Undo the change (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source."
     )
     made = Snapshot.read(sink.path)
     metadata = {**made.metadata, "configuration": {**made.configuration, "delta.appendOnly": "true"}}

@@ -54,7 +54,7 @@ class StepChanges:
         schema = pa.schema([change, *columns])
         part = [schema.empty_table()]
         n_bytes = 0
-        # A file has what one task has decided at once: all changes of some keys.
+        # A file has the decisions of one task: all changes of some keys.
         for add in Log(self.table).commit(self.version).adds():
             rows = self._rows_of(add, schema)
             if n_bytes and n_bytes + rows.nbytes > PART_BYTES:

@@ -176,7 +176,7 @@ class Decider:
             metrics["emitted"] = len(result.emitted)
             emitted = self._emitted_rows(result.emitted)
             tables.append(emitted)
-        # In the order of hashes: a range of these is then a range of the file, also where there is no copy of it.
+        # In the order of hashes: a range of hashes is then a range of the file, even without a local copy.
         in_order, _, _ = in_hash_order(result.entries, operator.key)
         tables.append(with_kind(in_order, self.schema))
         adds = self.add(pa.concat_tables(tables), operator)

@@ -1,4 +1,4 @@
-"""Deletes rows of a state: by vectors where a file loses few, by writing the file again where it loses much or may not keep them."""
+"""Deletes rows of a state: by vectors if a file loses few, by rewriting it if it loses many or must not keep them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REWRITTEN_SHARE = 0.25
-"""Share of a file's rows that are deleted from which on it is rewritten without them."""
+"""Minimum share of deleted rows for rewriting a file."""
 UNKNOWN = -1
 """Stands for a stamp that has still to be read."""
 
@@ -203,7 +203,7 @@ def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -
     else:
         least.pop("_stamp_ms", None)
         greatest.pop("_stamp_ms", None)
-        # Of a file with a vector, a count of nulls as great as that of rows says that those left are all null.
+        # In a file with a vector, as many nulls as rows means that all remaining values are null.
         nulls["_stamp_ms"] = file.rows
     stats = {
         **file.stats,

@@ -1,6 +1,6 @@
 """Finds entries to delete with all their versions, and counts those that stay.
 
-Of the versions of an entry the newest decides. Rows are judged one by one first, from the few columns that this takes, in those
+The newest version of an entry decides. Rows are judged one by one first, from the few columns that this takes, in those
 files alone that may have a doomed one; no key is read. A second pass finds the other versions. Among the files of the last fold of
 the whole state (the base, see `BASE`) no entry has two versions: a row of the base can only have other versions in the files that
 were added since. So without such files nothing more is read; else the keys of all files are. Keys meet by their hashes, in parts of
@@ -39,14 +39,14 @@ ROWS_IN_PART = 2_000_000
 
 @dataclass(frozen=True)
 class Found:
-    """The entries of a state, and those of them that are to be deleted.
+    """The entries of a state, and those to delete.
 
     Args:
         losses: The rows that each data file loses, by the file's number.
         n_kept: Entries that stay, dropped ones left out.
         oldest_ms: The least stamp among these; None without any.
         n_doomed: Entries that are deleted.
-        left_ms: Least stamp of the rows that a file keeps, by its number, as far as it is known.
+        left_ms: Least stamp of the rows that a file keeps, by its number, if known.
     """
 
     losses: Mapping[int, BitMap64]
@@ -234,13 +234,13 @@ def is_base(file: DataFile) -> bool:
 
 
 def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
-    """Leave out all but the files with the most doomed rows."""
+    """Keep only the files with the most doomed rows."""
     most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
     return {number: judged[number] for number in most_first[:n_files]}
 
 
 def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
-    """Return what is found where all entries are in the base: each row is an entry, and decides for itself."""
+    """Return the result if all entries are in the base: each row is a separate entry."""
     losses = {}
     stamps_ms: list[int | None] = []
     for number, file in enumerate(state.files):

@@ -26,7 +26,7 @@ def overdue_ms(
     """
     rules = operator.expiry
     overdue = F.lit(None).cast("bigint")
-    # One CASE over the states. None is the first of them, if present: the default, for states without a TTL of their own.
+    # One CASE over the states. None is the first of them, if present: the default for states without a TTL.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
         if clock_ms == LONG_MIN:  # no watermark yet: nothing expires by event time
@@ -46,7 +46,7 @@ def overdue_ms(
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
-    """Return the condition that an entry has the TTL of a state; for None, that its state has no TTL of its own."""
+    """Return the condition that an entry has the TTL of a state; for None, that its state has no TTL."""
     state_of_entry = F.col(rules.ttl_selector)
     if state is not None:
         return state_of_entry == F.lit(state)
@@ -62,7 +62,7 @@ def _overdue_by(operator: Operator, ttl: StateTtlConfig, clock_ms: int) -> Colum
     now_ms = F.lit(clock_ms)
     stamp_ms = F.col("_stamp_ms")
     ttl_ms = F.lit(ttl.ttl_ms)
-    if "_ttl_ms" in operator.schema.names:  # an entry may have a time to live of its own
+    if "_ttl_ms" in operator.schema.names:  # an entry may have a time to live
         own_ttl_ms = F.col("_ttl_ms")
         ttl_ms = F.coalesce(own_ttl_ms, ttl_ms)
     oldest_alive_ms = F.try_subtract(now_ms, ttl_ms)

@@ -15,7 +15,7 @@ from ebbtide.tables._state.layout import ACKNOWLEDGED, ROW, columns_of_state
 from ebbtide.tables._table import read_delta
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
-"""Columns of an entry that stand beside the fields of its `_out`, as far as it has them."""
+"""Columns of an entry in addition to the fields of its `_out`, if it has them."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_IN_DRIVER = 20_000_000
-"""Rows up to which the driver reads the few columns itself: for 10 million it takes less CPU than to start Spark."""
+"""Rows up to which the driver reads the few columns itself: for 10 million rows this takes less CPU than starting Spark."""
 
 
 class Judged(NamedTuple):
@@ -105,9 +105,9 @@ def judge_rows(
     operator: Callable[[], Operator],
     doom: Doom,
 ) -> dict[int, Judged]:
-    """Judge the rows of the files that may have a doomed one, each by itself; return what came of it by number of the file.
+    """Judge the rows of files that may have a doomed one, one by one; return the results by number of the file.
 
-    The newest version of each doomed entry is among these rows; those whose entry has a newer version elsewhere are, too.
+    The newest version of each doomed entry is among these rows; so are rows whose entry has a newer version elsewhere.
     """
     numbers = []
     for number, file in enumerate(state.files):

@@ -112,7 +112,7 @@ def rows_of(
         table: Location of the state table.
         files: Some of its data files.
         entry: The kind, a value of `_entry`.
-        columns: Columns to read beside it.
+        columns: Further columns to read.
     """
     kind = pa.field("_entry", pa.string())
     schema = pa.schema([kind, *columns])
@@ -121,7 +121,7 @@ def rows_of(
         if may_have(file, entry):
             rows = file.read(table, schema)
             tables.append(_of_kind(rows, entry))
-    # An empty table is made of Python lists, for which PyArrow loads pandas.
+    # Creating an empty table from Python lists would load pandas.
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 

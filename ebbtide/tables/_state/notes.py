@@ -1,4 +1,4 @@
-"""The rows of a state table beside its entries: the source files that were read, and the keys that are acknowledged."""
+"""The rows of a state table that are not entries: source files that were read, and acknowledged keys."""
 
 from __future__ import annotations
 

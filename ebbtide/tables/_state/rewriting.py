@@ -140,7 +140,7 @@ class StoredEntries:
 
 
 class Pick(Protocol):
-    """Selects entries, each by itself; picklable, since it is sent to workers."""
+    """Selects entries one by one; picklable, since it is sent to workers."""
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """Mark the selected ones."""
@@ -155,8 +155,8 @@ class KeepEntries:
     """Keeps the newest versions of entries.
 
     Args:
-        is_whole: There is no older version elsewhere, so that dropped entries go.
-        at: What has expired by then goes too, where no tick has to act on it; None: nothing does.
+        is_whole: There is no older version elsewhere, so dropped entries are removed.
+        at: Entries that have expired by then are also removed, unless a tick must act on it; None: none are.
     """
 
     is_whole: bool

@@ -1,8 +1,8 @@
 """Staged rows: a batch after decoding, in Arrow files that are divided by the hash of the rows' keys.
 
 A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
-key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Where one process
-decides on all, all rows are one slice, and are not sorted. Bad rows lie beside, in a file of their own. Importing this loads no Spark.
+key's hash. A worker that decides a share of the slices reads only these batches, in order of arrival. If one process
+decides all, all rows are one slice and are not sorted. Bad rows are in a separate file. Importing this loads no Spark.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
 
 
 Seen = Callable[[pa.Table, pa.Table], None]
-"""Gets each table of staged rows: as it was decoded, and what of it is written."""
+"""Called with each table of staged rows: as decoded, and as written."""
 
 
 def _ignore(decoded: pa.Table, kept: pa.Table) -> None:
@@ -119,7 +119,7 @@ def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
 New = Callable[[pa.Table], pa.Table]
 """Returns the bad rows, with `RECORD_KEY` at least, whose records no earlier step has met; picklable."""
 RECORD_KEY = ["_origin", "_raw"]
-"""Columns by which a redelivered bad record is known."""
+"""Columns that identify a redelivered bad record."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class BadLimit:
 class _NewBad:
     """Counts the bad records of a task that are certainly new.
 
-    Of those that name their offsets as many as the limit are held before the known ones are asked for: that reads the quarantine.
+    Records with offsets are collected up to the limit before the known ones are requested, which reads the quarantine.
 
     Args:
         limit: The most bad records.
@@ -289,7 +289,7 @@ class Stager:
         """Write rows by slice; add the slice and the number of rows of each batch to the lists."""
         if not tables:
             return
-        # A stable sort: the rows of a slice keep the order in which they were read, which decides among changes of a key.
+        # A stable sort: the rows of a slice keep the order of reading, which decides among changes of a key.
         table = pa.concat_tables(tables).cast(self.columns)
         if self.in_one:
             for batch in table.to_batches():

@@ -7,7 +7,7 @@
 | the operator's columns | see `ebbtide.operators._sequence.rules`, `ebbtide.operators._arrival.rules` and `ebbtide.operators._stateful.rows`; set in `row`, the user's also in `emitted` |
 
 Each step appends once, in one commit with its facts in the metadata; the rows of that commit with a `_change` are its change set.
-Of the versions of an entry the one with the greatest `_step` counts.
+The version of an entry with the greatest `_step` counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEATURE = "domainMetadata"
 
 @dataclass(frozen=True)
 class StateWork:
-    """The input of the state's action; `ebbtide.tables._table.Work` is that of the tables beside it.
+    """The input of the state's action; `ebbtide.tables._table.Work` is that of the output tables.
 
     Args:
         facts: Facts of the step, stored in the commit.
@@ -49,7 +49,7 @@ class StateWork:
 
 @dataclass(frozen=True)
 class StateTable(StateNotes):
-    """One pipeline's state table. A step begins with its commit here, which names the actions of the tables beside it.
+    """One pipeline's state table. A step begins with its commit here, which names the actions of the output tables.
 
     Args:
         path: Its location.
@@ -116,7 +116,7 @@ class StateTable(StateNotes):
         return isinstance(action, Append)
 
     def perform(self, action: Append, work: StateWork) -> Snapshot:
-        """Commit a step: this commit is the decision, and comes before those of the tables beside it.
+        """Commit a step: this commit is the decision, and precedes those of the output tables.
 
         Args:
             action: Files that the step adds and removes.
@@ -147,7 +147,7 @@ class StateTable(StateNotes):
                 actions = Definition(self.schema, self._properties).completing(found, actions)
             return _with_kept_facts(found, actions, facts)
 
-        # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one
+        # The transaction mark (stage, step) is the fence: if two runs make the same step, one gets the version, and the other one
         # finds the mark.
         transaction = facts.committed("state")
         made = writer_of(self.path).commit_once(snapshot, actions_on, transaction)

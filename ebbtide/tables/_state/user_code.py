@@ -22,7 +22,7 @@ from ebbtide.tables._state.project_sources import Source, project_sources
 
 @dataclass(frozen=True)
 class Shipped:
-    """An object and the modules that it needs; can be unpickled where none of them is installed.
+    """An object and the modules that it needs; it can be unpickled without these modules installed.
 
     Args:
         sources: The modules, by name.
