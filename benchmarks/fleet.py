@@ -259,7 +259,8 @@ class Bench:
 
 def has_begun(root: Path, topic: str) -> bool:
     """Return whether a pipeline has made its first step, which is empty."""
-    return any((root / topic / "checkpoint" / "commits").glob("[0-9]*"))
+    commits = (root / topic / "state" / "_delta_log").glob("*.json")
+    return len(list(commits)) > 1  # the first one makes the table
 
 
 def commits_of(root: Path, topic: str, *, newest_first: bool = False) -> Iterator[tuple[float, int]]:

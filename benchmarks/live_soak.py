@@ -217,7 +217,6 @@ class Soak:
             sample["cpu_s"] += cpu_s
         self.commits.look()
         for name, where in {
-            "checkpoint": self.home / "checkpoint",
             "spark_log": self.root / ".logs",
             "temporary": self.temporary,
             "state_log": self.home / "state" / "_delta_log",
@@ -493,7 +492,7 @@ def plot(samples: list[dict[str, Any]], latencies: list[Latency], path: Path) ->
         for role in ("driver", "jvm", "workers"):
             held.plot(minutes, [each.get(f"{role}_{name}", 0) for each in samples], label=f"{role}, {name}")
     held.set(ylabel="handles, threads")
-    for name in ("checkpoint", "state_log", "sink_log", "temporary"):
+    for name in ("ledger_log", "state_log", "sink_log", "temporary"):
         files.plot(minutes, [each[f"{name}_files"] for each in samples], label=name.replace("_", "'s "))
     files.set(ylabel="files", xlabel="minutes")
     for each in (memory, held, files):

@@ -163,10 +163,6 @@ class HistoryGoneError(Terminal):
     """Raised when an earlier version cannot be gone back to: its files or commits are deleted; nothing was changed."""
 
 
-class CheckpointMismatchError(Terminal):
-    """Raised when the checkpoint and the stored state do not belong together."""
-
-
 class StoredFormatError(Terminal):
     """Raised when a stored table was written in a format that this version does not read."""
 

@@ -110,7 +110,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
         clock_ms: The time, epoch ms.
 
     Raises:
-        TableMismatchError, CheckpointMismatchError: see `ebbtide.runtime._belonging`.
+        TableMismatchError: see `ebbtide.runtime._belonging`.
         SourceReadError: the source cannot be read.
         SourceUnavailableError: it does not answer.
         SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
@@ -125,7 +125,8 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(state, files)
     last_read = span_of(head.facts.source.position)
-    since = plan.follows_on(last_read)
+    turn = plan.ledger.turn if last_read is None else None
+    since = plan.follows_on(last_read, turn.beginning if turn else None)
     found = plan.source.discover(files_read, clock_ms, since)
     return _lag(plan, found, clock_ms)
 

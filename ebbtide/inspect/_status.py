@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
-from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
+from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.inspect._all_bad import fault_of_all_bad
 from ebbtide.ledger import (
     DataCommit,
@@ -180,7 +180,7 @@ class Status:
         lease: Its lease.
         checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
-        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
+        misfit: Why the next run is refused: a table was deleted, replaced or restored, or data files are missing. None: no such reason.
         all_bad: That all records were bad so far, with the first reason; None: they were not.
     """
 
@@ -414,7 +414,7 @@ def _misfit(tables: Plan, own_tables: OwnTables, head: Head, state: Snapshot | N
         refuse_misfits_at_rest(tables, own_tables, head, state)
         if state is not None:
             refuse_missing_files(tables, state, own_tables.sink())
-    except (TableMismatchError, CheckpointMismatchError, DamagedFileError) as error:
+    except (TableMismatchError, DamagedFileError) as error:
         return str(error)
     return None
 

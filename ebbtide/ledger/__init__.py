@@ -1,9 +1,9 @@
 """The ledger: the decisions of a pipeline's steps, the lease on its tables, and further records.
 
 A step's facts (`StepFacts`) are in the commit of each table that it writes; the newest ones are the `Head`. The `Ledger` of a pipeline holds
-its turns (`LedgerFacts`): the `Lease`, pauses and requests. `OwnTable` reads which step wrote an output table, and lets
+its turns (`LedgerFacts`): the `Lease`, pauses, requests and the `Beginning`. `OwnTable` reads which step wrote an output table, and lets
 Spark commit to it as a step. `ForeignWrites` are the commits of other clients, read since a `window_end`.
-`ErasureLedger`, `LastVerdict` and `Checkpoint` are files in the pipeline's folder.
+`ErasureLedger` and `LastVerdict` are files in the pipeline's folder.
 """
 
 from typing import TYPE_CHECKING
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.ledger._checkpoint import BatchOffsets as BatchOffsets
-    from ebbtide.ledger._checkpoint import Checkpoint as Checkpoint
     from ebbtide.ledger._erasures import ErasureLedger as ErasureLedger
     from ebbtide.ledger._erasures import Erasures as Erasures
+    from ebbtide.ledger._facts import Beginning as Beginning
     from ebbtide.ledger._facts import Cause as Cause
     from ebbtide.ledger._facts import Head as Head
     from ebbtide.ledger._facts import LedgerFacts as LedgerFacts

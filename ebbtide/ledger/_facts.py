@@ -1,6 +1,6 @@
 """The facts of a step that each of its commits holds, as JSON in Delta's `userMetadata`.
 
-`{"ebbtide": 3, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
+`{"ebbtide": 4, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
 such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`.
 """
 
@@ -21,6 +21,8 @@ from ebbtide.model import Action, Decision, Frontier, StepRecords, StoredDocumen
 
 FREE = ""
 """The holder in a turn of a free lease."""
+FIRST_WITH_UID = 3
+"""The first format whose facts may have a `uid`."""
 
 
 class Pause(BaseModel):
@@ -44,6 +46,20 @@ class Looked(BaseModel):
     )
     window_end: int = Field(description="Version of the last step that ends windows; 0 without one.")
     foreign: tuple[int, ...] = Field(description="Versions of the foreign writes since.")
+
+
+class Beginning(BaseModel):
+    """The position at which a source is read first, noted before the first batch is decided: a later run begins at the same one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    position: dict[str, Any] = Field(description="The position (ebbtide.sources._span), as a span without records.")
+    asked: Any = Field(default=None, description="The spec's `start`; null in roots of the first releases with topics.")
+    lost: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Lost records before it, in words, if a user accepted their loss.",
+    )
 
 
 class LedgerFacts(BaseModel):
@@ -88,6 +104,11 @@ class LedgerFacts(BaseModel):
         default={},
         exclude_if=lambda value: not value,
         description="`sink` and `state` to the last scan for foreign writes; absent before the first run that noted one.",
+    )
+    beginning: Beginning | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Where the source is read first in this incarnation; absent of a source that is not read by position.",
     )
 
     @classmethod
@@ -159,7 +180,7 @@ class Cause(BaseModel):
 
 
 class SourceFacts(BaseModel):
-    """The position in the source after a step, and the checkpoint that belongs to it."""
+    """The position in the source after a step: the next one reads on from there."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -168,12 +189,7 @@ class SourceFacts(BaseModel):
     )
     batch_id: int | None = Field(
         default=None,
-        description="Spark's id of the last batch; null before the first, and after a checkpoint is discarded.",
-    )
-    offsets_hash: str | None = Field(default=None, description="SHA-256 of the checkpoint's offsets/<batch_id>.")
-    query_id: str | None = Field(
-        default=None,
-        description="Id of the checkpoint; for a step that begins elsewhere in the source, of the one to discard.",
+        description="Number of the last batch, from 0; null before the first, and after a step that begins elsewhere in the source.",
     )
     position: dict[str, Any] | None = Field(
         default=None,
@@ -277,7 +293,7 @@ class StepFacts(BaseModel):
     @classmethod
     def step_and_uid(cls, facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:
         """Return the number and the `uid` of the step that made a commit, in any older format; arguments and errors as `of_commit`."""
-        if facts[StoredDocument.FORMAT_KEY] < StoredDocument.FORMAT:
+        if facts[StoredDocument.FORMAT_KEY] < FIRST_WITH_UID:
             return int(facts["step"]), None
         read = cls.of_commit(facts, location)
         return read.step, read.uid

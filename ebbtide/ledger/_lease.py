@@ -21,7 +21,7 @@ from typing import NoReturn, Self
 
 from ebbtide.delta import trim_log
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
-from ebbtide.ledger._facts import FREE, LedgerFacts, Looked
+from ebbtide.ledger._facts import FREE, Beginning, LedgerFacts, Looked
 from ebbtide.ledger._requests import POLL_S, Requests
 from ebbtide.ledger._settling import settle
 from ebbtide.ledger._turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
@@ -209,10 +209,21 @@ class Lease:
         settle(home, is_fresh=is_fresh)
 
     def renew_incarnation(self) -> str:
-        """Make a new incarnation, for a rewind, a refresh or a swap: versions noted under an older one are of other tables."""
+        """Make a new incarnation, for a rewind, a refresh or a swap: versions noted under an older one are of other tables.
+
+        Where the source was read first is forgotten with the older one.
+        """
         self.check()
-        self._renew(incarnation=uuid.uuid4().hex)
+        self._renew(incarnation=uuid.uuid4().hex, beginning=None)
         return self.facts.incarnation
+
+    def note_beginning(self, beginning: Beginning) -> None:
+        """Note where the source is read first, before a record is read: until the first batch is decided, no step's facts say it.
+
+        Raises:
+            LeaseLostError: another run has taken over.
+        """
+        self._renew(beginning=beginning)
 
     def note(self, looked: Mapping[str, Looked]) -> None:
         """Note the result of a scan for foreign writes; the next commit of the lease stores it, and each later turn repeats it.
@@ -277,7 +288,7 @@ class Lease:
         except VersionTakenError as error:
             raise _held(self.pipeline, self._newest()) from error
 
-    def _renew(self, **changes: str) -> None:
+    def _renew(self, **changes: str | Beginning | None) -> None:
         """Commit the next heartbeat of this epoch, with changes to its facts.
 
         Raises:

@@ -13,7 +13,6 @@ from pathlib import Path
 from ebbtide.delta import Log
 from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
-from ebbtide.ledger._checkpoint import KINDS
 from ebbtide.ledger._tables import BESIDE_STATE
 from ebbtide.storage import Location, boot, is_syncing, sync, sync_all, sync_names
 
@@ -36,10 +35,8 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
         _warn(home)
     if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
-        # A process that was killed may not have synced the names of its last commits and batches.
-        logs = [Log(Location(home) / name).folder for name in ("state", *BESIDE_STATE)]
-        batches = [Location(home) / "checkpoint" / kind for kind in KINDS]
-        sync_names([*logs, *batches, Location(home) / "checkpoint"])
+        # A process that was killed may not have synced the names of its last commits.
+        sync_names([Log(Location(home) / name).folder for name in ("state", *BESIDE_STATE)])
 
 
 def _settle_mark(home: str, *, is_fresh: bool) -> None:

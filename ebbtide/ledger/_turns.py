@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from ebbtide.delta import Commit, Definition, Log, Snapshot
 from ebbtide.errors import TableMismatchError, VersionTakenError
-from ebbtide.ledger._facts import FREE, LedgerFacts
+from ebbtide.ledger._facts import FREE, Beginning, LedgerFacts
+from ebbtide.ledger._upgrade import beginning_of
 from ebbtide.ledger._writers import writer_of
-from ebbtide.storage import Location, current, sync_names
+from ebbtide.model import StoredDocument
+from ebbtide.storage import Location, sync_names
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -58,7 +60,20 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
         turn = _turn_in(log.commit(older.pop()))
         if turn is not None:
             turns.append(turn)
-    return max(versions, default=-1), _counting(turns)
+    counting = _counting(turns)
+    if counting is not None and counting.format < StoredDocument.FORMAT:
+        counting = _upgraded(ledger, counting)
+    return max(versions, default=-1), counting
+
+
+def _upgraded(ledger: str, turn: LedgerFacts) -> LedgerFacts:
+    """Return the newest turn of an earlier release with what its checkpoint folder alone said; the next turn stores it."""
+    home, _, _ = ledger.rpartition("/")
+    beginning = beginning_of(home)
+    read = (
+        None if beginning is None else StoredDocument("The noted start of the source", home).read(Beginning, beginning)
+    )
+    return turn.model_copy(update={"format": StoredDocument.FORMAT, "beginning": read})
 
 
 def _turn_in(commit: Commit) -> LedgerFacts | None:
@@ -108,19 +123,8 @@ class OwnTurns:
         # The version of the last turn that this run has committed, and that turn.
         self._known: tuple[Snapshot, LedgerFacts] | None = None
 
-    def look_ahead(self) -> None:
-        """Begin the next poll within the current step, parallel to its other requests to a store."""
-        step = current()
-        if step is not None:
-            step.ahead(self, self._look)
-
     def newest(self) -> LedgerFacts | None:
         """Return the turn that counts; None without a ledger."""
-        step = current()
-        ahead = step.taken(self) if step else None
-        return ahead.result() if ahead else self._look()
-
-    def _look(self) -> LedgerFacts | None:
         if self._known is None:
             _, newest = newest_turn(self._ledger)
             return newest
@@ -159,6 +163,7 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
         paused=seen.paused,
         paused_ms=seen.paused_ms,
         looked=seen.looked,
+        beginning=seen.beginning,
     )
 
 

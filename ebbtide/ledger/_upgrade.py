@@ -1,19 +1,23 @@
-"""Upgrades the facts of steps that earlier releases stored: one function for each change of the format.
+"""Upgrades the facts that earlier releases stored: one function for each change of the format.
 
-| format | facts of a step |
+| format | facts |
 |---|---|
-| 2 | one flat object with a `kind`, which determined the actions of the step |
-| 3 | nested, as `ebbtide.ledger._facts.StepFacts`; `decision` has an action for each table |
+| 2 | of a step: one flat object with a `kind`, which determined the actions of the step |
+| 3 | of a step: nested, as `ebbtide.ledger._facts.StepFacts`; `decision` has an action for each table |
+| 4 | without the id and the hash of a checkpoint folder; turns of the lease have what that folder alone said, the `beginning` |
 
 Format 1 had the same flat form with fewer fields, and another state: its facts are read only by operations that start over.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide.delta import Log
 from ebbtide.model import StoredDocument
+from ebbtide.storage import Location
 
 Stored = Mapping[str, Any]
 """A JSON object."""
@@ -39,16 +43,74 @@ def upgraded(facts: Stored, location: str) -> dict[str, Any]:
         DamagedFileError: they name no format.
     """
     StoredDocument("What a commit says of its step", location).refuse_newer_format(facts)
-    if facts.get(StoredDocument.FORMAT_KEY) == StoredDocument.FORMAT:
+    stored_format = facts.get(StoredDocument.FORMAT_KEY)
+    if stored_format == StoredDocument.FORMAT:
         return dict(facts)
-    return _from_format_2(facts)
+    nested = facts if stored_format == 3 else _from_format_2(facts)
+    return _from_format_3(nested)
+
+
+def _from_format_3(facts: Stored) -> dict[str, Any]:
+    """Leave out what said which checkpoint folder belonged to a step: the facts alone say where the source is read on."""
+    in_this_format = {**facts, StoredDocument.FORMAT_KEY: StoredDocument.FORMAT}
+    source = facts.get("source")
+    if isinstance(source, Mapping):  # else it is damaged, which its reader says
+        in_this_format["source"] = {name: value for name, value in source.items() if name not in _OF_CHECKPOINT}
+    return in_this_format
+
+
+_OF_CHECKPOINT = ("offsets_hash", "query_id")
+"""Fields of `source` in format 3."""
+
+
+def beginning_of(home: str) -> dict[str, Any] | None:
+    """Return where the source is read first as an earlier release has noted it, in the form of a turn's `beginning`; None if it has not.
+
+    All else that the folder says the facts of the last step say too, or it was not decided and is planned again.
+
+    Args:
+        home: Folder of the pipeline's tables.
+
+    Raises:
+        DamagedFileError: the file is torn.
+    """
+    folder = Location(home) / "checkpoint"
+    location = Location(folder) / "ebbtide_start.json"
+    raw = location.read_bytes()
+    if raw is None or _is_given_up(home, folder):
+        return None
+    noted = StoredDocument("The noted start of the source", location).parsed(raw)
+    noted.pop(StoredDocument.FORMAT_KEY, None)
+    asked = noted.pop("asked", None)
+    lost = noted.pop("lost", None)
+    # Of what the first run found nothing had been read when this was noted: only the begin counts.
+    position = {**noted, "to": noted.get("from")}
+    return {"position": position, "asked": asked, "lost": lost}
+
+
+def _is_given_up(home: str, folder: str) -> bool:
+    """Return whether the last step begins elsewhere in the source, and died before it deleted the folder."""
+    newest = next(Log(Location(home) / "state").own_commits(), None)
+    if newest is None:
+        return False
+    _, facts = newest
+    begins = facts.get("kind") in BEGINNING or facts.get("decision", {}).get("source") == "begin"
+    if not begins:
+        return False
+    source = facts.get("source", facts)
+    raw = (Location(folder) / "metadata").read_bytes() or b"{}"
+    try:
+        query_id = json.loads(raw).get("id")
+    except ValueError:
+        query_id = None  # torn: it belongs to no step
+    return bool(source.get("query_id") == query_id)
 
 
 def _from_format_2(facts: Stored) -> dict[str, Any]:
     names = ("pipeline", "step", "incarnation", "epoch", "code")
     made_by = {name: facts.get(name) for name in names}
     return {
-        StoredDocument.FORMAT_KEY: StoredDocument.FORMAT,
+        StoredDocument.FORMAT_KEY: 3,
         **made_by,
         "cause": _cause(facts),
         "frontier": _frontier(facts),
@@ -86,8 +148,6 @@ _READ = {
 _SOURCE = {
     "path": "source_path",
     "batch_id": "batch_id",
-    "offsets_hash": "offsets_hash",
-    "query_id": "query_id",
     "position": "source_position",
     "start": "source_start",
     "reread": "reread",
@@ -98,7 +158,7 @@ _STATE = {
     "evolved": "evolved",
     "tables": "tables",
 }
-"""Names in format 3 to those in format 2."""
+"""Names in format 3 to those in format 2; what format 4 has no more is left out."""
 
 
 def _renamed(facts: Stored, names: Stored) -> dict[str, Any]:

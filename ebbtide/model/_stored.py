@@ -42,7 +42,7 @@ class StoredDocument:
     what: str
     where: str
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
     """Current version of the stored formats."""
     FORMAT_KEY: ClassVar[str] = "ebbtide"
     """The key under which a document names its format."""

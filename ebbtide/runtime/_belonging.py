@@ -1,15 +1,14 @@
 """Refuses tables of a pipeline that do not belong together: none is made again in silence.
 
-A step's facts hold the id of each table beside the state, the last step that wrote it, and the batch of the checkpoint that the step
-was made from. So a table or a checkpoint that was deleted, replaced by another, or put back to an older version is known, and so is a
-state that was.
+A step's facts hold the id of each table beside the state, and the last step that wrote it. So a table that was deleted, replaced by
+another, or put back to an older version is known, and so is a state that was.
 """
 
 from __future__ import annotations
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Log, Snapshot
-from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Head, LedgerFacts, NoStep, OwnTable, StepFacts, TableFacts, gone
 from ebbtide.model import Decision
 from ebbtide.runtime._other_copies import refuse_other_copies
@@ -110,7 +109,7 @@ class OwnTables:
 
 
 def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
-    """Refuse tables, or a checkpoint, that do not belong to the stored state.
+    """Refuse tables that do not belong to the stored state.
 
     Args:
         plan: The pipeline.
@@ -119,12 +118,11 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
         state: The newest version of the state.
 
     Raises:
-        TableMismatchError, CheckpointMismatchError: see there.
+        TableMismatchError: see there.
     """
     refuse_older_state(plan, tables, head)
     refuse_changed(plan, head, state)
     refuse_other_tables(plan, tables, head)
-    refuse_other_checkpoint(plan, head)
 
 
 def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Snapshot | None) -> None:
@@ -137,7 +135,7 @@ def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Sna
         state: The newest version of the state; None if there is none.
 
     Raises:
-        TableMismatchError, CheckpointMismatchError: see there.
+        TableMismatchError: see there.
     """
     try:
         refuse_lost_ledger(plan, plan.ledger.turn)
@@ -145,7 +143,7 @@ def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Sna
             refuse_lost_state(plan, tables)
         else:
             refuse_misfits(plan, tables, head, state)
-    except (TableMismatchError, CheckpointMismatchError):
+    except TableMismatchError:
         newest = Head.at_rest(plan.state.last())
         if newest.facts == head.facts:
             raise
@@ -294,7 +292,6 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
 
     Raises:
         TableMismatchError: its state was lost.
-        CheckpointMismatchError: the same, and so were the other tables.
     """
     for name, table in tables.facts().items():
         if table.step:
@@ -304,11 +301,6 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
                 allowed="the state that wrote it",
                 next_step=REFRESH,
             )
-    if plan.checkpoint.last_committed() is not None:
-        raise CheckpointMismatchError.of(
-            f"The checkpoint '{plan.checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
-            next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
-        )
     refuse_foreign_sink(plan, tables)
 
 
@@ -345,83 +337,3 @@ def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
     """
     if head.facts.step:
         plan.state.refuse_changed(state, head.version)
-
-
-def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
-    """Refuse a checkpoint from which the source would not be read on where the state stands.
-
-    Args:
-        plan: The pipeline.
-        head: Its last step.
-
-    Raises:
-        CheckpointMismatchError: it was deleted, replaced, or put back to another age than the state.
-    """
-    last = head.facts
-    checkpoint = plan.checkpoint
-    if isinstance(last, NoStep) or _is_to_discard(plan, last):
-        return
-    way_out = without_its_checkpoint(plan, last.step)
-    stands_at = f"The state at '{plan.state.path}' stands at step {last.step}"
-    committed = checkpoint.last_committed()
-    decided = last.source.batch_id
-    if decided is not None and checkpoint.query_id != last.source.query_id:
-        got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
-        raise CheckpointMismatchError.of(
-            f"{stands_at}, but its checkpoint is gone.",
-            got=got,
-            allowed=f"the checkpoint with id {last.source.query_id} at '{checkpoint.path}'",
-            next_step=way_out,
-        )
-    if committed is not None and (decided is None or committed > decided):
-        allowed = "no batch committed"
-        if decided is not None:
-            allowed = f"batch {decided} or the one before it"
-        first, rest = way_out[0], way_out[1:]
-        other_way = f"{first.lower()}{rest}"
-        raise CheckpointMismatchError.of(
-            f"{stands_at}, but its checkpoint is newer: it has read what the state does not hold.",
-            got=f"batch {committed} committed in '{checkpoint.path}'",
-            allowed=allowed,
-            next_step=f"Restore the state and the other tables of that batch; or {other_way}",
-        )
-    if decided is None:
-        return
-    planned = checkpoint.last_planned()
-    if planned is None or planned < decided:
-        found = "no batch" if planned is None else f"batch {planned}"
-        raise CheckpointMismatchError.of(
-            f"{stands_at}, but its checkpoint is older: it would read again what the state holds.",
-            got=f"{found} in '{checkpoint.path}'",
-            allowed=f"batch {decided}",
-            next_step=way_out,
-        )
-    if checkpoint.offsets(decided).hash != last.source.offsets_hash:
-        raise CheckpointMismatchError.of(
-            f"Batch {decided} was decided from other records than the checkpoint now names.",
-            got=f"the checkpoint at '{checkpoint.path}'",
-            allowed="the checkpoint that wrote this state",
-            next_step=way_out,
-        )
-
-
-def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
-    """Return whether the checkpoint is the one that the last step gives up."""
-    if not last.decision.begins:
-        return False
-    return plan.checkpoint.id_to_discard == last.source.query_id
-
-
-def without_its_checkpoint(plan: Plan, last_step: int) -> str:
-    """Return what to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there.
-
-    Args:
-        plan: The pipeline.
-        last_step: Number of its last step; 0 before the first.
-    """
-    path = plan.checkpoint.path
-    refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
-    if not last_step:
-        return f"Restore '{path}', {refresh}"
-    rewind = f"Run 'ebbtide rewind --to-step {last_step} --apply' to begin a new one where the state stands, with no record read again"
-    return f"{rewind}; or restore '{path}', {refresh}"

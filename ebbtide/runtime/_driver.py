@@ -129,7 +129,7 @@ def refresh(
     accept_loss: bool = False,
     observers: Sequence[Observer] = (),
 ) -> RunSummary:
-    """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
+    """Forget state, sink rows and quarantine, and rebuild them from the source as the spec now is.
 
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays, and so does what was acknowledged of the source's log. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
@@ -158,7 +158,7 @@ def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
 
 
 def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
-    """Commit the step that starts over: an empty state is the decision; the sink, the quarantine and the checkpoint follow.
+    """Commit the step that starts over: an empty state is the decision; the sink and the quarantine follow.
 
     Args:
         stepper: Makes it; under a new incarnation from then on.
@@ -296,7 +296,7 @@ class _Run:
         steps = SourceSteps(stepper, shown.begin, pace)
         steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
         shown.steps = steps
-        self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
+        self._open(plan, steps, accepts_path=accepts_path, accepts_loss=accepts_loss)
         return steps
 
     def go_on(self, going_on: GoingOn, *, accepts_path: bool, accepts_loss: bool) -> None:
@@ -326,7 +326,7 @@ class _Run:
     def go_on_after_maintenance(self, going_on: GoingOn) -> None:
         """Give the lease to processes that ask for it, and take the next turn, until the run is stopped.
 
-        Everything is opened again: maintenance may have changed the tables, the checkpoint, even the columns. Brokers and stores
+        Everything is opened again: maintenance may have changed the tables, even the columns. Brokers and stores
         that are unreachable at that moment are waited for, too.
 
         Args:
@@ -356,12 +356,13 @@ class _Run:
     def _open(
         self,
         plan: Plan,
-        stepper: Stepper,
+        steps: SourceSteps,
         *,
         accepts_path: bool,
         accepts_loss: bool,
     ) -> None:
         """Refuse what does not fit, and make or empty the tables; a step that was decided is finished."""
+        stepper = steps.stepper
         lost: str | None = None
         if self.is_fresh:
             _set_unreadable_aside(plan, stepper)
@@ -379,9 +380,12 @@ class _Run:
         stepper.source_path = self.spec.source_path
         if self.is_fresh:
             reset(stepper, self.clock(), lost)
+        is_open = steps.is_open
         stepper.publish(self.spark)
         finish_purge(stepper)
         stepper.plan.sink.refuse_altered(stepper.tables.sink())
+        if is_open:
+            self._report(steps.replayed(self.spark))
 
     def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
         """Make the first step in a folder that is thrown away: what fails or refuses then has not emptied a table that is read.

@@ -184,7 +184,7 @@ class Watcher:
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
         # Of a source without positions nothing else is known; where reading begins does not change while the stream goes on.
-        self._begin = steps.plan.follows_on(None)
+        self._begin = steps.stepper.follows_on
         self._began_with_look = False
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
@@ -221,8 +221,7 @@ class Watcher:
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper
         plan = stepper.plan
-        read = stepper.last_read
-        since = self._begin if read is None else plan.follows_on(read)
+        since = stepper.last_read or self._begin
         now_s = self._faults.now_s()
         if self.found is not None and now_s < self._whole_look_s and self._is_still_idle(self.found, since):
             return self.found
@@ -257,7 +256,7 @@ class Watcher:
         tick = self._steps.tick(self._spark, now_ms)
         self._report(tick)
         # Nothing is left to do, so that no step will come that could end them.
-        if not self._faults.are_over and not self._steps.plan.checkpoint.is_open:
+        if not self._faults.are_over:
             self._end_faults()
 
     def _end_faults(self) -> None:

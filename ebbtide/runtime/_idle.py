@@ -1,4 +1,4 @@
-"""Judges from source, logs and checkpoint alone that a run would find nothing to do: no JVM, about a CPU second.
+"""Judges from source and logs alone that a run would find nothing to do: no JVM, about a CPU second.
 
 Whatever is not certain counts as something to do: the run then starts as ever, and refuses what does not fit.
 """
@@ -67,7 +67,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         not spec.misfits(facts.state.spec)
         and spec.source_path == facts.source.path
         and _is_free(plan)
-        and _is_finished(plan, tables, facts)
+        and _is_finished(tables, facts)
         and not _has_erased_rows(plan, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
@@ -75,7 +75,8 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         return None
     refuse_missing_files(plan, snapshot, tables.sink())
     files_read = files_noted(state, snapshot.files.values())
-    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(span_of(facts.source.position)))
+    since = plan.follows_on(span_of(facts.source.position), turn.beginning if turn else None)
+    listed = plan.source.discover(files_read, clock_ms, since)
     if listed.nothing_matched:
         return None
     return _summary(plan, turn, listed)
@@ -95,9 +96,9 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
     asks_spark = spec.has_transform or spec.is_view
     if asks_spark or not _is_free(plan):
         return None
-    if plan.checkpoint.is_open or not has_unused_of_spec(plan):
+    if not has_unused_of_spec(plan):
         return None
-    since = plan.follows_on(None)
+    since = plan.follows_on(None, turn.beginning if turn else None)
     listed = plan.source.discover({}, clock_ms, since)
     begins = since is None and listed.span is not None  # a run notes where it will begin
     return None if begins else _summary(plan, turn, listed)
@@ -134,28 +135,17 @@ def _is_free(plan: Plan) -> bool:
     return turn is not None and turn.is_free
 
 
-def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
-    """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
+def _is_finished(tables: OwnTables, facts: StepFacts) -> bool:
+    """Return whether the last step reached the tables, and the source is read on where it stands."""
     decision = facts.decision
     begins_again = decision.begins and decision.swapped is None  # after a swap the source is read on
-    if begins_again or not _has_batches_of(plan, facts):
-        return False
-    return not tables.lacking(decision, facts.step)
+    return not begins_again and not tables.lacking(decision, facts.step)
 
 
 def _has_erased_rows(plan: Plan, facts: StepFacts) -> bool:
     """Return whether an erasure, here or in the inputs of a view, has left files with erased rows, which the run deletes."""
     may_have = plan.spec.is_view or facts.state.erased is not None
     return may_have and plan.erasures.unfinished() is not None
-
-
-def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:
-    """Return whether the checkpoint is the one that a step was made with, and has nothing open; after a swap there is none."""
-    checkpoint = plan.checkpoint
-    last_batch = checkpoint.last_committed()
-    if last_batch != facts.source.batch_id or checkpoint.is_open:
-        return False
-    return last_batch is None or checkpoint.query_id == facts.source.query_id
 
 
 def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:

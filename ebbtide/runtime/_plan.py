@@ -14,7 +14,7 @@ from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Decoding, of_bytes, read_bytes
 from ebbtide.formats._settings import UnknownColumns
-from ebbtide.ledger import Checkpoint, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
+from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
 from ebbtide.model import Frontier, Reading, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
@@ -45,7 +45,7 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline's parts, and where it lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`.
+    """A pipeline's parts, and where it lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,staged}`.
 
     Args:
         root: Folder of its tables.
@@ -212,39 +212,26 @@ class Plan:
         frontier = head.facts.frontier
         return OffsetRanges(frontier.offsets if frontier else {})
 
-    def follows_on(self, read: Span | None) -> Span | None:
+    def follows_on(self, read: Span | None, beginning: Beginning | None) -> Span | None:
         """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
 
         A spec that has another start since is taken at its word: nothing has been read.
 
         Args:
             read: The span of the last step.
+            beginning: Where the source is read first, as the ledger's newest turn has it.
         """
         if read is not None:
             return read
-        noted = self.checkpoint.start
-        if noted is None:
+        if beginning is None:
             return None
-        is_as_asked = noted.asked in (None, self.start_asked)
-        return self.noted_start if is_as_asked else None
-
-    @property
-    def noted_start(self) -> Span | None:
-        """The planned beginning of the first batch, as the checkpoint has it; None if it is not noted there."""
-        noted = self.checkpoint.start
-        if noted is None:
-            return None
-        return Span.from_json(noted.position).beginning  # nothing of what the first run found has been read then
+        is_as_asked = beginning.asked in (None, self.start_asked)
+        return Span.from_json(beginning.position) if is_as_asked else None
 
     @property
     def start_asked(self) -> Any:
         """The beginning of the first batch by the spec, as JSON has it; None of a source that always begins at its beginning."""
         return self.spec.source.model_dump(mode="json").get("start")
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint: the offsets of each batch."""
-        return Checkpoint(self.at("checkpoint"))
 
     @property
     def rehearsal(self) -> str:

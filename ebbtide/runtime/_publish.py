@@ -63,7 +63,7 @@ def publish(
         if known is not None:
             known.performed(name, facts)
     if decision.begins:
-        _discard_read(plan, facts)
+        Location(plan.at("staged")).delete()  # the source is read from elsewhere
     if decision.swapped is not None:
         swap.drop_swapped(plan, decision.swapped)
     return Counter(decision.counts)
@@ -173,10 +173,3 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
             next_step="Nothing was written twice; start the run again.",
         )
     return last_step < facts.step
-
-
-def _discard_read(plan: Plan, facts: StepFacts) -> None:
-    """Discard what is staged and the checkpoint, unless a run has begun another: the source is read again."""
-    Location(plan.at("staged")).delete()
-    if plan.checkpoint.id_to_discard == facts.source.query_id:
-        plan.checkpoint.discard()

@@ -4,7 +4,7 @@ A batch goes through these phases, one after the other:
 
 | phase | result | module |
 |---|---|---|
-| begin | whether the lease is held, the pipeline is not paused, and the batch is not decided already | `ledger` |
+| begin | whether the lease is held, and the pipeline is not paused | `ledger` |
 | read | `SourceBatch`: the records, not read yet, and where they stand | `sources` |
 | stage | `Staged`: decoded records in files of the step's own | `runtime.stage`; in tasks `sources`, `formats` |
 | take in | columns that the records bring, as a step of its own before this one | `runtime.drift` |
@@ -13,8 +13,8 @@ A batch goes through these phases, one after the other:
 | publish | sink, changelog and quarantine have performed their actions | `runtime.publish`, `tables` |
 | fold | small files are joined | `runtime.fold` |
 
-A run that died before the decision leaves nothing, and the batch is made again. One that died after it is finished by the next run,
-which reads no record for that.
+A run that died before the decision leaves nothing, and the next one plans a batch from where the last step stands. One that died after it
+is finished by the next run, which reads no record for that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import CheckpointMismatchError, SourceLogError
-from ebbtide.ledger import BatchOffsets, Cause, NoStep, SourceFacts, StepFacts
+from ebbtide.errors import SourceLogError
+from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, BatchSummary, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows
-from ebbtide.runtime._belonging import without_its_checkpoint
 from ebbtide.runtime._decide import decide, expire, selected_changes
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._erasing import refused_rows
@@ -51,13 +50,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class PlannedBatch:
+    """A batch that is not decided yet.
+
+    Args:
+        number: Its number, from 0.
+        end: The offset at its end; see `BatchPlanner`.
+        planned_ms: When it was planned, epoch ms: the clock of its step.
+    """
+
+    number: int
+    end: dict[str, Any]
+    planned_ms: int
+
+
+@dataclass(frozen=True)
 class _Reading:
     """The input of a step, and the notes that the step keeps of it.
 
     Args:
         cause: Why it is made.
         spark: The batch's own session.
-        offsets: Its offsets, and when it was planned.
+        end: The offset at its end.
         clock: The clock of the step.
         batch: Its records.
         advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
@@ -66,7 +80,7 @@ class _Reading:
 
     cause: Cause
     spark: SparkSession
-    offsets: BatchOffsets
+    end: Mapping[str, Any]
     clock: Reading
     batch: SourceBatch
     advances: bool
@@ -101,23 +115,25 @@ class SourceSteps:
         """The pipeline."""
         return self.stepper.plan
 
-    def batch(self, spark: SparkSession, batch_id: int) -> StepProgress:
-        """Make the step of one batch, or finish it if its decision stands already."""
+    def batch(self, spark: SparkSession, planned: PlannedBatch) -> StepProgress:
+        """Make the step of one batch."""
         self._refuse_to_begin()
         started = time.monotonic()
-        stepper = self.stepper
-        offsets = self.plan.checkpoint.offsets(batch_id)
-        decided = decided_batch(stepper, batch_id, offsets)
-        follows_on = None if decided else stepper.last_read
-        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, follows_on)
-        if decided is None:
-            facts, n_known_bad = self._decide_batch(spark, batch_id, offsets, batch)
-        else:
-            facts, n_known_bad = decided, 0
-        kind = "replay" if decided else "batch"
-        progress = self._finish(spark, facts, kind, started, n_known_bad)
+        batch = self.plan.source.batch(spark, planned.end, self.plan.decoding.max_record_bytes)
+        facts, n_known_bad = self._decide_batch(spark, planned, batch)
+        progress = self._finish(spark, facts, "batch", started, n_known_bad)
         self._count(batch)
         return progress
+
+    @property
+    def is_open(self) -> bool:
+        """True if the last step is a batch that some table has not performed: the run that decided it died, or met a fault."""
+        stepper = self.stepper
+        return stepper.last.decision.reads_source and not stepper.is_published
+
+    def replayed(self, spark: SparkSession) -> StepProgress:
+        """Finish a batch that was decided before; no record is read for it."""
+        return self._finish(spark, self.stepper.made, "replay", time.monotonic())
 
     def hold(self) -> None:
         """Wait until the next batch may begin, by the pace."""
@@ -130,19 +146,17 @@ class SourceSteps:
     def _decide_batch(
         self,
         spark: SparkSession,
-        batch_id: int,
-        offsets: BatchOffsets,
+        planned: PlannedBatch,
         batch: SourceBatch,
     ) -> tuple[StepFacts, int]:
         """Commit the decision on a batch; return its facts, and how many of its bad records were known already."""
         noted = {
-            "batch_id": batch_id,
-            "offsets_hash": offsets.hash,
+            "batch_id": planned.number,
             "position": stored_form_of(batch.span),
             "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
         }
-        clock = self.stepper.next_clock(offsets.timestamp_ms)
-        reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
+        clock = self.stepper.next_clock(planned.planned_ms)
+        reading = _Reading(Cause(what="batch"), spark, planned.end, clock, batch, advances=True, noted=noted)
         with deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
@@ -160,11 +174,11 @@ class SourceSteps:
         stepper.lease.check()
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
-        offsets = BatchOffsets("", clock_ms, places.to_json())
-        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, None)
+        end = places.to_json()
+        batch = self.plan.source.batch(spark, end, self.plan.decoding.max_record_bytes)
         cause = Cause(what="backfill", why=reason)
         clock = stepper.next_clock(clock_ms)
-        reading = _Reading(cause, spark, offsets, clock, batch, advances=False, noted={"reread": offsets.source})
+        reading = _Reading(cause, spark, end, clock, batch, advances=False, noted={"reread": end})
         staged = self._staged_by_its_columns(reading)
         facts, n_known_bad = self._decide(reading, staged)
         progress = self._finish(spark, facts, "backfill", started, n_known_bad)
@@ -204,7 +218,7 @@ class SourceSteps:
         if isinstance(stepper.last, NoStep):
             known = stepper.lost_before
             all_lost = lost if known is None else f"{known} {lost}"
-            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
+            stepper.lease.note_beginning(Beginning(position=position, asked=self.plan.start_asked, lost=all_lost))
             return None
         start = begun_at(stepper.source_start, place)
         noted = {
@@ -288,7 +302,7 @@ class SourceSteps:
 
         Args:
             spark: The session.
-            facts: The step's; where another step followed a replayed batch, the batch was published before that.
+            facts: The step's, which is the last one.
             kind: See `StepProgress`.
             started: When it began, by the monotonic clock.
             n_known_bad: Bad records that were known already.
@@ -296,7 +310,7 @@ class SourceSteps:
         stepper = self.stepper
         if kind != "tick":
             self.on_phase("merging", facts.step)
-        metrics = stepper.publish(spark) if facts == stepper.last else {}
+        metrics = stepper.publish(spark)
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
@@ -418,7 +432,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     if plan.spec.is_view:
         frontier = stepper.last.frontier
         last = frontier.view if frontier else None
-        to = ViewPosition.read(reading.offsets.source, plan.checkpoint.path)
+        to = ViewPosition.model_validate(reading.end)
         return stage_view(plan, spark, ViewStaging(last, to, folder, number, wall_ms))
     decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
@@ -438,26 +452,3 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
         return staged
     staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
-
-
-def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
-    """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
-    last = stepper.last
-    last_id = last.source.batch_id
-    next_id = 0 if last_id is None else last_id + 1
-    if batch_id == next_id:
-        return None
-    if batch_id != last_id:
-        stands_at = "none" if last_id is None else last_id
-        raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
-    if last.source.offsets_hash != offsets.hash:
-        raise _mismatch(stepper, f"Batch {batch_id} was decided from other records than the checkpoint now names.")
-    return stepper.plan.state.batch(batch_id)
-
-
-def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
-    return CheckpointMismatchError.of(
-        what,
-        allowed="the checkpoint that wrote this state",
-        next_step=without_its_checkpoint(stepper.plan, stepper.number),
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
@@ -71,7 +71,6 @@ class Stepper:
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
-        self._query_id: str | None = None
 
     @property
     def spec(self) -> Pipeline:
@@ -123,12 +122,30 @@ class Stepper:
     def source_start(self) -> Span | None:
         """The beginning of the first batch, of a source that is read by position; None before it.
 
-        Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
+        Steps of an older version do not say: then what the ledger has noted counts, or else what the last batch began with.
         """
         last = self.last_read
         if last is None:
             return None
-        return span_of(self.last.source.start) or self.plan.noted_start or last.beginning
+        beginning = self.lease.facts.beginning
+        noted = None if beginning is None else span_of(beginning.position)
+        return span_of(self.last.source.start) or noted or last.beginning
+
+    @property
+    def follows_on(self) -> Span | None:
+        """The position that the source's next batch follows on; None before a run has noted where reading begins."""
+        return self.plan.follows_on(self.last_read, self.lease.facts.beginning)
+
+    @property
+    def read_up_to(self) -> dict[str, Any] | None:
+        """The offset up to which the source is read, as its planner takes it; None before the first batch."""
+        last = self.last
+        if self.spec.is_view:
+            view = last.frontier.view if last.frontier else None
+            return None if view is None else view.model_dump()
+        if last.source.position is None and last.source.batch_id is not None:
+            return {}  # of a source with parts, which remembers them by their names
+        return last.source.position
 
     @property
     def all_read(self) -> Span | None:
@@ -188,20 +205,16 @@ class Stepper:
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
         last = self.last.source
-        if self._query_id is None:  # read once: only the holder of the lease makes one
-            self._query_id = self.plan.checkpoint.query_id
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
-            offsets_hash=last.offsets_hash,
-            query_id=self._query_id,
             position=last.position,
             start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
         )
 
     def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
-        """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
+        """Return what a step says of a source that is read from elsewhere.
 
         Args:
             read: Ends where it is read from then; None: at its beginning, or it is not read by position.
@@ -209,7 +222,6 @@ class Stepper:
         """
         return SourceFacts(
             path=self.source_path,
-            query_id=self.plan.checkpoint.id_to_discard,
             position=stored_form_of(read),
             start=stored_form_of(start),
         )
@@ -217,8 +229,8 @@ class Stepper:
     @property
     def lost_before(self) -> str | None:
         """Records, in words, that were lost before the first step, where that was accepted."""
-        noted = self.plan.checkpoint.start
-        return None if noted is None else noted.lost
+        beginning = self.lease.facts.beginning
+        return None if beginning is None else beginning.lost
 
     def _state_facts(self) -> StateFacts:
         return StateFacts(
@@ -251,10 +263,15 @@ class Stepper:
         self.head = Head(made.version, facts)
         self._unchanged = made.version
 
+    @property
+    def is_published(self) -> bool:
+        """True if all tables have performed the last step, as far as this run knows them."""
+        noted = self.tables.noted()
+        steps = [noted[name].step for name in self.last.decision.tables if name in noted]
+        return min(steps, default=self.number) >= self.number
+
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        if self.last.decision.begins:  # its checkpoint is discarded, and with it the query
-            self._query_id = None
         return dict(publish(spark, self.plan, self.head, self.tables))
 
     def fold(self, spark: SparkSession) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SourceLostError, Transient
+from ebbtide.ledger import Beginning
 from ebbtide.runtime import _local as local
 from ebbtide.runtime import _spark_stream as spark_stream
 from ebbtide.runtime._batches import Query
@@ -16,7 +18,7 @@ from ebbtide.runtime._engines import Engine, OtherEngineError
 from ebbtide.runtime._following import GoingOn, Watcher
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepProgress
-from ebbtide.runtime._reading import SourceSteps
+from ebbtide.runtime._reading import PlannedBatch, SourceSteps
 from ebbtide.runtime._slots import InTurn, at_once
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import BatchPlanner, Discovery, FileSource
@@ -72,11 +74,11 @@ class Stream:
         if self.rereads_changed and isinstance(plan.source, FileSource):
             files_read = plan.source.unchanged(files_read)
             self.rereads_changed = False
-        since = plan.follows_on(stepper.last_read)
+        since = stepper.follows_on
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.span is not None:
-            plan.checkpoint.note_start(found.span.to_json(), plan.start_asked)
-        plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
+            position = found.span.beginning.to_json()
+            stepper.lease.note_beginning(Beginning(position=position, asked=plan.start_asked))
         self.steps.on_look(found)
         return found
 
@@ -84,7 +86,7 @@ class Stream:
         """Note which records of the source are lost, if any are, and go on behind them."""
         source = self.plan.source
         stepper = self.stepper
-        since = self.plan.follows_on(stepper.last_read)
+        since = stepper.follows_on
         if since is None:
             return
         now_ms = self.clock()
@@ -99,8 +101,7 @@ class Stream:
 
     def read(self, found: Discovery) -> None:
         """Read what was found, and no more."""
-        has_something = found.streams or self.plan.checkpoint.is_open
-        if not has_something:
+        if not found.streams:
             return
         self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
@@ -130,7 +131,7 @@ class Stream:
         while not stop.is_set():
             try:
                 if is_again:
-                    found = self.in_turn(self._found_again)
+                    found = self.in_turn(partial(self._found_again, report_success))
                 self.engine = self.engine.for_found(found)
                 planner = self._planner(found)
                 watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
@@ -142,20 +143,25 @@ class Stream:
                 stop.wait(faults.wait_after(error))
                 is_again = True
 
-    def _found_again(self) -> Discovery:
+    def _found_again(self, report: Callable[[StepProgress], None]) -> Discovery:
         """Find what there is to read after a fault, which may have left a decided step unfinished."""
+        is_open = self.steps.is_open
         self.stepper.publish(self.spark)
+        if is_open:
+            report(self.steps.replayed(self.spark))
         return self.discover()
 
-    def _query(self, planner: BatchPlanner, step: Callable[[int], None], **how: Any) -> Query:
+    def _query(self, planner: BatchPlanner, step: Callable[[PlannedBatch], None], **how: Any) -> Query:
         """Return the batches that a planner plans; `how` has those fields that differ where a run goes on."""
+        last = self.stepper.last.source.batch_id
         return Query(
             self.plan,
             planner,
+            0 if last is None else last + 1,
+            self.stepper.read_up_to,
             step,
             self.stop,
             self.clock,
-            ahead=self.stepper.lease.turns.look_ahead,
             hold=self.steps.hold,
             in_turn=self.in_turn,
             **how,
@@ -165,11 +171,11 @@ class Stream:
         """Return what plans the batches of what was found."""
         return self.plan.source.planner(found, self.plan.batch_sizes)
 
-    def _step(self, report: Callable[[StepProgress], None]) -> Callable[[int], None]:
+    def _step(self, report: Callable[[StepProgress], None]) -> Callable[[PlannedBatch], None]:
         """Return what makes the step of a batch, and reports it."""
 
-        def step(batch_id: int) -> None:
-            report(self.steps.batch(self.spark, batch_id))
+        def step(planned: PlannedBatch) -> None:
+            report(self.steps.batch(self.spark, planned))
 
         return step
 

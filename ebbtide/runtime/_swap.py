@@ -4,7 +4,6 @@
 |---|---|
 | sink | the rows that differ, in one commit: readers see the old rows before it and the new ones after it, the change feed what differs |
 | changelog, quarantine | all rows of the backfill's |
-| checkpoint | it is discarded: the source is read on from where the backfill stands |
 
 All of it follows from versions of the backfill's tables that the step names, so that it is done again alike after a crash.
 """
@@ -97,7 +96,7 @@ def delete_backfill(plan: Plan) -> None:
     # disk in any order: each must be there before the next one begins.
     for file in Location(plan.backfills).list_files():
         (Location(plan.backfills) / file).delete()
-    for name in ("state", *BESIDE_STATE, "checkpoint", "staged", "plan.json"):
+    for name in ("state", *BESIDE_STATE, "staged", "plan.json"):
         Location(plan.backfill.at(name)).delete()
     if Location(plan.root).is_local:
         sync_names([plan.backfills, plan.backfill.root])

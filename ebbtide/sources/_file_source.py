@@ -97,11 +97,11 @@ class FileSource(Source):
 
         return FilePlanner(found.parts, self.max_files_per_step, self.max_bytes_per_step)
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`: the offset names the files, which the tasks read directly."""
-        from ebbtide.sources._files import dealt_out, files_of, read_files
+        from ebbtide.sources._files import dealt_out, read_files
 
-        files = files_of(offset)
+        files = offset["files"]
         sizes = [size for _, size in files]
         n_bytes = sum(filter(None, sizes))
         in_driver = None not in sizes and n_bytes <= BYTES_IN_DRIVER

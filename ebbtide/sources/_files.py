@@ -1,8 +1,7 @@
 """Files of JSON lines, plain or gzip, in the order of their names, regardless of their times.
 
-The offset of a batch names its files, `{"files": [[name, size], ...]}`: after a crash a decided batch is read again from
-exactly these files. The older form `{"last": name, "files": [name, ...]}`, without sizes, is also read. Tasks read the files
-directly (`read_files`), so no line passes through the JVM.
+The offset of a batch names its files, `{"files": [(name, size), ...]}`. Tasks read the files directly (`read_files`), so no
+line passes through the JVM.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import pyarrow as pa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats import MAX_RECORD_BYTES, RECORDS
-from ebbtide.model import StoredDocument
 from ebbtide.sources._lines import NoTextError, split_lines
 from ebbtide.sources._listing import changed_while_read, linked_error
 from ebbtide.sources._source import Discovery
@@ -28,29 +26,10 @@ BATCH_ROWS = 2**16
 """Maximum lines in a batch: a line of two bytes may be a bad record, which takes 4 kB while its reason is written."""
 Offset = dict[str, Any]
 SizedFile = tuple[str, int | None]
-"""A file's name and its size when it was listed, bytes; None in older offsets, which have no sizes."""
+"""A file's name and its size when it was listed, bytes; None if that is not known."""
 NumberedFile = tuple[str, int | None, int]
 """A file's name, its size when it was listed, and its number within the step."""
 ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
-
-
-def files_of(offset: Offset) -> list[SizedFile]:
-    """Return the files of an offset, in order.
-
-    Example:
-        >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
-        ([('a', 3)], [('a', None)])
-    """
-    stored = StoredDocument("The files of a batch", "the checkpoint's offsets")
-    stored.refuse_unknown(offset, ("files", "last"))
-    files: list[SizedFile] = []
-    for file in offset["files"]:
-        if isinstance(file, str):
-            files.append((file, None))
-        else:
-            name, size = file
-            files.append((name, size))
-    return files
 
 
 def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFile]]:
@@ -80,23 +59,23 @@ class FilePlanner:
     def __init__(self, files: Iterable[SizedFile], max_files: int, max_bytes: int) -> None:
         self.max_files = max_files
         self.max_bytes = max_bytes
-        self._files = _stored_form(files)
+        self._files = list(files)
 
     def note(self, found: Discovery) -> None:
         """See `BatchPlanner`."""
-        self._files = _stored_form(found.parts)
+        self._files = list(found.parts)
 
     def after(self, last: Offset | None) -> Offset:
-        """See `BatchPlanner`; the last batch of an earlier run has none of these files."""
-        start = last or {"files": []}
-        first = _index_after(self._files, start["files"])
+        """See `BatchPlanner`."""
+        read = last["files"] if last else []
+        first = _index_after(self._files, read)
         end = first + self.max_files
         files = self._within_bytes(self._files[first:end])
-        if not files:
-            return start
+        if last is not None and not files:
+            return last
         return {"files": files}
 
-    def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
+    def _within_bytes(self, files: list[SizedFile]) -> list[SizedFile]:
         """Return the first of some files, at least one, up to the bytes of a step."""
         sizes = [size or 0 for _, size in files]
         n_within = 0
@@ -107,12 +86,7 @@ class FilePlanner:
         return files[:n_taken]
 
 
-def _stored_form(files: Iterable[SizedFile]) -> list[list[Any]]:
-    """Return files in the form of offsets."""
-    return [list(file) for file in files]
-
-
-def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
+def _index_after(planned: list[SizedFile], files: list[SizedFile]) -> int:
     """Return the index of the file after some files in a plan."""
     last = files[-1] if files else None
     if last not in planned:

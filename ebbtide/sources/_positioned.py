@@ -203,12 +203,9 @@ class PositionedSource(Source, ABC):
         spark: SparkSession,
         offset: Any,
         max_record_bytes: int,
-        since: Span | None,
     ) -> SourceBatch:
         """See `Source`: the offset names the span."""
         span = Span.from_json(offset)
-        if since is not None:
-            span.refuse_gap(since)
         records = _RecordsOfSpan(spark, self, span, max_record_bytes)
         return SourceBatch(records, span=span)
 

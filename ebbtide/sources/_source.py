@@ -91,7 +91,8 @@ class BatchPlanner(Protocol):
         """Return the end offset of the next batch; `last` if nothing is left to read.
 
         Args:
-            last: The offset of the last batch; None before the first, which is planned even if it is empty.
+            last: The offset of the last batch; None before the first, which is planned even if it is empty. Of a source with parts
+                it is empty in a later run, which finds only parts that were not read.
         """
 
 
@@ -200,18 +201,13 @@ class Source(Protocol):
         spark: SparkSession,
         offset: Any,
         max_record_bytes: int,
-        since: Span | None,
     ) -> SourceBatch:
         """Return the input of a batch.
 
         Args:
             spark: The session whose tasks read it.
-            offset: Its end, as stored in the checkpoint.
+            offset: Its end, as the planner has returned it.
             max_record_bytes: A longer record is cut after one more byte, so that a decoder recognizes it.
-            since: The span of the last step, which the batch must follow; None: any.
-
-        Raises:
-            CheckpointMismatchError: the batch does not follow `since`.
         """
 
     def measured(self, batch: SourceBatch, n_bytes: int, location: str) -> None:

@@ -1,8 +1,8 @@
 """Ranges of the partitions of a source that is read by position, and the part that the next batch reads. Pure.
 
-Stored, in the checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: the
-source's identity as text, and each partition's first offset and the one after its last. All partitions are named, even
-empty ones. Offsets need not be dense: a range ends at an offset, not after a count.
+Stored in the facts of steps as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: the source's identity as text, and each
+partition's first offset and the one after its last. All partitions are named, even empty ones. Offsets need not be dense: a
+range ends at an offset, not after a count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import StoredDocument
 
 Offsets = Mapping[int, int]
@@ -169,28 +168,6 @@ class Span:
         for partition, start in self.start.items():
             end[partition] = start + shares[partition]
         return replace(self, end=end)
-
-    def refuse_gap(self, since: Self) -> None:
-        """Refuse a batch that does not follow the last one.
-
-        Args:
-            since: The last one.
-
-        Raises:
-            CheckpointMismatchError: records between them would be lost, or be read twice.
-        """
-        ended_at = dict(since.end)
-        begins_at = {partition: self.start.get(partition) for partition in ended_at}
-        is_of_source = self.identity == since.identity
-        if not is_of_source or begins_at != ended_at:
-            own = self.source_text
-            needed = since.source_text
-            raise CheckpointMismatchError.of(
-                "The checkpoint's next batch does not begin where the last step ended.",
-                got=f"{own}, offsets {begins_at}",
-                allowed=f"{needed}, offsets {ended_at}",
-                next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
-            )
 
 
 def span_of(stored: Mapping[str, Any] | None) -> Span | None:

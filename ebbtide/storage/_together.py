@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 AT_ONCE = 8
 """Requests that are made at the same time."""
@@ -113,7 +113,6 @@ class Together:
         self._held: dict[str, bytes] = {}
         self._n_bytes = 0
         self._under_way: list[Future[None]] = []
-        self._ahead: dict[object, Future[Any]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def held(self, location: str) -> bytes | None:
@@ -160,14 +159,6 @@ class Together:
         """Make a call in another thread; its errors are raised before the next commit."""
         future = self._submit(call)
         self._under_way.append(future)
-
-    def ahead(self, key: object, call: Callable[[], object]) -> None:
-        """Make a call whose answer `taken` returns; no commit waits for it."""
-        self._ahead[key] = self._submit(call)
-
-    def taken(self, key: object) -> Future[Any] | None:
-        """Return a call that was made ahead, once; None if there is none."""
-        return self._ahead.pop(key, None)
 
     def _submit(self, call: Callable[[], Answer]) -> Future[Answer]:
         if self._pool is None:

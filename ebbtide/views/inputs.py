@@ -91,7 +91,7 @@ class ViewTables(Source):
         """See `Source`."""
         return OneMoment(self, self.pinned())
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`: a view has no records."""
         return SourceBatch(_NoRecords())
 

@@ -255,7 +255,7 @@ class Trouble:
 TROUBLES = {
     "state that was deleted": Trouble(("The state at", "ebbtide refresh"), gone="state"),
     "sink that was deleted": Trouble(("sink", "ebbtide repair"), gone="sink"),
-    "checkpoint that was deleted": Trouble(("checkpoint",), gone="checkpoint"),
+    "ledger that was deleted": Trouble(("The ledger at", "ebbtide pause"), gone="ledger"),
     "rewind of a deleted state": Trouble(("The state at",), gone="state", arguments="rewind --to-step 1 --apply"),
     "rewind to a step that is not there": Trouble(
         ("cannot go back to step 9",), arguments="rewind --to-step 9 --apply"

@@ -5,14 +5,14 @@ import json
 from made_facts import made_facts
 
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Append, Apply, Decision, Source
+from ebbtide.model import Append, Apply, Decision, Source, StoredDocument
 
 FACTS = made_facts(7, pipeline="p")
 
 
 def test_facts_are_stored_with_the_version_of_their_format():
     stored = json.loads(FACTS.to_json())
-    assert stored["ebbtide"] == 3
+    assert stored["ebbtide"] == StoredDocument.FORMAT
     assert "format" not in stored
     assert StepFacts.of_commit(stored, "t") == FACTS
 

@@ -11,6 +11,7 @@ from local_run import adopt_without_spark, as_found, swap_without_spark
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger import BESIDE_STATE, StepFacts
+from ebbtide.ledger._upgrade import beginning_of
 from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite, SchemaChange, Source
 
 KEPT = Path(__file__).parent.parent / "data" / "format_2"
@@ -139,6 +140,26 @@ def test_clock_is_the_step_s_own():
     clock = facts("batch", wall_ms=9, downtime_ms=1, held_ms=2, paused_ms=3).frontier.clock
     assert (clock.now_ms, clock.wall_ms, clock.downtime_ms, clock.held_ms, clock.paused_ms) == (5, 9, 1, 2, 3)
     assert facts("batch").frontier.clock.wall_ms == 5, "of the first releases"
+
+
+@pytest.mark.parametrize(
+    ("decided", "query_id", "stands"),
+    [("advance", "a", True), ("begin", "a", False), ("begin", "b", True)],
+)
+def test_begin_of_a_folder_that_the_last_step_gives_up_is_not_taken(tmp_path, decided, query_id, stands):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    start = {"topic": "t", "from": {"0": 4}, "to": {"0": 9}, "asked": "latest"}
+    (folder / "ebbtide_start.json").write_text(json.dumps(start))
+    (folder / "metadata").write_text(json.dumps({"id": "a"}))
+    facts = {"ebbtide": 3, "step": 1, "decision": {"source": decided}, "source": {"query_id": query_id}}
+    commits = tmp_path / "state" / "_delta_log"
+    commits.mkdir(parents=True)
+    commit = {"commitInfo": {"userMetadata": json.dumps(facts)}}
+    (commits / f"{0:020d}.json").write_text(json.dumps(commit))
+    found = beginning_of(str(tmp_path))
+    want = {"position": {"topic": "t", "from": {"0": 4}, "to": {"0": 4}}, "asked": "latest", "lost": None}
+    assert found == (want if stands else None)
 
 
 def test_facts_that_lack_what_their_format_has_are_damaged():

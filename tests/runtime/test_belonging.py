@@ -95,7 +95,7 @@ def test_table_that_lacks_only_the_last_step_gets_it(two_steps):
 
 
 def test_state_that_was_put_back_is_refused(two_steps):
-    put_back(two_steps, "state", "checkpoint")
+    put_back(two_steps, "state")
     assert refused(two_steps) == (
         f"The state at '{two_steps.plan.state.path}' is older than '{two_steps.plan.sink.path}'."
         f" Got: step 1 in the state, 2 in the other. Allowed: the state of the last step. {REWIND}"

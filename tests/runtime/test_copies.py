@@ -38,7 +38,7 @@ def test_table_of_a_copy_that_went_on_by_itself_is_refused_whatever_is_done(make
 
 def test_older_state_is_not_gone_back_to_beside_tables_of_another_copy(make):
     copied = CopiedPipeline(make())
-    copied.mix({**dict.fromkeys(PARTS, LATE), "state": OTHER, "checkpoint": OTHER})
+    copied.mix({**dict.fromkeys(PARTS, LATE), "state": OTHER})
     with pytest.raises(TableMismatchError, match="is older than"):
         copied.pipeline.run()
     with pytest.raises(TableMismatchError, match=r"of another copy of 't' than its state\. Got: another step 3"):

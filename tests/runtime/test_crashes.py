@@ -3,6 +3,7 @@ the tables of one that was never killed, which are those of the reference, and t
 
 import shutil
 import signal
+from itertools import pairwise
 
 import pytest
 from killing import AFTER, PLACES, UPKEEP
@@ -33,8 +34,22 @@ OF_A_FUNCTION = (
     "the tick is decided",
 )
 BY_SEQUENCE = ("the state is not committed", "the state is committed", "the sink is committed")
-IN_TURN = {"arrival": tuple(PLACES), "sequence": BY_SEQUENCE, "stateful": OF_A_FUNCTION}
-"""Places of a run that each kind is killed at in the quick tests, in the order of a step."""
+ALL = list(PLACES)
+BEHIND_A_STEP = [
+    ALL.index(f"the {place}")
+    for place in (
+        "quarantine's files are not joined",
+        "state's fold is written",
+        "sink's fold is not committed",
+        "batch is made",
+    )
+]
+IN_TURN = {
+    "arrival": [ALL[begin:end] for begin, end in pairwise([0, *BEHIND_A_STEP, len(ALL)])],
+    "sequence": [BY_SEQUENCE],
+    "stateful": [OF_A_FUNCTION],
+}
+"""Places of a run that each kind is killed at in the quick tests, in the order of a step; a root for each list, as there are three steps to make."""
 QUICK_JOBS = [
     *(("arrival", job) for job in ("cleanup", "compaction", "replay", "alter", "rewind", "restore", "repair")),
     *(("arrival", job) for job in ("swap", "adopt", "refresh")),
@@ -123,11 +138,12 @@ def test_run_killed_at_one_place_of_a_step_after_the_other_is_finished_by_the_la
     killer, sources, undisturbed, tmp_path, kind
 ):
     """Each process goes on where the one before it was killed, and gets a little further."""
-    victim = Victim(killer, kind, sources[kind], tmp_path)
-    for place in IN_TURN[kind]:
-        victim.die("run", PLACES[place], which=1)
-    victim.do("run")
-    assert victim.tables() == undisturbed(kind, "run")[1]
+    for number, places in enumerate(IN_TURN[kind]):
+        victim = Victim(killer, kind, sources[kind], tmp_path / str(number))
+        for place in places:
+            victim.die("run", PLACES[place], which=1)
+        victim.do("run")
+        assert victim.tables() == undisturbed(kind, "run")[1]
 
 
 # Its twin is the test above.

@@ -17,7 +17,7 @@ from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
-from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
 
@@ -128,8 +128,6 @@ DAMAGES = [
     *[("arrival unfolded", "sink/*.bin", how, DeltaLogError) for how in (flip, cut)],
     ("arrival unfolded", "sink/*.bin", gone, DamagedFileError),
     ("sequence", "quarantine/*.parquet", flip, DamagedFileError),
-    *[("sequence", "checkpoint/metadata", how, CheckpointMismatchError) for how in (cut, empty, gone)],
-    *[("sequence", "checkpoint/offsets/1", how, CheckpointMismatchError) for how in (cut, empty)],
 ]
 
 
@@ -139,8 +137,6 @@ DAMAGES = [
 def test_damaged_file_is_named_and_the_run_goes_on_once_it_is_restored(again, kind, pattern, how, error):
     victim, want = again(kind)
     home = victim.root / victim.kind
-    if pattern == "checkpoint/offsets/1":
-        (home / "checkpoint/commits/1").unlink()  # Spark makes the batch again
     damaged = victim.files(pattern)
     assert damaged
     whole = {path: path.read_bytes() for path in damaged}
@@ -295,7 +291,7 @@ def test_full_disk_leaves_what_the_next_run_finishes(made, in_namespace, tmp_pat
     assert tables(victim.spec, copied) == want
 
 
-@pytest.mark.parametrize("name", thinned(["", "state", "sink", "quarantine", "ledger", "checkpoint", "staged"], 2))
+@pytest.mark.parametrize("name", thinned(["", "state", "sink", "quarantine", "ledger", "staged"], 2))
 def test_read_only_folder_is_named_and_the_run_goes_on_when_it_is_writable(again, in_namespace, name):
     victim, want = again("sequence")
     victim.more()

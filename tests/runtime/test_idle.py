@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from local_pipeline import killed, up
-from local_run import HOUR, START
+from local_run import HOUR, SPARK, START, die_behind_a_decision
 
-from ebbtide.errors import CheckpointMismatchError, FileChangedError, LateFileError, SourceReadError, TableMismatchError
+from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.model import Append, Decision, Rewrite
 from ebbtide.runtime import _idle as idle
@@ -52,10 +52,6 @@ def test_pipeline_before_its_first_step_is_run_for_whatever_a_run_does(make):
     assert not pipeline.is_idle(), "there is no changelog yet"
     pipeline.spec = same
     assert pipeline.is_idle()
-    planned = pipeline.home / "checkpoint" / "offsets" / "0"
-    planned.parent.mkdir(parents=True)
-    planned.write_text("v1\n{}\n{}")
-    assert not pipeline.is_idle(), "a batch was planned"
 
 
 def test_pipeline_before_its_first_step_refuses_what_a_run_refuses(make):
@@ -139,26 +135,15 @@ def test_pipeline_that_is_being_run_or_whose_run_died_is_not_idle(make):
         pipeline.is_idle()
 
 
-def test_open_batch_is_something_to_do(make):
+def test_batch_that_was_decided_and_is_not_in_all_tables_is_something_to_do(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    checkpoint = pipeline.home / "checkpoint"
-    committed = checkpoint / "commits" / "0"
-    text = committed.read_text()
-    committed.unlink()
-    assert not pipeline.is_idle(), "decided, not committed"
-    committed.write_text(text)
-    planned = checkpoint / "offsets" / "1"
-    planned.write_text((checkpoint / "offsets" / "0").read_text())
-    assert not pipeline.is_idle(), "planned"
-    (checkpoint / "commits" / "1").write_text(text)
-    with pytest.raises(CheckpointMismatchError, match="has read what the state does not hold"):
-        pipeline.is_idle()
-    planned.unlink()
-    (checkpoint / "commits" / "1").unlink()
-    (checkpoint / "metadata").write_text('{"id": "another"}')
-    with pytest.raises(CheckpointMismatchError, match="its checkpoint is gone"):
-        pipeline.is_idle()
+    pipeline.put(up(1, 2))
+    die_behind_a_decision(SPARK, pipeline.root, pipeline.spec)
+    assert pipeline.rows() == {1: 1}
+    assert not pipeline.is_idle()
+    pipeline.run()
+    assert pipeline.is_idle()
 
 
 def test_tables_that_do_not_belong_together_are_refused(make):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK
+from local_run import SPARK, die_behind_a_decision
 from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, UNAVAILABLE, envelope, evenly, lines_of, shop
@@ -42,7 +41,6 @@ from ebbtide.cli import main
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.errors import (
-    CheckpointMismatchError,
     ConfigError,
     QuarantineThresholdError,
     SourceLostError,
@@ -271,13 +269,12 @@ def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_
     assert len(pipeline.rows()) == 54
 
 
-def test_batch_that_spark_never_committed_is_not_read_again(over):
+def test_batch_that_was_decided_by_a_run_that_died_is_not_read_again(over):
     pipeline = over()
     pipeline.send(up(1, 1))
-    pipeline.run()
-    pipeline.forget_commit(0)
+    die_behind_a_decision(SPARK, pipeline.root, pipeline.spec)
     pipeline.send(up(2, 1))
-    assert [step.kind for step in pipeline.run().steps] == ["replay", "batch"]
+    assert [(step.kind, step.records) for step in pipeline.run().steps] == [("replay", 1), ("batch", 1)]
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
@@ -395,30 +392,6 @@ def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(o
             now.following(since)
 
 
-def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
-    pipeline = over()
-    pipeline.send(up(1, 1), up(2, 1))
-    pipeline.run()
-    position = pipeline.last.source.position
-    later = position | {"from": position["to"] | {"0": 3}}
-    frame = SimpleNamespace(sparkSession=SPARK)
-    with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
-        pipeline.plan.source.batch(frame, later, 1_000, Span.from_json(position))
-
-
-def test_topic_whose_checkpoint_was_deleted_is_read_on_after_a_rewind_to_the_last_step(over):
-    pipeline = over()
-    pipeline.send(up(1, 1), up(2, 1))
-    pipeline.run()
-    shutil.rmtree(pipeline.home / "checkpoint")
-    pipeline.send(up(3, 1))
-    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 1 --apply"):
-        pipeline.run()
-    pipeline.do("undo")
-    assert [step.records for step in pipeline.run().steps] == [1]
-    assert set(pipeline.rows()) == {1, 2, 3}
-
-
 def test_other_start_counts_as_long_as_no_step_has_read(over):
     pipeline = over(quarantine={"max_rows_per_step": 1})
     pipeline.send("{", "[", up(1, 1))
@@ -525,7 +498,7 @@ def test_steps_tell_where_the_first_batch_began_over_a_rewind_and_of_steps_that_
         last = stepper.head.facts
         older = last.model_copy(update={"source": last.source.model_copy(update={"start": None})})
         stepper.head = replace(stepper.head, facts=older)
-        assert stepper.source_start.start == {0: 2, 1: 0, 2: 0}, "the last batch's, as the checkpoint is new"
+        assert stepper.source_start.start == {0: 2, 1: 0, 2: 0}, "the last batch's, as the incarnation is new"
 
 
 def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_range(over, broker, topic):
@@ -714,9 +687,7 @@ def test_by_arrival_partitions_interleave_by_the_greatest_time_so_far_then_by_th
     pipeline.run()
     # 3 at 7; then, all at 10, partition 0 with 1 and 2 and partition 2 with 5; then 4 at 12.
     assert pipeline.rows() == {1: 4}
-    batch = pipeline.plan.source.batch(
-        SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000, None
-    )
+    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000)
     [order] = batch.records.run(lambda given: json.dumps(_values_in_order(given)))
     assert json.loads(order) == [3, 1, 2, 5, 4]
 
@@ -746,7 +717,7 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
     assert pipeline.spec.has_transform
     pipeline.send(up(1, 0), up(2, 1))
     offset = pipeline.plan.source.discover({}, 0).span.to_json()
-    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), offset, 1_000_000, None)
+    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), offset, 1_000_000)
     found = RecordsOfBatch(batch.records, pipeline.plan.decoding, 3)([(3, 0, 1)])
     [(origin, raw)] = found.values()
     assert (origin["source"], origin["partition"], origin["position"]) == (pipeline.topic, 0, 1)

@@ -15,6 +15,7 @@ from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import rereading
 from ebbtide.operations._backfill import status as backfill_status
 from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.runtime import Stepper
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._publish import publish as step_module_publish
@@ -259,11 +260,14 @@ def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker, mo
         start(pipeline, snapshot=snapshot)
     broker.put(snapshot, plainly(up(9, 0)))
 
-    def killed(_, __):
+    commit = Stepper.commit
+
+    def killed_behind_it(*given):
+        commit(*given)
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._publish._discard_read", killed)
+        patch.setattr(Stepper, "commit", killed_behind_it)
         with pytest.raises(InterruptedError):
             start(pipeline)
     assert start(pipeline)["records"] == 2

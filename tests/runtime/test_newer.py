@@ -8,20 +8,18 @@ import pytest
 from exit_codes import REFUSED
 from local_pipeline import LATER, up
 from local_run import SPARK
-from stored_names import ASKED, CHECKSUM, START
+from stored_names import ASKED, CHECKSUM
 from thinned import thinned
 
 from ebbtide.cli.errors import exit_code
 from ebbtide.delta import Log
-from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredFormatError
+from ebbtide.errors import DamagedFileError, StoredFormatError
 from ebbtide.inspect import lag, status
-from ebbtide.ledger import Checkpoint
-from ebbtide.model import StoredDocument, ViewPosition
+from ebbtide.model import StoredDocument
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import status as backfill_status
 from ebbtide.operations._repair import repair
 from ebbtide.sources import Span
-from ebbtide.sources._files import files_of
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 NEXT = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
@@ -179,16 +177,6 @@ def test_damaged_facts_are_refused(pipeline, table, commands, change):
     refuse_all(pipeline, commands, DamagedFileError, "is damaged")
 
 
-@pytest.mark.parametrize(("change", "said"), NEWER.values(), ids=NEWER)
-def test_start_of_a_newer_release_is_refused(pipeline, change, said):
-    noted = pipeline.home / "checkpoint" / START
-    noted.write_text(
-        json.dumps({"cluster_id": "c", "topic": "t", "topic_id": "i", "from": {}, "to": {}, "asked": None})
-    )
-    edit_file(noted, change)
-    refuse_newer(pipeline, ["run", "run without Spark", "lag"], said)
-
-
 def test_backfill_of_a_newer_release_is_refused(pipeline):
     pipeline.do("backfill")
     asked = Path(pipeline.plan.backfills, ASKED)
@@ -210,10 +198,7 @@ def test_backfill_of_a_newer_release_is_refused(pipeline):
 @pytest.mark.parametrize(
     ("document", "read"),
     [
-        ({"files": [["a", 1]]}, files_of),
-        ({"last": "a", "files": ["a"]}, files_of),
         ({"cluster_id": "c", "topic": "t", "topic_id": "i", "from": {"0": 1}, "to": {"0": 2}}, Span.from_json),
-        ({"query": "q", "inputs": {"a": {"id": "i", "version": 1}}}, lambda position: ViewPosition.read(position, "x")),
     ],
 )
 def test_offset_of_a_newer_release_is_refused(document, read, change, said):
@@ -221,16 +206,3 @@ def test_offset_of_a_newer_release_is_refused(document, read, change, said):
     with pytest.raises(StoredFormatError) as raised:
         read(change(document))
     assert said in str(raised.value)
-
-
-def test_batch_that_a_newer_release_of_spark_has_planned_is_refused(tmp_path):
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text('v2\n{"batchTimestampMs": 0}\n{"files": []}')
-    with pytest.raises(StoredFormatError, match="Got: version v2"):
-        Checkpoint(str(tmp_path)).offsets(0)
-
-
-def test_torn_checkpoint_names_its_own_ways_out(pipeline):
-    (pipeline.home / "checkpoint" / START).write_text("{")
-    with pytest.raises(CheckpointMismatchError, match="torn or damaged"):
-        pipeline.run()

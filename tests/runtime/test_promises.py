@@ -4,13 +4,12 @@ import datetime as dt
 import gc
 import gzip
 import json
-import shutil
 import threading
 
 import pytest
 from judging import verdict_of
 from local_run import as_found
-from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
+from spark_support import LOCAL, change, plain_spec, write
 from spark_support import table as table_on_spark
 from store_support import line, stateful
 
@@ -18,7 +17,6 @@ from ebbtide import refresh, run
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import (
-    CheckpointMismatchError,
     FileChangedError,
     LateFileError,
     LeaseHeldError,
@@ -169,58 +167,6 @@ def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(session, tmp_path
     assert steps[2].metrics == {"expired": 1, "orphaned": 1}
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_faults.py and test_step.py
-def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2)]))
-    run(session, spec, str(tmp_path))
-    checkpoint = tmp_path / spec.name / "checkpoint"
-    kept = shutil.copytree(checkpoint, tmp_path / "kept")
-    shutil.rmtree(checkpoint)
-    with pytest.raises(CheckpointMismatchError, match="ebbtide refresh"):
-        run(session, spec, str(tmp_path))
-    (checkpoint).mkdir()
-    (checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
-    with pytest.raises(CheckpointMismatchError, match="another"):
-        run(session, spec, str(tmp_path))
-    shutil.rmtree(checkpoint)
-    shutil.copytree(kept, checkpoint)
-    for name in ("commits/1", "commits/.1.crc", "commits/0", "commits/.0.crc", "offsets/1", "offsets/.1.crc"):
-        (checkpoint / name).unlink(missing_ok=True)
-    with pytest.raises(CheckpointMismatchError, match=r"its checkpoint is older: .* Got: batch 0"):
-        run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
-
-    before = Plan.under(str(tmp_path), spec).state.last()[1]
-    refresh(session, spec, str(tmp_path))
-    after = Plan.under(str(tmp_path), spec).state.last()[1]
-    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
-    assert after.incarnation != before.incarnation
-    assert after.step == before.step + 3, "the ledger goes on counting"
-
-
-@ON_SPARK  # without Spark: tests/runtime/test_step.py
-def test_changed_batch_under_a_known_id_is_refused(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
-    run(session, spec, str(tmp_path))
-    checkpoint = tmp_path / spec.name / "checkpoint"
-    for name in ("commits/0", "commits/.0.crc", "offsets/.0.crc"):
-        (checkpoint / name).unlink(missing_ok=True)
-    offsets = checkpoint / "offsets" / "0"
-    offsets.write_text(offsets.read_text().replace('"batchWatermarkMs":0', '"batchWatermarkMs":1'))
-    with pytest.raises(CheckpointMismatchError, match="other records"):
-        run(session, spec, str(tmp_path))
-
-
-def test_state_that_is_gone_under_a_checkpoint_is_refused(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
-    run(session, spec, str(tmp_path))
-    other = tmp_path / "other"
-    (other / spec.name).mkdir(parents=True)
-    shutil.copytree(tmp_path / spec.name / "checkpoint", other / spec.name / "checkpoint")
-    with pytest.raises(CheckpointMismatchError, match="no steps"):
-        run(session, spec, str(other))
-
-
 @pytest.mark.grid  # a shorter one: test_refresh.py
 def test_spec_that_no_longer_fits_is_refused_until_refreshed(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 1, "b", 2)]))
@@ -241,9 +187,7 @@ def test_bad_records_go_to_the_quarantine_once(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), *bad, change("+I", 2, "b", 6)]))
     summary = run(session, spec, str(tmp_path))
     assert summary.totals["quarantined"] == 4
-    commits = tmp_path / spec.name / "checkpoint" / "commits"
-    shutil.rmtree(commits)
-    assert run(session, spec, str(tmp_path)).steps[0].kind == "replay"
+    assert run(session, spec, str(tmp_path)).steps == []
     rows = table(session, tmp_path, spec, "quarantine")
     assert sorted((row["reason"], row["raw"].decode()) for row in rows) == sorted(
         zip(("bad_json", "unknown_kind", "null_key", "wrong_type"), bad, strict=True)
@@ -297,10 +241,6 @@ def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refuse
     write(tmp_path / "in" / "p=1", [change("+I", 4, "d", 4)], first=2)
     assert [totals(), totals()] == [1, 0], "a smaller name is read, once"
     assert values(session, tmp_path, spec) == {1: "a", 2: "b", 3: "c", 4: "d"}
-    forget_last_commit(tmp_path, spec)
-    [replay] = run(session, spec, str(tmp_path)).steps
-    assert (replay.kind, replay.records) == ("replay", 1)
-
     write(tmp_path / "in" / "p=0", [change("+I", 3, "c", 3), change("+I", 5, "lost", 5)], first=9)
     with pytest.raises(FileChangedError, match=r"p=0/0009\.jsonl with \d+ bytes, read with \d+"):
         run(session, spec, str(tmp_path))
@@ -408,7 +348,7 @@ def make_older(path):
 def of_format_0(facts):
     """What every format has had of a step's facts."""
     made_by = {name: facts[name] for name in ("pipeline", "incarnation", "epoch", "step", "code")}
-    stands = {"now_ms": facts["frontier"]["clock"]["now_ms"], "query_id": facts["source"]["query_id"]}
+    stands = {"now_ms": facts["frontier"]["clock"]["now_ms"]}
     return {"ebbtide": 0, **made_by, **stands, "state_version": facts["state"]["version"]}
 
 

@@ -11,9 +11,8 @@ from support import envelope
 
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger import Cause, Head, SourceFacts
+from ebbtide.ledger import Cause, Head
 from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _publish as publishing
 from ebbtide.runtime._publish import publish
 from ebbtide.tables import SinkTable
 from ebbtide.tables._changelog import ChangelogTable
@@ -148,24 +147,10 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
     ):
         assert pipeline.table(name, columns) == []
     assert pipeline.plan.quarantine.size() == 0
-    assert not (pipeline.home / "checkpoint").exists()
     assert not staged.parent.exists()
     versions = pipeline.versions()
     assert publish(SPARK, pipeline.plan, head_of(pipeline)) == {}
     assert pipeline.versions() == versions
-
-
-def test_checkpoint_that_a_run_has_begun_since_the_reset_is_kept(make):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    pipeline.do("refresh")
-    reset = next(facts for _, facts in pipeline.plan.state.steps() if facts.cause.what == "reset")
-    own = pipeline.plan.checkpoint.query_id
-    assert own != reset.source.query_id
-    publishing._discard_read(pipeline.plan, reset)
-    assert pipeline.plan.checkpoint.query_id == own
-    publishing._discard_read(pipeline.plan, reset.model_copy(update={"source": SourceFacts(query_id=own)}))
-    assert pipeline.plan.checkpoint.query_id is None
 
 
 def altered(pipeline):
@@ -228,7 +213,6 @@ def test_rewind_brings_back_each_table_once(make):
     assert pipeline.rows() == {1: 1}
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
     assert pipeline.plan.quarantine.size() == 0
-    assert not (pipeline.home / "checkpoint").exists()
     versions = pipeline.versions()
     publish(SPARK, pipeline.plan, head_of(pipeline))
     assert pipeline.versions() == versions

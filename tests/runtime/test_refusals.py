@@ -1,16 +1,12 @@
 """What is refused before a run reads, or a refresh empties: the tables are then as they were, and the way out that is named works."""
 
-import shutil
-from itertools import product
 from pathlib import Path
 
 import pytest
-from local_pipeline import BY_SEQ, killed, up
-from thinned import thinned
+from local_pipeline import killed, up
 
 from ebbtide.delta import Writer, replacing
 from ebbtide.errors import (
-    CheckpointMismatchError,
     QuarantineThresholdError,
     SourceLostError,
     SourceReadError,
@@ -175,58 +171,9 @@ def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_p
     assert three_files.rows() == {1: 1, 2: 1, 3: 1}
 
 
-@pytest.mark.parametrize("order", [BY_SEQ["order"], "arrival"])
-def test_pipeline_whose_checkpoint_was_deleted_goes_on_after_a_rewind_to_its_last_step(make, order):
-    pipeline = make(order=order)
-    pipeline.read(up(1, 1, "+I"))
-    pipeline.read(up(2, 1, "+I"))
-    shutil.rmtree(pipeline.home / "checkpoint")
-    pipeline.put(up(3, 1, "+I"))
-    said = r"its checkpoint is gone.*Run 'ebbtide rewind --to-step 2 --apply' to begin .*; or restore '.*', or run 'ebbtide refresh'"
-    with pytest.raises(CheckpointMismatchError, match=said):
-        pipeline.run()
-    report = pipeline.do("undo")
-    assert (report["to_step"], report["records"]) == (2, 0)
-    assert [(step.kind, step.records) for step in pipeline.run().steps] == [("batch", 1)]
-    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
-    assert pipeline.is_idle()
-
-
-def move_away(pipeline):
-    """What is said of a damaged file of the checkpoint, without reading the source again."""
-    (pipeline.home / "checkpoint").rename(pipeline.home.with_name("away"))
-    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 2 --apply"):
-        pipeline.run()
-    assert pipeline.do("undo")["records"] == 0
-
-
-FILES = ("metadata", "ebbtide_start.json", "offsets/1")
-WAYS_OUT = (move_away, lambda pipeline: pipeline.do("undo"), lambda pipeline: pipeline.do("refresh"))
-
-
-@pytest.mark.parametrize(("file", "way_out"), thinned(product(FILES, WAYS_OUT), 4))
-def test_pipeline_whose_checkpoint_is_torn_goes_on_by_what_is_said_of_it(make, file, way_out):
+def test_refresh_that_is_killed_behind_its_reset_is_finished(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))
-    pipeline.read(up(2, 1))
-    if file == "offsets/1":
-        pipeline.forget_commit(1)  # Spark makes the batch again
-    (pipeline.home / "checkpoint" / file).write_text("{")
-    pipeline.put(up(3, 1))
-    said = r"torn or damaged.* Restore it; or move the folder '.*' away and run again.*; or run 'ebbtide refresh'"
-    with pytest.raises(CheckpointMismatchError, match=said):
-        pipeline.run()
-    way_out(pipeline)
-    pipeline.run()
-    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
-    assert pipeline.last.frontier.total_records == 3
-    assert pipeline.is_idle()
-
-
-def test_refresh_that_is_killed_before_it_discards_a_torn_checkpoint_is_finished(make, monkeypatch):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    (pipeline.home / "checkpoint" / "metadata").write_text("{")
     with monkeypatch.context() as patch:
         patch.setattr(driver._Run, "_rehearse", lambda *_: None)
         patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
@@ -236,23 +183,6 @@ def test_refresh_that_is_killed_before_it_discards_a_torn_checkpoint_is_finished
     pipeline.run()
     assert pipeline.rows() == {1: 1}
     assert pipeline.is_idle()
-
-
-def test_rewind_for_a_checkpoint_that_was_deleted_finishes_the_step_under_way(make, monkeypatch):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
-        with pytest.raises(InterruptedError):
-            pipeline.read(up(2, 1))
-    assert pipeline.rows() == {1: 1}
-    shutil.rmtree(pipeline.home / "checkpoint")
-    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 2 --apply"):
-        pipeline.run()
-    pipeline.do("undo")
-    pipeline.run()
-    assert pipeline.rows() == {1: 1, 2: 1}
-    assert pipeline.last.frontier.total_records == 2
 
 
 def publish_of(publish, killed_step):

@@ -8,26 +8,24 @@ from pathlib import Path
 
 import pytest
 from local_pipeline import LATER, killed, stop_after, up
-from local_run import BATCH_MS, HOUR, SPARK, START
+from local_run import BATCH_MS, HOUR, SPARK, START, die_behind_a_decision
 from support import change, envelope, record
 
 from ebbtide.cli.running import _summary_text
 from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.errors import (
-    CheckpointMismatchError,
     LeaseLostError,
     QuarantineThresholdError,
     SchemaDriftError,
     StoredFormatError,
 )
 from ebbtide.inspect import status
-from ebbtide.ledger import Cause, Checkpoint, SourceFacts
+from ebbtide.ledger import Cause
 from ebbtide.model import BatchCounts, BatchSummary, Reading, Restore
 from ebbtide.runtime import Stepper, apply_staged
 from ebbtide.runtime import _reading as reading
-from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._driver import reset
-from ebbtide.runtime._reading import SourceSteps, decided_batch
+from ebbtide.runtime._reading import PlannedBatch, SourceSteps
 from ebbtide.sources import _files as files
 from ebbtide.storage import Location
 from ebbtide.tables import _joining as joining
@@ -56,10 +54,7 @@ def test_facts_say_what_made_the_step_and_what_it_was_made_of(make):
     pipeline.read(up(1, 1))
     pipeline.read(up(2, 2))
     facts = pipeline.last
-    checkpoint = pipeline.plan.checkpoint
     assert (facts.step, facts.source.batch_id, facts.cause.what) == (2, 1, "batch")
-    assert facts.source.offsets_hash == checkpoint.offsets(1).hash
-    assert facts.source.query_id == checkpoint.query_id
     assert facts.source.path == str(pipeline.source)
     assert facts.state.spec == pipeline.spec.identity
     assert facts.pipeline == pipeline.spec.name
@@ -68,13 +63,10 @@ def test_facts_say_what_made_the_step_and_what_it_was_made_of(make):
     assert facts.state.version < Log(pipeline.plan.state.path).versions()[-1]
 
 
-def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make, monkeypatch):
+def test_batch_that_is_in_no_table_yet_is_finished_and_not_decided_again(make):
     pipeline = make()
     pipeline.put(up(1, 1), "{")
-    with monkeypatch.context() as patch:
-        patch.setattr(stepping, "publish", lambda *given: killed() if given[2].facts.step else {})
-        with pytest.raises(InterruptedError):
-            pipeline.run()
+    die_behind_a_decision(SPARK, pipeline.root, pipeline.spec)
     assert pipeline.rows() == {}
     decided = pipeline.versions()["state"]
     [replayed] = pipeline.run().steps
@@ -84,66 +76,6 @@ def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make,
     assert pipeline.versions()["state"] == decided
 
 
-def test_batch_behind_which_another_step_stands_is_not_published_again(make):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    with pipeline.stepper() as stepper:
-        stepper.commit(stepper.facts(Cause(what="cleanup")), [])
-    pipeline.forget_commit(0)
-    versions = pipeline.versions()
-    [replayed] = pipeline.run().steps
-    assert (replayed.kind, replayed.step, replayed.metrics) == ("replay", 1, {})
-    assert pipeline.versions() == versions
-    assert pipeline.read(up(2, 2))[0].step == 3
-
-
-def test_batch_behind_which_a_tick_stands_does_not_tell_the_tick_s_counts(make):
-    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
-    pipeline.read(up(1, 1), clock_ms=START)
-    [tick] = pipeline.run(START + 9 * HOUR).steps
-    assert tick.kind == "tick"
-    assert any(tick.metrics.values())
-    pipeline.forget_commit(0)
-    [replayed] = pipeline.run(START + 9 * HOUR).steps
-    assert (replayed.kind, replayed.step, replayed.metrics) == ("replay", 1, {})
-
-
-def test_batch_that_does_not_follow_the_last_is_refused(make):
-    pipeline = make()
-    pipeline.put(up(1, 1))
-    pipeline.put(up(2, 2))
-    pipeline.run()
-    with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError) as raised:
-        decided_batch(stepper, 0, pipeline.plan.checkpoint.offsets(0))
-    assert str(raised.value) == (
-        "The checkpoint is at batch 0, the state at 1. Allowed: the checkpoint that wrote this state."
-        " Run 'ebbtide rewind --to-step 2 --apply' to begin a new one where the state stands, with no record read again;"
-        f" or restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
-    )
-    with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
-        decided_batch(stepper, 3, pipeline.plan.checkpoint.offsets(0))
-    with pipeline.stepper() as stepper:
-        offsets = pipeline.plan.checkpoint.offsets(0)
-        assert decided_batch(stepper, 2, offsets) is None
-        without_batch = stepper.last.model_copy(update={"source": SourceFacts()})
-        stepper.advance_to(without_batch, stepper.newest())
-        with pytest.raises(CheckpointMismatchError, match=r"at batch 1, the state at none\."):
-            decided_batch(stepper, 1, offsets)
-    with pipeline.stepper() as stepper:
-        assert decided_batch(stepper, 1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
-
-
-def test_batch_that_was_decided_from_other_records_is_refused(make):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    pipeline.forget_commit(0)
-    offsets = pipeline.home / "checkpoint" / "offsets" / "0"
-    offsets.write_text(offsets.read_text() + "\n")
-    with pytest.raises(CheckpointMismatchError, match="Batch 0 was decided from other records than the checkpoint now"):
-        pipeline.run()
-    assert pipeline.rows() == {1: 1}
-
-
 def fold_each_file(stepper):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joining, "WIDTH", 1)
@@ -151,7 +83,7 @@ def fold_each_file(stepper):
 
 
 ACTS = {
-    "batch": lambda stepper: SourceSteps(stepper).batch(stepper.frame, 1),
+    "batch": lambda stepper: SourceSteps(stepper).batch(SPARK, PlannedBatch(1, {"files": [("0001.jsonl", 1)]}, LATER)),
     "decide": lambda stepper: apply_staged(SPARK, stepper, None, None),
     "tick": lambda stepper: SourceSteps(stepper).tick(SPARK, LATER + 3 * HOUR),
     "commit": lambda stepper: stepper.commit(stepper.facts(Cause(what="cleanup")), []),
@@ -167,10 +99,7 @@ def test_run_that_was_taken_over_commits_nothing(make, act):
     pipeline.put(up(1, 2))
     stop = threading.Event()
     pipeline.run(stop=stop, on_progress=stop_after(1, stop))
-    offsets = pipeline.home / "checkpoint" / "offsets"
-    (offsets / "1").write_text((offsets / "0").read_text())
     with pipeline.taken_over() as stepper:
-        stepper.frame = type("Frame", (), {"sparkSession": SPARK})
         versions = pipeline.versions()
         ledger = Log(pipeline.plan.at("ledger")).versions()
         with pytest.raises(LeaseLostError):
@@ -329,11 +258,7 @@ def test_tick_follows_what_the_pipeline_lets_expire(make):
     assert tick.metrics["expired"] == 1
     assert tick.clock.now_ms == START + HOUR
     assert 0 < tick.seconds < 60
-    assert (pipeline.last.cause.what, pipeline.last.source.batch_id, pipeline.last.source.query_id) == (
-        "tick",
-        batch.batch_id,
-        pipeline.plan.checkpoint.query_id,
-    )
+    assert (pipeline.last.cause.what, pipeline.last.source.batch_id) == ("tick", batch.batch_id)
     assert pipeline.run(START + HOUR).steps == []
 
 
@@ -381,8 +306,6 @@ def test_reset_goes_on_counting_above_all_tables(make):
     facts = pipeline.last
     assert (facts.step, facts.cause.what, facts.source.batch_id) == (6, "reset", None)
     assert pipeline.rows() == {}
-    assert pipeline.plan.checkpoint == Checkpoint(str(pipeline.home / "checkpoint"))
-    assert pipeline.plan.checkpoint.query_id is None
 
 
 def test_reset_over_a_state_that_was_lost_counts_above_the_other_tables(make):
@@ -427,11 +350,7 @@ def test_job_s_step_stands_where_the_last_one_stood(make):
         stepper.commit(facts, [])
         assert (stepper.number, stepper.last, stepper.version) == (2, facts, pipeline.versions()["state"])
     assert facts.frontier.clock == batch.frontier.clock
-    assert (facts.step, facts.source.batch_id, facts.source.offsets_hash) == (
-        2,
-        batch.source.batch_id,
-        batch.source.offsets_hash,
-    )
+    assert (facts.step, facts.source.batch_id) == (2, batch.source.batch_id)
     assert (later.now_ms, later.cause.why) == (LATER, "why")
     assert (replayed.read.records, replayed.frontier.total_records) == (3, 4)
     assert facts.epoch == batch.epoch + 1
@@ -448,11 +367,10 @@ def test_job_s_step_before_the_first_batch_has_no_clock(make):
         facts.now_ms,
         facts.frontier.clock.wall_ms,
         facts.source.batch_id,
-        facts.source.offsets_hash,
-    ) == (1, 0, 0, None, None)
+    ) == (1, 0, 0, None)
 
 
-def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(make):
+def test_rewound_pipeline_stands_where_it_stood_in_another_incarnation(make):
     pipeline = make()
     pipeline.read(up(1, 1, note="x"), "{", clock_ms=START)
     first = pipeline.last
@@ -473,7 +391,7 @@ def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(ma
         False,
     )
     assert facts.incarnation not in (first.incarnation, last.incarnation)
-    assert (facts.source.batch_id, facts.source.offsets_hash) == (None, None)
+    assert facts.source.batch_id is None
     assert facts.state.pending_key_changes is False
 
 

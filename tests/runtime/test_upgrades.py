@@ -4,33 +4,66 @@
 """
 
 import json
+import shutil
 import tarfile
 from functools import partial
 from pathlib import Path
 
 import pytest
-from local_pipeline import LocalPipeline, up
+from installing import install
+from local_pipeline import LATER, LocalPipeline, killed, up
+from support import plain
 
 from ebbtide.delta import Log
-from ebbtide.errors import StoredFormatError
-from ebbtide.inspect import status
+from ebbtide.errors import DamagedFileError, StoredFormatError
+from ebbtide.inspect import lag, status
 from ebbtide.model import StoredDocument
+from ebbtide.operations import _pausing as pausing
 from ebbtide.tables import COLUMNS
 
 KEPT = Path(__file__).parent.parent / "data"
-ROOTS = ("format_2/batch_emitting", "format_2/rewind", "format_3/arrival", "format_3/sequence")
-"""Those of format 2 were killed behind a decision; tests/ledger/test_upgrade.py finishes one of each kind."""
+ROOTS = (
+    "format_2/batch_emitting",
+    "format_2/rewind",
+    "format_3/arrival",
+    "format_3/sequence",
+    "format_3/decided",
+    "format_3/planned",
+    "format_4/arrival",
+    "format_4/sequence",
+)
+"""Those of format 2, and `decided`, were killed behind a decision; tests/ledger/test_upgrade.py finishes one of each kind. `planned` had noted its
+next batch in the checkpoint folder, and was killed before the decision."""
 MORE = ("format_2/batch", "format_2/compaction", "format_2/quarantine_drop")
+OF_A_LOG = ("format_3/positions", "format_3/begun")
+"""Of a source that is read by position: behind two steps, and before the first one."""
 REFUSED = ("format_1/arrival", "format_1/sequence")
 """Format 1 never had a converter: its rows lack what a step decides by since. A refresh reads the source again."""
 
 
-def kept_root(name):
+class LogPipeline(LocalPipeline):
+    """A pipeline over a log of the sample source."""
+
+    def with_fields(self, **more):
+        return plain("id BIGINT NOT NULL, n BIGINT", **{**self.fields, **more})
+
+    def log(self, id_, n):
+        with Path("logs", "0.log").open("a") as file:
+            file.write(json.dumps({"put": {"id": id_, "n": n}}) + "\n")
+
+
+def kept_root(name, kind=LocalPipeline):
     """Unpack a root here; return its pipeline, and what its release made of it."""
     expected = json.loads((KEPT / f"{name}.json").read_text())
     with tarfile.open(KEPT / f"{name}.tar.gz") as archive:
         archive.extractall(filter="data")
-    return LocalPipeline(Path(), **expected["fields"]), expected
+    return kind(Path(), **expected["fields"]), expected
+
+
+@pytest.fixture
+def logbook(tmp_path, shell):
+    install(tmp_path / "site", shell, "logbook")
+    shell.cd(tmp_path)
 
 
 @pytest.mark.parametrize("name", [*ROOTS, *(pytest.param(name, marks=pytest.mark.grid) for name in MORE)])
@@ -76,6 +109,50 @@ def test_root_of_the_first_format_is_refused_until_a_refresh(name, tmp_path, she
     pipeline.do("compaction")
     assert pipeline.rows()[9] == 9
     assert pipeline.is_idle()
+
+
+@pytest.mark.usefixtures("logbook")
+@pytest.mark.parametrize("name", OF_A_LOG)
+def test_log_of_an_earlier_release_is_read_on_where_its_root_stands(name):
+    pipeline, expected = kept_root(name, LogPipeline)
+    want = dict(expected["rows"])
+    n_waiting = 1 if name == "format_3/positions" else 2
+    assert lag(pipeline.spec, pipeline.root, LATER).backlog.total_records == n_waiting
+    [step] = pipeline.run().steps
+    assert (step.records, pipeline.rows()) == (n_waiting, want)
+    (pipeline.home / "checkpoint").rename("away")
+    assert pipeline.is_idle()
+    pipeline.log(9, 9)
+    assert [step.records for step in pipeline.run().steps] == [1]
+    assert pipeline.rows() == want | {9: 9}
+
+
+@pytest.mark.usefixtures("logbook")
+@pytest.mark.parametrize("first", ["a run that died", "a pause"])
+def test_begin_that_an_earlier_release_has_noted_is_read_once(monkeypatch, first):
+    pipeline, expected = kept_root("format_3/begun", LogPipeline)
+    if first == "a pause":
+        pausing.pause(pipeline.spec, pipeline.root, "me", "an upgrade", LATER)
+        pausing.resume(pipeline.spec, pipeline.root, LATER)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)
+            with pytest.raises(InterruptedError):
+                pipeline.run()
+    turn = pipeline.plan.ledger.turn
+    assert (turn.format, turn.beginning.asked) == (StoredDocument.FORMAT, "latest")
+    shutil.rmtree(pipeline.home / "checkpoint")
+    pipeline.run()
+    assert pipeline.rows() == dict(expected["rows"])
+
+
+@pytest.mark.usefixtures("logbook")
+def test_begin_that_an_earlier_release_left_torn_is_named(monkeypatch):
+    pipeline, _ = kept_root("format_3/begun", LogPipeline)
+    (pipeline.home / "checkpoint" / "ebbtide_start.json").write_text("{")
+    for look in (pipeline.run, pipeline.is_idle, lambda: status(pipeline.spec, pipeline.root)):
+        with pytest.raises(DamagedFileError, match=r"ebbtide_start\.json' is damaged"):
+            look()
 
 
 def test_each_format_has_roots():

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.errors import (
-    CheckpointMismatchError,
     ConfigError,
     SourceLostError,
     SourceReadError,
@@ -84,20 +83,6 @@ def test_of_another_topic_nothing_is_read_yet(other):
     assert THERE.behind(of_other(THERE, **other)) == THERE
     left = NOW.left_of(of_other(THERE, **other))
     assert (left.start, left.end) == ({0: 0, 1: 5}, {0: 120, 1: 20})
-
-
-def test_batch_that_does_not_follow_on_the_last_one_is_refused():
-    last = span_of({0: 0}, {0: 7})
-    span_of({0: 7, 1: 0}, {0: 9, 1: 3}).refuse_gap(last)
-    for start, topic_id in (({0: 8}, "i"), ({0: 6}, "i"), ({1: 7}, "i"), ({0: 7}, "j")):
-        with pytest.raises(CheckpointMismatchError) as refused:
-            span_of(start, start, topic_id=topic_id).refuse_gap(last)
-        assert str(refused.value) == (
-            "The checkpoint's next batch does not begin where the last step ended."
-            f" Got: cluster_id 'c', topic 't', topic_id '{topic_id}', offsets { {0: start.get(0)} }."
-            " Allowed: cluster_id 'c', topic 't', topic_id 'i', offsets {0: 7}."
-            " Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source."
-        )
 
 
 READ = span_of({0: 0}, {0: 100})

@@ -9,7 +9,7 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import refresh, run
 from ebbtide.delta import Snapshot
-from ebbtide.errors import CheckpointMismatchError, TableMismatchError
+from ebbtide.errors import TableMismatchError
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
@@ -57,22 +57,14 @@ DAMAGES = {
         r"older than the state.* Got: step \d\. Allowed: step \d or .*'ebbtide repair'",
     ),
     "a deleted state": (lambda here, _: shutil.rmtree(here / "state"), r"has no steps, but .*sink' has\. Got: step \d"),
-    "a deleted state and checkpoint": (
-        lambda here, _: [shutil.rmtree(here / name) for name in ("state", "checkpoint")],
-        r"has no steps, but .*sink' has\. Got: step \d.*'ebbtide refresh'",
-    ),
     "an older state": (
         lambda here, earlier: put_back(here, earlier, "state"),
         r"state' is older than .*sink'\. Got: step 1 in the state, \d in the other",
     ),
-    "an older state and checkpoint": (
-        lambda here, earlier: put_back(here, earlier, "state", "checkpoint"),
-        r"state' is older than .*sink'",
-    ),
 }
 
 
-HEALED = ("a deleted sink", "a deleted state and checkpoint")
+HEALED = ("a deleted sink", "a deleted state")
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
@@ -161,14 +153,6 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
         assert run(spark, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
     assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)
-
-
-@pytest.mark.grid  # without Spark: tests/runtime/test_faults.py
-def test_a_deleted_checkpoint_is_refused(spark, copied):
-    here, _, spec = copied
-    shutil.rmtree(here / "checkpoint")
-    with pytest.raises(CheckpointMismatchError, match="its checkpoint is gone"):
-        run(spark, spec, str(here.parent))
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py

@@ -3,7 +3,8 @@
 import threading
 
 import pytest
-from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
+from local_run import die_behind_a_decision
+from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
 
 from ebbtide import auto_session, local_session, run
 from ebbtide.runtime import _engines as engines
@@ -12,16 +13,17 @@ from ebbtide.runtime._following import Following
 
 @pytest.mark.parametrize("is_local_first", [True, pytest.param(False, marks=pytest.mark.grid)])
 def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_local_first):
-    parts = cut(shop_lines("customers"), 4)
+    parts = cut(shop_lines("customers"), 6)
     source = tmp_path / "in"
     spec = shop_spec("customers", write(source, *parts[:2]))
     sessions = [local_session(), spark] if is_local_first else [spark, local_session()]
     first = run(sessions[0], spec, str(tmp_path))
     assert [step.kind for step in first.steps] == ["batch", "batch"]
 
-    for number in range(2, len(parts)):
-        forget_last_commit(tmp_path, spec)  # as a run that was killed before its batch was noted
+    for number in range(2, len(parts), 2):
         write(source, parts[number], first=number)
+        die_behind_a_decision(sessions[0], tmp_path, spec)
+        write(source, parts[number + 1], first=number + 1)
         sessions.reverse()
         summary = run(sessions[0], spec, str(tmp_path))
         assert [step.kind for step in summary.steps] == ["replay", "batch"]

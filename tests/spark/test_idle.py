@@ -1,7 +1,8 @@
 """What is judged without Spark, over tables that Spark made."""
 
 import pytest
-from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
+from local_run import die_behind_a_decision
+from spark_support import LOCAL, change, plain_spec, write
 
 from ebbtide import run
 from ebbtide.delta import Snapshot
@@ -44,8 +45,9 @@ def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
         idle_run(spec, root, START)
     (tmp_path / "in" / "0000a.jsonl").unlink()
     assert nothing_to_do(spec, root, START), "a file that was read and archived"
-    forget_last_commit(tmp_path, spec)
-    assert not nothing_to_do(spec, root, START), "an open batch"
+    write(tmp_path / "in", [change("+I", 3, "c", 3)], first=2)
+    die_behind_a_decision(LOCAL, tmp_path, spec)
+    assert not nothing_to_do(spec, root, START), "a batch that is in no table yet"
     with pytest.raises(SourceReadError):
         idle_run(plain_spec(tmp_path / "nowhere"), root, START)
 

@@ -1,11 +1,10 @@
 """Cleanup and compaction: what goes, what stays, and that streams carry on."""
 
-import json
 import threading
 
 import numpy as np
 import pytest
-from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
+from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import run
 from ebbtide.delta import Log
@@ -108,21 +107,6 @@ def test_compaction_keeps_arrival_histories_and_the_files_read(spark, tmp_path):
     write(tmp_path / "in", [change("-D", 1, "a", 1).replace('"n": 1', '"n": 5')], first=3)
     assert run(LOCAL, spec, str(tmp_path)).totals["deleted"] == 1
     assert sink(spark, tmp_path, spec) == []
-
-
-def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spark, tmp_path):
-    bad = json.dumps({"p": 0, "n": 2, "kind": "?", "row": {}})
-    lines = [change("+I", 1, "a", 1), bad]
-    spec = plain_spec(write(tmp_path / "in", lines), order=BY_SEQ, ttl="1d")
-    run(LOCAL, spec, str(tmp_path))
-    forget_last_commit(tmp_path, spec)
-    assert maintain(LOCAL, spec, str(tmp_path), "compaction").step == 2
-    for file in (tmp_path / "in").iterdir():
-        file.write_bytes(b"?" * file.stat().st_size)  # a replay reads no source
-    [replay] = run(LOCAL, spec, str(tmp_path)).steps
-    assert (replay.step, replay.kind, replay.metrics) == (1, "replay", {})
-    assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["a"]
-    assert len(table(spark, tmp_path, spec, "quarantine")) == 1
 
 
 @pytest.mark.grid

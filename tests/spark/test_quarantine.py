@@ -46,7 +46,7 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
 
     write(source, [change("+U", 8, "newest", 10)], first=2)
     kinds = [step.kind for step in run(LOCAL, spec, root).steps]
-    assert kinds == ["batch"], "the checkpoint goes on where it was"
+    assert kinds == ["batch"], "the source is read on where it was"
     rows = [(row["id"], row["v"], row["seq"]) for row in sink(spark, tmp_path, spec)]
     assert rows == [(1, "none", 5), (6, "newer", 9), (7, "none", 7), (8, "newest", 10)]
     assert [row["raw"] for row in table(spark, tmp_path, spec, "quarantine")] == [b"{"], "Spark sees the same"

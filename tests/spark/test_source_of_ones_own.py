@@ -4,7 +4,7 @@ import json
 
 import pytest
 from installing import EXAMPLES, install
-from spark_support import forget_last_commit
+from local_run import die_behind_a_decision
 from support import plain
 
 from ebbtide import run
@@ -54,15 +54,16 @@ def test_records_are_read_by_tasks_and_a_run_that_died_is_finished_and_a_rewind_
     before = shown(spec, root)
     assert before == dict.fromkeys([*FIRST, -1], 1)
 
-    forget_last_commit(tmp_path / "root", spec)
     put(logbook, [0], n=2)
+    die_behind_a_decision(spark, tmp_path / "root", spec)
+    put(logbook, [1], n=2)
     replayed, second = run(spark, spec, root).steps
-    assert (replayed.kind, second.kind, second.records) == ("replay", "batch", 1)
-    after = before | {0: 2}
+    assert (replayed.kind, replayed.records, second.kind, second.records) == ("replay", 1, "batch", 1)
+    after = before | {0: 2, 1: 2}
     assert shown(spec, root) == after
 
     rewind.apply(spark, spec, root, first.step)
     assert shown(spec, root) == before
     [again] = run(spark, spec, root).steps
-    assert (again.kind, again.records) == ("batch", 1)
+    assert (again.kind, again.records) == ("batch", 2)
     assert shown(spec, root) == after

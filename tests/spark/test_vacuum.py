@@ -49,10 +49,10 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     names = (
         ".spec.json.9.tmp",
         f"sink/_delta_log/.{7:020d}.json.9.tmp",
-        "checkpoint/offsets/.2.9.tmp",
-        "checkpoint/commits/.2.9.tmp",
+        "checkpoint/offsets/2",  # of an earlier release
     )
     unfinished = [home / name for name in names]
+    (home / "checkpoint" / "offsets").mkdir(parents=True)
     for file in unfinished:
         file.touch()
     for file in home.rglob("*"):

@@ -24,7 +24,7 @@ from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime._idle import idle_run
 from ebbtide.tables import COLUMNS
 
-PARTS = ("state", "sink", "quarantine", "ledger", "checkpoint")
+PARTS = ("state", "sink", "quarantine", "ledger")
 WITH_CHANGELOG = (*PARTS, "changelog")
 COMMAND = re.compile(r"'ebbtide ([a-z]+)([^']*)'")
 KEPT = (1, 2, 4)
@@ -158,7 +158,7 @@ def nothing(pipeline: LocalPipeline) -> None:
 
 
 def refreshed(pipeline: LocalPipeline) -> None:
-    """All is read again, in steps of another checkpoint."""
+    """All is read again, in steps of another incarnation."""
     pipeline.do("refresh")
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
-from ages import AgedPipeline
+from ages import WITH_CHANGELOG, AgedPipeline
 from local_pipeline import LocalPipeline, up
-from local_run import killed_behind_a_decision
-
-from ebbtide.runtime import _step as step
+from local_run import SPARK, die_behind_a_decision
 
 EARLY, DECIDED, LATE, OTHER = 2, 3, 4, 5
 """After two steps; behind the decision of the third, which no other table has; after the fourth; the third of a copy of `EARLY`, of two files."""
@@ -26,10 +23,7 @@ class CopiedPipeline(AgedPipeline):
     def __init__(self, pipeline: LocalPipeline) -> None:
         super().__init__(pipeline, lambda number: pipeline.put(*_lines_of(number)), (EARLY,))
         pipeline.put(*_lines_of(3))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(step, "publish", killed_behind_a_decision)
-            with pytest.raises(InterruptedError):
-                pipeline.run()
+        die_behind_a_decision(SPARK, pipeline.root, pipeline.spec)
         self._keep(DECIDED)
         pipeline.run()
         self._note()
@@ -38,7 +32,7 @@ class CopiedPipeline(AgedPipeline):
         self._keep(LATE)
         self._note()
         self.right = self.shown()
-        self.mix(dict.fromkeys(("state", "sink", "quarantine", "changelog", "ledger", "checkpoint"), EARLY))
+        self.mix(dict.fromkeys(WITH_CHANGELOG, EARLY))
         other = LocalPipeline(pipeline.source.parent, **pipeline.fields)
         other.spec = other.with_fields(source={"max_files_per_step": 2})
         other.run()

@@ -106,13 +106,11 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {
         "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
         "another table is put back": ("ebbtide.tables._step_commits", "restore_stage", "after", 1),
-        "all tables are put back": ("ebbtide.runtime._publish", "_discard_read", "before", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
+        "all tables are put back": ("ebbtide.storage:Location from ebbtide.runtime._publish", "delete", "before", 1),
     },
     "undo": COMMITS
     | {
         "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
     },
     "restore": {
         "the state is not brought back": (
@@ -149,8 +147,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the sink is swapped": ("ebbtide.tables._delta_sink:SinkTable", "take_rows", "after", 1),
         "another table is copied": ("ebbtide.tables._append_table", "commit_stage", "before", 1),
         "another table is swapped": ("ebbtide.tables._append_table:AppendTable", "take_rows", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
-        "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._swap", "delete", "after", 9),
+        "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._swap", "delete", "after", 8),
     },
     "adopt": COMMITS
     | {
@@ -171,7 +168,6 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the state is emptied": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
         "the sink is emptied": ("ebbtide.tables._delta_sink:SinkTable", "empty", "after", 1),
         "the quarantine is emptied": ("ebbtide.tables._quarantine:QuarantineTable", "empty", "after", 1),
-        "the checkpoint is discarded": ("ebbtide.ledger._checkpoint:Checkpoint", "discard", "after", 1),
         "the first step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 3),
     },
 }
@@ -184,7 +180,6 @@ WRITES = (
     ("ebbtide.storage:Location from ebbtide.sources._sizing", "replace_bytes"),
     ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete"),
     ("ebbtide.storage:Location from ebbtide.runtime._publish", "delete"),
-    ("ebbtide.storage:Location from ebbtide.ledger._checkpoint", "delete"),
     ("pathlib:Path", "rename"),
 )
 """What changes anything on disk that outlives a step."""

@@ -1,7 +1,7 @@
 """Lives of a pipeline: runs and operations one after the other, each in a process of its own, with power cuts at their system calls.
 
 A life without a cut is made first. One with cuts must show the same rows after each of its works, and have the same tables in the end.
-After each cut all that the logs, the checkpoint and the facts name must be there, whole.
+After each cut all that the logs and the facts name must be there, whole.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def _draw(calls: list[Call], rng: random.Random) -> Call:
 
 
 def refuse_false_claims(spec: Pipeline, root: Path) -> None:
-    """Refuse tables of which a log, the checkpoint or the facts name what is not there, or is not whole.
+    """Refuse tables of which a log or the facts name what is not there, or is not whole.
 
     Raises:
         EbbtideError: there is such a claim.

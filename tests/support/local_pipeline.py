@@ -125,10 +125,6 @@ class LocalPipeline:
         found = {name: Log(self.plan.at(name)).versions() for name in TABLES}
         return {name: versions[-1] for name, versions in found.items() if versions}
 
-    def forget_commit(self, batch: int) -> None:
-        """Leave a batch as Spark does that died before its own commit."""
-        (self.home / "checkpoint" / "commits" / str(batch)).unlink()
-
     def repair(self, rows: pa.Table | None = None) -> RepairReport:
         """See `repair_here`."""
         return repair_here(self.spec, self.root, rows)

@@ -36,7 +36,6 @@ KNOWN = (
     rf"(state|sink|changelog|quarantine|ledger)/_delta_log/({JSON}|_last_checkpoint)",
     r"(state|sink|changelog|quarantine)/[^_.][^/]*",
     r"sink/_change_data/[^_.][^/]*",
-    r"checkpoint/(metadata|start|(offsets|commits)/\d+)",
     r"plan\.json",
 )
 """What may be there in the end: commits, and what a vacuum of Delta deletes once no version names it."""

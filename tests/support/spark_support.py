@@ -80,14 +80,6 @@ def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]
     return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.sink_key], default=str))
 
 
-def forget_last_commit(root, spec):
-    """Make Spark believe that the last batch was never committed, as after a crash."""
-    commits = root / spec.name / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    for name in (str(last), f".{last}.crc"):
-        (commits / name).unlink(missing_ok=True)
-
-
 def same_as_truth(spark: SparkSession, root: Path, spec: Pipeline) -> bool:
     """Whether a shop pipeline's sink equals the source database."""
     truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]

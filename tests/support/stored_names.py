@@ -14,7 +14,6 @@ OP_DELETE, OP_SNAPSHOT, OP_UPSERT = 1, 2, 3
 HASH, POSITION = "#hash", "#position"
 KEYS = ".keys.arrow"
 """Columns of a local copy, and the end of its name."""
-START = "ebbtide_start.json"
 ASKED = "asked.json"
 ERASED = "The log was deleted by an erasure.\n"
 FOLDER = JOBS = ".sql/jobs"

@@ -6,6 +6,7 @@
 | commits of the tables | older than `delta.logRetentionDuration` (30 days), once a checkpoint has their content |
 | turns of the lease | all but the last thousand |
 | staged files | at once: the last step is finished |
+| the checkpoint folder of releases before format 4 | at once: the ledger has its content |
 | files of processes that died before committing them | older than a day |
 """
 
@@ -55,6 +56,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     plan.ledger.trim()
     Location(plan.at("staged")).delete()
     Location(plan.rehearsal).delete()
+    Location(plan.at("checkpoint")).delete()
     delete_all_unfinished(plan)
     return Done(is_step=False, left=left)
 
@@ -96,7 +98,7 @@ def _without_scheme(location: str) -> str:
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete a pipeline's files whose writers died before committing them; see `delete_unfinished`."""
-    folders = [plan.root, *plan.checkpoint.folders]
+    folders = [plan.root]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
         folders += [table, Log(table).folder]

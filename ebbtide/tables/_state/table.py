@@ -220,13 +220,6 @@ class StateTable(StateNotes):
             next_step="Nothing was written twice; start the run again.",
         )
 
-    def batch(self, batch_id: int) -> StepFacts:
-        """Return the facts of the step that decided one of the last batches."""
-        for _, facts in self.steps():
-            if facts.decision.reads_source and facts.source.batch_id == batch_id:
-                return facts
-        raise LookupError(f"no step has decided batch {batch_id}")
-
 
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
     """Return a step's actions, and one that keeps its facts in a metadata domain, which outlives the log's cleanup.
