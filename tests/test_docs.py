@@ -292,7 +292,7 @@ def test_fields_of_operations_state_their_default_unless_they_are_required():
     for operation in operations():
         for name, field in operation.Params.model_fields.items():
             said = field.description or ""
-            assert field.is_required() or "Default" in said or "needed to apply" in said, f"{operation.name}.{name}"
+            assert field.is_required() or "Default" in said or "required to apply" in said, f"{operation.name}.{name}"
 
 
 def test_spec_page_has_every_model_that_a_spec_can_hold():

@@ -8,7 +8,7 @@ from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.runtime._plan import Plan
 
 PERFORMABLE = (Apply, Clear, Restore, Erase)
-"""The actions that a sink may perform that is no Delta table; all further actions compare it with the state."""
+"""The actions that a sink other than a Delta table may perform; all further actions compare it with the state."""
 
 
 def refuse_unable(plan: Plan, facts: StepFacts) -> None:
@@ -61,7 +61,7 @@ def refuse_action(plan: Plan, action: Action, work: str) -> None:
 
 
 def refuse_unfit_sink(plan: Plan) -> None:
-    """Refuse a pipeline that reads its own sink, where that is no Delta table.
+    """Refuse a pipeline that reads its own sink if that is not a Delta table.
 
     Raises:
         ConfigError: it does.
@@ -75,7 +75,7 @@ def refuse_unfit_sink(plan: Plan) -> None:
         needs.append("ttl.expire_live: true")
     if needs:
         raise ConfigError.of(
-            f"'{plan.spec.name}' reads its own sink, which is no Delta table.",
+            f"'{plan.spec.name}' reads its own sink, which is not a Delta table.",
             got=f"sink.type: {plan.spec.sink.type} with {' and '.join(needs)}",
             allowed="delta",
             next_step="Set sink.type to delta, or leave that out.",

@@ -22,7 +22,7 @@ from ebbtide.runtime._slots import InTurn, at_once
 from ebbtide.sources import BatchPlanner
 
 POLL_S = 1.0
-"""Seconds between two looks for the next batch, of a run that goes on; fewer where its trigger interval is shorter."""
+"""Seconds between two polls for the next batch in a continuous run; fewer if its trigger interval is shorter."""
 
 
 def nothing_between() -> None:
@@ -40,7 +40,7 @@ class Query:
         read: The offset up to which the source is read; None before the first batch.
         step: Makes the step of a batch.
         stop: Ends them after the batch under way.
-        clock: Returns the time, epoch ms: of a batch as it is planned.
+        clock: Returns the time of planning a batch, epoch ms.
         following: With it only `stop` ends the batches.
         between: Called now and then while no batch is under way.
         hold: Called before each batch: waits until it may begin.

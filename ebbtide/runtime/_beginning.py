@@ -1,4 +1,4 @@
-"""The facts of a step that reads the source from elsewhere: of a reset, a rewind, a swap."""
+"""The facts of a step that reads the source from another position: a reset, a rewind, a swap."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def begun_elsewhere(
     *,
     after: int = 0,
 ) -> StepFacts:
-    """Return the facts of a step by which the source is read from elsewhere; mints a new incarnation.
+    """Return the facts of a step that reads the source from another position; starts a new incarnation.
 
-    Steps go on counting over all incarnations: the state may have been put back, the other tables not.
+    Step numbers rise over all incarnations: the state may have been restored, but not the other tables.
 
     Args:
         stepper: Makes the step, and those that follow.
         what: What makes it: its cause.
-        tables: What the tables beside the state do.
+        tables: Actions of the output tables.
         source: Where the source is read from then.
         frontier: Where the pipeline then stands.
         state: Fields of the state's facts that are other than after the last step.
-        after: A step that this one is to follow, beside those of the pipeline.
+        after: A step that this one must follow, in addition to those of the pipeline.
     """
     stepper.lease.renew_incarnation()
     decision = Decision(tables=dict(tables), source=Source.BEGIN)

@@ -1,6 +1,6 @@
 """Refuses tables of a pipeline that do not belong together: none is made again in silence.
 
-A step's facts hold the id of each table beside the state, and the last step that wrote it. So a table that was deleted, replaced by
+A step's facts hold the id of each output table, and the last step that wrote it. So a table that was deleted, replaced by
 another, or put back to an older version is known, and so is a state that was.
 """
 
@@ -19,7 +19,7 @@ REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tabl
 
 
 class OwnTables:
-    """The tables beside a pipeline's state.
+    """A pipeline's output tables.
 
     Args:
         plan: The pipeline.
@@ -30,7 +30,7 @@ class OwnTables:
         self._noted: dict[str, TableFacts] | None = None
 
     def facts(self) -> dict[str, TableFacts]:
-        """Return what is known of those that are there, by name."""
+        """Return the known facts of existing tables, by name."""
         found = {}
         for name, table in self._tables.items():
             facts = table.facts()
@@ -90,7 +90,7 @@ class OwnTables:
         return reasons
 
     def lacking(self, decision: Decision, step: int) -> list[str]:
-        """Return the names of those that are there and have not performed a step's action.
+        """Return the names of existing tables that have not performed a step's action.
 
         Args:
             decision: Decision of the step.
@@ -113,7 +113,7 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
 
     Args:
         plan: The pipeline.
-        tables: Those beside its state.
+        tables: The output tables.
         head: Its last step.
         state: The newest version of the state.
 
@@ -126,11 +126,11 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
 
 
 def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Snapshot | None) -> None:
-    """Refuse what does not belong together, without the lease; what a run changes meanwhile is let through.
+    """Refuse tables that do not belong together, without the lease; changes by a run meanwhile are accepted.
 
     Args:
         plan: The pipeline.
-        tables: Those beside its state.
+        tables: The output tables.
         head: Its last step.
         state: The newest version of the state; None if there is none.
 
@@ -154,7 +154,7 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
 
     Args:
         plan: The pipeline.
-        tables: Those beside its state.
+        tables: The output tables.
         head: Its last step.
 
     Raises:
@@ -170,7 +170,7 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
             continue
         way_out = REFRESH
         if _can_go_back(plan, tables, head):
-            way_out = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
+            way_out = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to restore the other tables to it, and read later records again; or 'ebbtide refresh' to rebuild all tables from the source."
         raise TableMismatchError.of(
             f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
             got=f"step {step} in the state, {table.step} in the other",
@@ -190,15 +190,15 @@ def _can_go_back(plan: Plan, tables: OwnTables, head: Head) -> bool:
 
 
 def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
-    """Refuse tables beside the state that are not the pipeline's, or lack a step that the state knows they had.
+    """Refuse output tables that are not the pipeline's, or lack a step that the state knows they had.
 
     Args:
         plan: The pipeline.
-        tables: Those beside its state.
+        tables: The output tables.
         head: Its last step.
 
     Raises:
-        TableMismatchError: one was lost, replaced or put back to an older version; or there is no state.
+        TableMismatchError: one was lost, replaced or restored to an older version; or there is no state.
     """
     if isinstance(head.facts, NoStep):
         refuse_lost_state(plan, tables)
@@ -208,7 +208,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
         raise TableMismatchError.of(
             f"Not all rows of '{plan.at('sink')}' were adopted.",
             got=f"{unadopted} left",
-            next_step="Run 'ebbtide adopt --apply' again: it goes on where it ended.",
+            next_step="Run 'ebbtide adopt --apply' again: it continues where it ended.",
         )
     found = tables.facts()
     for name, known in head.facts.state.tables.items():
@@ -222,7 +222,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
 
 
 def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
-    """Refuse a quarantine that has still to take a step, and has not the step's files any more: its log would name what is not there."""
+    """Refuse a quarantine that must still apply a step whose files are missing: its log would name missing files."""
     adds = [action["add"] for action in facts.decision.bad_rows if "add" in action]
     for add in adds:
         path = add["path"]
@@ -288,7 +288,7 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
 
     Args:
         plan: The pipeline; its state has no step.
-        tables: Those beside its state.
+        tables: The output tables.
 
     Raises:
         TableMismatchError: its state was lost.

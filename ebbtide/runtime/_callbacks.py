@@ -1,7 +1,7 @@
-"""The connection by which Spark's JVM calls a query's function.
+"""The connection through which Spark's JVM calls a query's function.
 
 py4j opens one for each thread of the JVM that calls Python, with a thread in Python that listens on it, and keeps both when the JVM's thread has
-ended. Each turn of the lease begins a query, which has a thread of its own: without an end to them, a run of weeks would gather thousands.
+ended. Each turn of the lease begins a query with a separate thread: a run of weeks would collect thousands of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CallbackConnection:
 
     def close(self) -> None:
         """Close both ends, once the query has ended; the thread in Python ends by it."""
-        with contextlib.suppress(Py4JError, OSError):  # a JVM that is gone has closed its end
+        with contextlib.suppress(Py4JError, OSError):  # an ended JVM has closed its end
             for connection in self.kept_by_java():
                 socket = connection.getSocket()
                 if socket is not None and socket.getLocalPort() == self._java_port:

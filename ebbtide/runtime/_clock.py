@@ -1,4 +1,4 @@
-"""The wall clock, and what may stand in its place."""
+"""The wall clock, and its replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares a sink with what it must show, key by key: in Spark, at given versions of both."""
+"""Compares a sink with the rows that it must show, key by key: in Spark, at given versions of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference:
     """The difference between the rows that a sink has and those that it must have.
 
     Args:
-        differing: A row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`.
+        differing: A row for each differing key: key columns, `_decided`, `_shown`, `_rows`.
         rows: All rows that it must have.
         key: Names of the key's columns.
     """
@@ -91,7 +91,7 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
         spark: A session with Delta.
         plan: The pipeline.
         facts: Facts of its last step.
-        leaves_accepted: Leave out the rows whose key was acknowledged, and has not changed since.
+        leaves_accepted: Leave out rows whose key was acknowledged and has not changed since.
     """
     kept = _KeptRows.newest(spark, plan, facts)
     rows = kept.shown()
@@ -118,7 +118,7 @@ def differences(
         sink_version: Version of the sink.
 
     Returns:
-        One row for each key of which they differ: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
+        One row for each differing key: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
         acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show are
         compared with the sink's way back (`ebbtide.runtime._way_back`), if other clients have changed rows and there is one.
     """
@@ -188,7 +188,7 @@ class _KeptRows:
         return left.select(*columns(key), DECIDED, SHOWN, ROWS)
 
     def without_accepted(self, rows: DataFrame) -> DataFrame:
-        """Leave out the rows whose key was acknowledged, and has not changed since.
+        """Leave out rows whose key was acknowledged and has not changed since.
 
         Args:
             rows: The key's columns, `_step`, and further ones.
@@ -209,7 +209,7 @@ class _KeptRows:
 
 
 def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: OwnVersions) -> DataFrame | None:
-    """Read the rows that the sink would have after its way back; None where no other client has changed it, or there is none."""
+    """Read the sink's rows after its way back; None if there is none, or no other client has changed the sink."""
     if not own.foreign:
         return None
     way = way_back(plan, facts, own)

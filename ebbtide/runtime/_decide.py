@@ -1,6 +1,6 @@
 """Decide: a step's changes and the stored entries of their keys in, one commit to the state out.
 
-That commit is the decision: what the sink is to show follows from it alone (`ebbtide.runtime._publish`). Workers decide, each
+That commit is the decision: it alone determines the sink's rows (`ebbtide.runtime._publish`). Workers decide, each
 about a share of the keys, and write files; the driver commits these. A small step is decided in the driver, without a job.
 """
 
@@ -47,9 +47,9 @@ PENDING = "pending_key_changes"
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
 GROUP_BYTES = 64 * 2**20
-"""The most bytes of changes and entries that a process decides on at once where it decides on all: a task of Spark's has fewer rows."""
+"""Maximum bytes of changes and entries that a process decides at once if it decides all: a Spark task has fewer rows."""
 ROWS_IN_DRIVER = 20_000
-"""Changes up to which a step is decided in the driver: a Spark job costs more."""
+"""Maximum changes of a step that the driver decides itself: a Spark job costs more."""
 
 
 def decide(
@@ -113,7 +113,7 @@ def decide(
 
 
 def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: str) -> Staged:
-    """Return a step's changes as they are to be decided on: where a transform applies to changes, what it makes of them.
+    """Return a step's changes for the decision, transformed if a transform applies to changes.
 
     Args:
         spark: The session.
@@ -137,7 +137,7 @@ def expire(
     snapshot: Snapshot,
     must_commit: bool,
 ) -> Committed | None:
-    """Decide a tick: drop what has expired, fire timers.
+    """Decide a tick: drop expired entries, fire timers.
 
     Args:
         spark: The session.
@@ -185,7 +185,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decid
 
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
-    """Return the sink's rows, where they stand in for entries that have expired."""
+    """Return the sink's rows if they replace expired entries."""
     if not plan.spec.expires_live or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
@@ -201,7 +201,7 @@ def _n_tasks(spark: SparkSession, staged: Staged) -> int:
 
 
 def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
-    """Deal the batch out to tasks; linked keys are one share of their own."""
+    """Divide the batch among tasks; linked keys are a separate share."""
     n_tasks = _n_tasks(spark, staged)
     dealt = balanced(staged.files, n_tasks)
     shares = [Share(staged.files, slices, linked) for slices in dealt]
@@ -233,7 +233,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
 
 
 def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
-    """Return what sink and changelog have to do about what was decided."""
+    """Return the actions of sink and changelog for the decided entries."""
     actions: dict[str, Action] = {}
     raises_floor = facts.read.floor_raised
     overwrites = raises_floor or not OVERWRITING.isdisjoint(counts)
@@ -248,7 +248,7 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
 
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
-    """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
+    """Return the offsets of repeated records; replayed records were read before, but not applied."""
     known = plan.offsets_read(head)
     if known is None or not staged.replayed:
         return known
@@ -256,7 +256,7 @@ def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
-    """Return the keys of rows that changed them, as far as the step may be about them under an old key; None where there are none.
+    """Return the keys of rows with changed keys that the step may concern under an old key; None if there are none.
 
     They are decided on together: a value may have to be looked for under another key.
     """

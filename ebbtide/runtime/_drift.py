@@ -1,4 +1,4 @@
-"""Columns that a step takes in, by the spec's `schema_evolution_mode`; see docs/how-to/drift.md."""
+"""Columns that a step adds, by the spec's `schema_evolution_mode`; see docs/how-to/drift.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 
 def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
-    """Return the columns of a batch that the pipeline takes in, to their types: those whose type and name are certain.
+    """Return the columns of a batch that the pipeline adds, to their types: those whose type and name are certain.
 
     Args:
         spec: The pipeline.

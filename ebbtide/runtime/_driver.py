@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_HELD = 10
-"""Patience of a run that goes on with a lease that another process took without a request, in `lease_ttl`s."""
+"""Time that a continuous run waits for a lease that another process took without a request, in `lease_ttl`s."""
 HELD_POLL_S = 1.0
 """Seconds between two looks for it."""
 _log = logging.getLogger(__name__)
@@ -71,21 +71,22 @@ def run(
     in_turn: InTurn = at_once,
     log_begins: tuple[int, ...] = (),
 ) -> RunSummary:
-    """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
+    """Process all waiting input, update the sink and expire old state; then end, or continue with new input.
 
     Args:
-        spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, by which the run chooses its engine.
+        spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, which lets the
+            run choose its engine.
         spec: The pipeline.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
         on_phase: Called as each phase begins.
         stop: Set it to end the run after the step under way.
-        clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
-        accept_source_path: The source has moved: go on reading where the spec now says.
-        accept_loss: Records of the source are lost: go on with those that are left, and note it.
+        clock: Returns the time for the closing tick and for files' ages, epoch ms.
+        accept_source_path: The source has moved: continue reading at the spec's new path.
+        accept_loss: Records of the source are lost: continue with the remaining ones, and note the loss.
         accept_changed_files: By sequence: read files again that have changed since they were read.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
-        observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
+        observers: Watch it, in addition to observers from the environment (docs/how-to/observability.md).
         in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.fleet`).
         log_begins: What tables without a step know of the source's log, see `ebbtide.model._step.Frontier.log_begins`.
 
@@ -176,12 +177,12 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
 
 
 def _log_begins_kept(stepper: Stepper) -> tuple[int, ...]:
-    """Return at which event times the source's log began again, for an order that can have epochs."""
+    """Return the event times at which the source's log restarted, for an order that can have epochs."""
     return stepper.log_begins if has_epochs(stepper.spec) else ()
 
 
 def following_of(spec: Pipeline) -> Following | None:
-    """Return how a spec's runs go on; None if they end."""
+    """Return the settings of a spec's continuous runs; None for bounded runs."""
     if spec.run == "bounded":
         return None
     max_age_s = None if spec.max_run_age is None else spec.max_run_age.total_seconds()
@@ -195,7 +196,7 @@ class _Run:
     Args:
         spark, spec, root, stop, clock: See `run`.
         events: Takes what happens.
-        going_on: How it goes on; None: it ends.
+        going_on: Settings of a continuous run; None: a bounded run.
         is_fresh: All is forgotten first, and read again.
         in_turn, log_begins: See `run`.
     """
@@ -327,7 +328,7 @@ class _Run:
         """Give the lease to processes that ask for it, and take the next turn, until the run is stopped.
 
         Everything is opened again: maintenance may have changed the tables, even the columns. Brokers and stores
-        that are unreachable at that moment are waited for, too.
+        that are unreachable at that moment are also waited for.
 
         Args:
             going_on: Its faults.
@@ -388,7 +389,7 @@ class _Run:
             self._report(steps.replayed(self.spark))
 
     def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
-        """Make the first step in a folder that is thrown away: what fails or refuses then has not emptied a table that is read.
+        """Make the first step in a temporary folder, so that a failure or refusal does not empty a table in use.
 
         Not of a view, whose only step would be computed twice.
 
@@ -409,7 +410,7 @@ class _Run:
             events = Observers(end, ignore)
             _Run(self.spark, self.spec, plan.rehearsal, events, stop, self.clock, log_begins=log_begins).turn()
         except QuarantineThresholdError:
-            raise  # what was staged shows the reasons
+            raise  # the staged rows show the reasons
         except BaseException:
             Location(plan.rehearsal).delete()
             raise
@@ -445,7 +446,7 @@ class _Run:
 
 @dataclass
 class _Phases:
-    """Reports the phases of a turn, and in steps how much of what was found is read.
+    """Reports the phases of a turn, and in steps the share of the found records that is read.
 
     Args:
         pipeline: Its name.

@@ -26,7 +26,7 @@ MOST_RECORDS = 100_000
 
 
 class OtherEngineError(Exception):
-    """The other engine is to read what waits: the run goes on there."""
+    """The other engine must read the waiting records: the run continues there."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def auto_session(
 
 
 def in_own_steps(session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Pipeline:
-    """Return a pipeline with steps that this process can make, where nothing but the size of a step asks for Spark.
+    """Return a pipeline with steps that this process can make, if only the size of a step requires Spark.
 
     Args:
         session: What the caller of the run gave.
@@ -105,9 +105,9 @@ class Engine:
     """Where the steps of a run are made.
 
     Args:
-        session: The session: Spark's, or one that stands for it.
+        session: Spark's session, or its local replacement.
         reason: Why this one.
-        step: The most that one step reads; a larger file is a step of its own.
+        step: Maximum size of a step; a larger file is a separate step.
         auto: Leaves the choice to what waits; None: it is made for the whole run.
     """
 
@@ -152,7 +152,7 @@ class Engine:
         """Choose again, now that it is known what waits.
 
         Args:
-            found: What there is to read.
+            found: The records to read.
         """
         if self.auto is None:
             return self
@@ -161,13 +161,13 @@ class Engine:
         return replace(self, session=session, reason=to_read)
 
     def refuse_other(self, found: Discovery | None) -> None:
-        """Refuse to go on in this process with more than a step of it reads, or on Spark with less.
+        """Refuse to continue in this process with more than its step reads, or on Spark with less.
 
         Args:
-            found: What there is to read; None before the first look.
+            found: The records to read; None before the first look.
 
         Raises:
-            OtherEngineError: the other engine is to read it.
+            OtherEngineError: the other engine must read it.
         """
         if found is None or self.auto is None:
             return
@@ -181,7 +181,7 @@ class Engine:
 
 
 def _why_spark(spec: Pipeline, root: str) -> str | None:
-    """Return why a pipeline runs on Spark, however little there is to read; None if it need not."""
+    """Return why a pipeline always runs on Spark; None if it need not."""
     if Location(root).needs_jvm:
         return f"its root is '{root}'"
     if spec.engine == "spark":
@@ -201,7 +201,7 @@ def spark_needed_for(spec: Pipeline) -> list[str]:
 
 
 def _measured(found: Discovery, step: _Step) -> tuple[str, bool]:
-    """Return how much there is to read, in words, and whether a step of it is more than this process reads at a time."""
+    """Return a description of the amount to read, and whether a step of it is too large for this process."""
     n = 0
     n_of_step = 0.0
     most = MOST_RECORDS

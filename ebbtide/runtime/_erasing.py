@@ -50,7 +50,7 @@ class KeyNames:
         """Find them.
 
         Raises:
-            ConfigError: a column of the key is computed, or the pipeline has no records of its own.
+            ConfigError: a column of the key is computed, or the pipeline has no records.
         """
         spec = plan.spec
         if spec.is_view:
@@ -71,8 +71,8 @@ class KeyNames:
             raise ConfigError.of(
                 f"Keys of '{spec.name}' cannot be erased: a record does not name its key.",
                 got=f"computed columns of the key: {listed}",
-                allowed="a key of columns that the transform selects as they are",
-                next_step="Select them as they are, or delete the records at the source and run 'ebbtide refresh'.",
+                allowed="a key of columns that the transform selects unchanged",
+                next_step="Select them unchanged, or delete the records at the source and run 'ebbtide refresh'.",
             )
         return cls(
             state,
@@ -227,7 +227,7 @@ def refused_rows(plan: Plan, name: str | None) -> RefusedRows | None:
 
     Args:
         plan: The pipeline.
-        name: Name of the file of the ledger, of the last step's facts.
+        name: Name of the ledger's file, from the last step's facts.
     """
     if name is None:
         return None

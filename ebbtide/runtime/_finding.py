@@ -1,4 +1,4 @@
-"""Finds records of a batch again, by their order: of those that turn out bad after they were decoded the bytes are wanted."""
+"""Finds records of a batch again by their order: the bytes of records that turn out bad after decoding are needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Found = dict[Order, tuple[dict[str, Any], bytes]]
 
 @dataclass(frozen=True)
 class Picking:
-    """Picks records of a task; goes to the workers.
+    """Picks records of a task; sent to the workers.
 
     Args:
         places: Part and line of each that is wanted.
@@ -96,7 +96,7 @@ def _places(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
 
 def _as_text(batches: Sequence[pa.RecordBatch]) -> str:
     stream = pa.BufferOutputStream()
-    all_known = batches[-1].schema  # each batch holds the Avro schemas of those before it, too
+    all_known = batches[-1].schema  # each batch also holds the Avro schemas of earlier ones
     with pa.ipc.new_stream(stream, all_known) as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -1,6 +1,6 @@
 """Folds: small files of the tables are joined between steps, so that their number, and what a step reads, stays bounded.
 
-A fold changes no entry and no row of the sink, and is no step: a reader of the tables sees the same before and after it, and
+A fold changes no entry and no row of the sink, and is not a step: a reader of the tables sees the same before and after it, and
 one that is lost is done after a later step. It comes after a step is published, when nothing has to be found in that step's own
 files any more. The state's files are folded as a whole once what was added is as large as what the last such fold left, since
 only then the old versions of all entries go.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WHOLE_BYTES = 64 * 2**20
-"""Bytes added from which on the state is folded as a whole."""
+"""Minimum added bytes for folding the whole state."""
 
 
 def nothing_first() -> None:
@@ -70,7 +70,7 @@ def fold_state(
 
 
 def _grew(files: Sequence[DataFile]) -> bool:
-    """Return whether so much was added to what the last fold of the whole state left that it is to be folded again."""
+    """Return whether enough was added since the last fold of the whole state to fold it again."""
     base_bytes = 0
     added_bytes = 0
     for file in files:
@@ -78,7 +78,7 @@ def _grew(files: Sequence[DataFile]) -> bool:
             base_bytes += file.size
         else:
             added_bytes += file.size
-    # As much again as the base: so a whole fold writes at most twice what was added since the last one.
+    # As much as the base: so a whole fold writes at most twice the bytes added since the last one.
     needed_bytes = max(base_bytes, WHOLE_BYTES)
     return added_bytes >= needed_bytes
 

@@ -1,4 +1,4 @@
-"""A run that does not end by itself: between batches it looks for new records, ticks when there are none, and waits faults out."""
+"""A continuous run: between batches it polls for new records, ticks when there are none, and waits after faults."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Following:
-    """The settings of a run that does not end by itself.
+    """The settings of a continuous run.
 
     Args:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
         tick_every_ms: Least time from one tick to the next, while there is nothing to read.
         fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between: a step, a tick where
             nothing is left to do, or, after a look at the source that failed, one that did not.
-        max_age_s: How old the run gets; None: it goes on until it is stopped.
+        max_age_s: Maximum age of the run; None: it continues until it is stopped.
     """
 
     interval_ms: int = 1_000
@@ -56,7 +56,7 @@ class Age:
     Args:
         max_age_s: How old that is; None: as old as it likes.
         stop: Set to end the run after the step under way.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Faults:
 
     Args:
         budget_s: How long, from the first on.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(self, budget_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -121,7 +121,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class GoingOn:
-    """A run that goes on, over all its turns of the lease.
+    """A continuous run, over all its turns of the lease.
 
     Args:
         following: How it does.
@@ -138,7 +138,7 @@ class GoingOn:
         """Begin one.
 
         Args:
-            following: How it goes on.
+            following: Its settings.
             stop: Ends it after the step under way.
         """
         age = Age(following.max_age_s, stop)
@@ -183,13 +183,13 @@ class Watcher:
         self._known_files: tuple[int, FileSizes] = (-1, {})
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
-        # Of a source without positions nothing else is known; where reading begins does not change while the stream goes on.
+        # Nothing else is known about a source without positions; the start of reading does not change during the stream.
         self._begin = steps.stepper.follows_on
         self._began_with_look = False
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
-        """Make way if another process asks; look what is new, and note it for the next batch; where nothing is, tick. Each in its time.
+        """Yield the lease on request; poll for new records for the next batch; tick if there are none. Each at its interval.
 
         Returns:
             Whether the source was looked at, and there is nothing to read.

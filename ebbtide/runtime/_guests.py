@@ -38,7 +38,7 @@ class ViewStaging:
 
     Args:
         last: What the view was computed from by the step before; None before the first.
-        to: What it is to be computed from.
+        to: The versions to compute it from.
         folder: For the files.
         step: The step's number.
         wall_ms: Its wall time, epoch ms.
@@ -63,13 +63,13 @@ class ViewLineage(Protocol):
 
     @property
     def key(self) -> list[str] | None:
-        """The columns by which it identifies its rows; None if that is not known."""
+        """The columns that identify its rows; None if unknown."""
 
     def common_columns(self, tables: Iterable[str]) -> list[str]:
         """Return the columns whose values show which rows a change of some tables touches; none: all are computed."""
 
     def origins(self, name: str) -> frozenset[tuple[str, str]]:
-        """Return what a column is made of: tables, each with a column of it."""
+        """Return the sources of a column: tables, each with a column."""
 
 
 @runtime_checkable
@@ -86,20 +86,20 @@ class ViewSource(Source, Protocol):
         tables: Mapping[str, StructType],
         keys: Mapping[str, Sequence[str]],
     ) -> ViewLineage:
-        """Return what a query is, without a row of its tables.
+        """Analyze a query, without reading rows of its tables.
 
         Args:
             spark: The session.
             query: The query.
             tables: Name of each table that it may read to the table's columns.
-            keys: The tables' keys, where they are known.
+            keys: The tables' keys, if known.
 
         Raises:
             ViewQueryError: it is not usable as a view.
         """
 
     def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
-        """Compute what has changed, and stage it.
+        """Compute the changes, and stage them.
 
         Args:
             spark: The session.
@@ -123,7 +123,7 @@ def view_source() -> type[ViewSource]:
         source: type[ViewSource] = found.load()
         return source
     raise ConfigError.of(
-        "There are no materialized views in this installation.",
+        "This installation has no materialized views.",
         got=f"no entry point '{NAME}' of the group '{GROUP}'",
         next_step="Install ebbtide again; in a checkout, run 'uv sync'.",
     )
@@ -167,7 +167,7 @@ def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
     Args:
         root: Folder of the pipeline's tables.
         pipeline: Name of the pipeline.
-        lease_ttl_s: Seconds after the last heartbeat for which a run on another machine holds the pipeline.
+        lease_ttl_s: Seconds after its last heartbeat during which a run on another machine holds the lease.
 
     Raises:
         LeaseHeldError: a run holds the pipeline.
@@ -184,7 +184,7 @@ def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
 
     Args:
         columns: Arrow's columns.
-        nullable: Every column may be null, whatever `columns` says.
+        nullable: Every column may be null, regardless of `columns`.
     """
     from ebbtide.tables import spark_schema
 

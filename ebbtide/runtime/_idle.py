@@ -24,9 +24,9 @@ from ebbtide.tables import ROW, newest_step
 from ebbtide.tables._state.layout import files_noted, may_hold_expired, rows_of
 
 MOST_FILES = 1_000
-"""Data files that are opened; for more Spark is no dearer."""
+"""Maximum data files that are opened; for more, Spark does not cost more."""
 MOST_ROWS = 200_000
-"""Stored entries that are looked through for what is due."""
+"""Maximum stored entries that are searched for due ones."""
 
 
 def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
@@ -44,7 +44,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         PausedError: the pipeline is paused.
         SourceReadError: the source folder is not there.
         TableMismatchError: see `ebbtide.runtime._belonging`.
-        DamagedFileError: data files of the state or the sink are gone.
+        DamagedFileError: data files of the state or the sink are missing.
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
@@ -100,7 +100,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         return None
     since = plan.follows_on(None, turn.beginning if turn else None)
     listed = plan.source.discover({}, clock_ms, since)
-    begins = since is None and listed.span is not None  # a run notes where it will begin
+    begins = since is None and listed.span is not None  # a run stores where it will begin
     return None if begins else _summary(plan, turn, listed)
 
 

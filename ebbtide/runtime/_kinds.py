@@ -1,6 +1,6 @@
 """The kinds of sources, formats, operators and sinks: the one place that knows all.
 
-A new kind of ours is a module of its own in its room, a spec model, and a line here; one of another package is found by an entry point
+A new built-in kind is a module in its room, a spec model, and a line here; one of another package is found by an entry point
 (`ebbtide.spec._extensions`). This module loads no Spark.
 """
 
@@ -114,7 +114,7 @@ def has_epochs(spec: Pipeline) -> bool:
 
 
 def refuse_epochs(spec: Pipeline) -> None:
-    """Refuse that the source's log began again, where it cannot."""
+    """Refuse a restart of the source's log if the order does not support it."""
     if has_epochs(spec):
         return
     named = ", ".join(WITH_EPOCHS)
@@ -222,7 +222,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
 
 
 def view_operator(spec: Pipeline) -> Operator:
-    """Make what takes in the differences that a view's steps compute."""
+    """Create the operator that applies the differences computed by a view's steps."""
     spec = cast("MaterializedView", spec)
     return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
 

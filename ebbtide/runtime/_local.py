@@ -1,6 +1,8 @@
-"""Makes the batches of a run in this process, without a JVM. A run on Spark goes on where a local one has stopped, and the other way round.
+"""Makes the batches of a run in this process, without a JVM.
 
-A local run is for what one process can hold: a step is decided in groups of keys, one after the other.
+A run on Spark continues where a local one has stopped, and vice versa.
+
+A local run is for data that fits one process: a step is decided in groups of keys, one after the other.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def local_session(batch_time: Callable[[int], int] | None = None) -> SparkSession:
-    """Return what stands for a session where there is no JVM; see `ebbtide.tasks.LocalSession`.
+    """Return the replacement of a session without a JVM; see `ebbtide.tasks.LocalSession`.
 
     Args:
         batch_time: Returns when a batch is planned, epoch ms, by its number: its step's clock. Default: the run's clock does; with
-            one of its own a run can be repeated to the millisecond, as a test may want.
+            a given one a run can be repeated to the millisecond, for tests.
     """
     return cast("SparkSession", LocalSession(batch_time))
 
@@ -37,8 +39,8 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
     """
     if not isinstance(session, LocalSession):
         for _ in query.made():
-            pass  # a batch is made as it is asked for
+            pass  # batches are made on request
         return
     within = together if Location(query.plan.root).is_in_object_store else nullcontext
     for _ in query.made(session.batch_time, within):
-        pass  # a batch is made as it is asked for
+        pass  # batches are made on request

@@ -3,8 +3,9 @@
 The name of a copy begins with its table's. One of an earlier release names no table: it is known by its columns and rows. One that cannot be read may
 hold any row, and goes too: a copy is made again where it is needed.
 
-An erasure reaches the folder of its own process, and the default one. On other hosts, and in other folders, copies go by generation: each erasure
-begins another one, and the next process there that runs, changes or checks the pipeline deletes all copies of an earlier one.
+An erasure reaches the folder of its process, and the default one. On other hosts, and in other folders, copies are
+deleted by generation: each erasure begins another one, and the next process there that runs, changes or checks the
+pipeline deletes all copies of an earlier one.
 """
 
 from __future__ import annotations

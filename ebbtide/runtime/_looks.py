@@ -1,4 +1,4 @@
-"""Reports of a run's looks at its source, for who watches it: what it has found, and what it knows without reading a table."""
+"""Reports of a run's polls of its source for observers: the discovery, and facts known without reading a table."""
 
 from __future__ import annotations
 

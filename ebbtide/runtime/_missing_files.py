@@ -1,4 +1,4 @@
-"""Data files that the newest version of the state or the sink names, and that are gone: a run would not meet those that it does not read.
+"""Finds missing data files of the newest version of state or sink: a run would not notice those that it does not read.
 
 Each folder with such files is listed once, at the start of a run and by `status`; no file is opened.
 """
@@ -19,7 +19,7 @@ MOST_NAMED = 3
 
 
 def refuse_missing_files(plan: Plan, state: Snapshot, sink: Snapshot | None) -> None:
-    """Refuse tables of which data files, or deletion vectors, are gone.
+    """Refuse tables with missing data files or deletion vectors.
 
     Args:
         plan: The pipeline.

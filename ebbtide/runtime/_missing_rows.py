@@ -1,6 +1,6 @@
-"""Rows that changelog and quarantine have lost: what the state's commits still hold of them is appended again, the rest is counted.
+"""Rows that changelog and quarantine have lost: rows that the state's commits still hold are appended again, the rest is counted.
 
-What a step emitted stands in its commit's files, until VACUUM deletes them; its facts name the files of its bad records. A rewind, a
+A step's emissions are in its commit's files until VACUUM deletes them; its facts name the files of its bad records. A rewind, a
 swap and a change of columns are not made again: of what steps up to one of these wrote nothing comes back.
 """
 
@@ -25,9 +25,9 @@ class MissingRows:
 
     Args:
         recoverable: Rows of each step that can be appended again.
-        lost: Rows of each step that are in no file any more.
-        may_reappear: Rows that left with each step, where the files that named them are gone: they stay.
-        unknown_until_step: The last step of which it is unknown what it wrote; 0: there is none.
+        lost: Rows of each step that no file has.
+        may_reappear: Rows removed by each step, if the files that named them are gone: they stay.
+        unknown_until_step: The last step whose rows are unknown; 0: there is none.
     """
 
     recoverable: dict[int, int]
@@ -61,7 +61,7 @@ def _counted(rows: dict[int, int]) -> str:
 def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
     """Return the steps after one that wrote rows of a table, and the last step of which it is unknown what it wrote; 0: of none.
 
-    A refresh comes first where there was one: it emptied the table. A repair changes nothing that a table is to show.
+    A refresh, if any, comes first: it emptied the table. A repair does not change the rows that a table must show.
 
     Args:
         plan: The pipeline.
@@ -73,7 +73,7 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
     newest = plan.state.last()
     if newest is not None:
         _, last = newest
-        oldest = last.step + 1  # the commit of the newest step may be gone, too
+        oldest = last.step + 1  # the commit of the newest step may be missing too
     for version, facts in plan.state.steps():
         if facts.step <= since:
             return found[::-1], 0
@@ -93,7 +93,7 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
 
 
 def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
-    """Return what a changelog or a quarantine lacks of the steps after one.
+    """Return the rows that a changelog or a quarantine lacks from the steps after one.
 
     Args:
         plan: The pipeline.
@@ -148,7 +148,7 @@ def _n_emitted(facts: StepFacts) -> int:
 
 
 def _is_readable(plan: Plan, version: int) -> bool:
-    """Return whether the files of a step's commit are whole: they hold what it emitted."""
+    """Return whether the files of a step's commit, with its emissions, are complete."""
     state = plan.state.path
     whole = WholeFiles(state)
     files = map(DataFile, Log(state).commit(version).adds())
@@ -157,13 +157,13 @@ def _is_readable(plan: Plan, version: int) -> bool:
 
 @dataclass(frozen=True)
 class _BadRecords:
-    """The bad records of a step, as far as they are still known.
+    """The bad records of a step that are still known.
 
     Args:
-        actions: The step's changes of the quarantine, as far as its files are there.
+        actions: The step's changes of the quarantine whose files exist.
         n_kept: Records that come with them.
-        n_lost: Records that came in files which are gone.
-        is_removal_lost: Records left with the step of which is no longer known which they were.
+        n_lost: Records in missing files.
+        is_removal_lost: The step removed records that can no longer be identified.
     """
 
     actions: list[Action]
@@ -189,7 +189,7 @@ class _BadRecords:
             files: list[DataFile] = []
             for action in actions:
                 files += map(DataFile, action.values())
-            # Of a file that is shortened no record comes.
+            # A shortened file adds no record.
             n_rows = 0
             if not is_shortened:
                 n_rows = sum(file.rows or 0 for file in files)

@@ -137,7 +137,7 @@ class Observers:
         for observer in list(self.watching):
             try:
                 report(observer)
-            except Exception as error:  # noqa: BLE001 - the run goes on
+            except Exception as error:  # noqa: BLE001 - the run continues
                 self.watching.remove(observer)
                 name = type(observer).__name__
                 _log.warning("%s takes no more events of this run: %s: %s", name, type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""Refuses tables of another copy of a pipeline: two that have gone on from one backup have made steps of the same numbers, with other rows."""
+"""Refuses tables of another copy of a pipeline. Two copies of one backup have steps with the same numbers but other rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def refuse_other_copies(plan: Plan, tables: Mapping[str, TableFacts], head: Head
 
     Args:
         plan: The pipeline.
-        tables: What is known of those beside its state.
+        tables: Known facts of the output tables.
         head: Its last step.
 
     Raises:
@@ -32,8 +32,8 @@ def refuse_other_uid(plan: Plan, name: str, step: int, found: str | None, allowe
         plan: The pipeline.
         name: The table's.
         step: The number.
-        found: `uid` of the step that the table has; None where it is unknown.
-        allowed: `uid` of the state's step; None where it is unknown.
+        found: `uid` of the table's step; None if unknown.
+        allowed: `uid` of the state's step; None if unknown.
 
     Raises:
         TableMismatchError: they differ.
@@ -49,7 +49,7 @@ def refuse_other_uid(plan: Plan, name: str, step: int, found: str | None, allowe
 
 
 def uid_of_step(plan: Plan, last: StepFacts | NoStep, name: str, step: int) -> str | None:
-    """Return the `uid` of a step of the state that wrote a table; None where it is unknown.
+    """Return the `uid` of a step of the state that wrote a table; None if unknown.
 
     Args:
         plan: The pipeline.

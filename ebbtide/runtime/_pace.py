@@ -16,7 +16,7 @@ class Pace:
     Args:
         per_second: Records a second; None: nothing is held back.
         stop: Ends the waiting.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pace:
         """Wait until the next step may begin.
 
         Args:
-            look: Called now and then; whatever it raises ends the waiting.
+            look: Called periodically; its errors end the waiting.
         """
         while not self._stop.is_set():
             left_s = self._next_s - self._now_s()

@@ -45,7 +45,7 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline's parts, and where it lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,staged}`.
+    """A pipeline's parts, and its folders: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,staged}`.
 
     Args:
         root: Folder of its tables.
@@ -62,7 +62,7 @@ class Plan:
         """Plan a pipeline under the root of all pipelines.
 
         Raises:
-            ConfigError: the root is no location, or the pipeline's folder would lead out of it.
+            ConfigError: the root is not a location, or the pipeline's folder would lead out of it.
         """
         Location(root).refuse_unusable("The root")
         location = Location(Location(root).resolved())
@@ -144,11 +144,11 @@ class Plan:
 
     @property
     def sink_log(self) -> str | None:
-        """Location of the sink's Delta log; None of a sink of another kind, of which no log is asked."""
+        """Location of the sink's Delta log; None for a sink of another kind."""
         return self.at("sink") if isinstance(self.spec.sink, parts.DeltaSink) else None
 
     def known(self, name: str) -> OwnTable | Sink:
-        """Return a table beside the state as its facts are found: of a Delta table by its log alone, without Spark.
+        """Return the reader of an output table's facts: for a Delta table its log, without Spark.
 
         Args:
             name: `sink`, `changelog` or `quarantine`.
@@ -172,13 +172,13 @@ class Plan:
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 
     def beside(self, name: str) -> Table:
-        """Return a table beside the state by its name: `sink`, `changelog` or `quarantine`."""
+        """Return an output table by its name: `sink`, `changelog` or `quarantine`."""
         if name == "sink":
             return self.sink
         return self.changelog if name == "changelog" else self.quarantine
 
     def stager(self, folder: str, refused: Refused | None, head: Head | None = None) -> Stager:
-        """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that.
+        """Return the writer of decoded changes to a folder: partitioned by the state's key, unless a transform computes the key.
 
         Args:
             folder: The folder.
@@ -198,11 +198,11 @@ class Plan:
 
     @property
     def tracks_offsets(self) -> bool:
-        """Return whether a redelivered record is known by its offset: by the source's sequence the operator knows it by itself."""
+        """Return whether offsets identify redelivered records; with the source's sequence the operator does."""
         return self.spec.applies_in_order and self.spec.may_repeat_offsets
 
     def offsets_read(self, head: Head) -> OffsetRanges | None:
-        """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself.
+        """Return the offsets that earlier steps read; None if the operator recognizes redelivered records.
 
         Args:
             head: The last step.
@@ -213,7 +213,7 @@ class Plan:
         return OffsetRanges(frontier.offsets if frontier else {})
 
     def follows_on(self, read: Span | None, beginning: Beginning | None) -> Span | None:
-        """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
+        """Return the span that the source's next batch follows: the last one, else the start of the first run; None before that.
 
         A spec that has another start since is taken at its word: nothing has been read.
 
@@ -240,12 +240,12 @@ class Plan:
 
     @property
     def backfills(self) -> str:
-        """Folder of the backfill that is being built beside it: a root of its own, with one pipeline of the same name."""
+        """Folder of the pipeline's backfill: a separate root, with one pipeline of the same name."""
         return self.at("backfill")
 
     @property
     def backfill(self) -> Plan:
-        """That backfill, of the same spec."""
+        """The backfill, with the same spec."""
         return Plan.under(self.backfills, self.spec)
 
     @property
@@ -337,7 +337,7 @@ def _defaults(spec: Pipeline) -> dict[str, Any]:
 
 
 def rules_of(spec: Pipeline) -> StepRules:
-    """Return what a spec's clock and watermark go by."""
+    """Return a spec's rules for clock and watermark."""
     ignored = spec.downtime_over
     return StepRules(
         max_clock_jump_ms=to_ms(spec.max_clock_jump),

@@ -1,4 +1,4 @@
-"""Reports of a run: phases and steps while it goes, a summary at its end."""
+"""Reports of a run: phases and steps while it runs, a summary at its end."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SHOWN_IF_ANY = (
     "lone_tombstones",
     "unread_tombstones",
 )
-"""Counts that a step's line shows only where they are not 0, in this order."""
+"""Counts that a step's line shows unless 0, in this order."""
 MOST_STEPS = 10_000
-"""Steps of one run that its summary lists, the last ones: a run may go on for weeks."""
+"""Maximum steps that a run's summary lists, the last ones: a run may continue for weeks."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StepClock:
     Args:
         now_ms: Its clock, epoch ms.
         watermark_ms: Its watermark, epoch ms; None before the first event.
-        held_ms: How far the clock ran ahead of what is allowed.
+        held_ms: How far the clock ran ahead of the allowed maximum.
     """
 
     now_ms: int
@@ -60,7 +60,7 @@ class StepColumns:
     """The columns that the records of a step had beyond the spec's schema.
 
     Args:
-        ignored: Those that were left out, as the schema has not got them.
+        ignored: Columns left out, since the schema lacks them.
         evolved: Those taken in so far that the spec's file lacks, to their types as DDL.
     """
 
@@ -84,7 +84,7 @@ class StepProgress:
         seconds: Wall time.
         columns: Columns of its records that the spec's schema lacks.
         recomputed: Of a materialized view: why all its rows were computed; empty if only those that a change may touch were.
-        other_tables: Records of other tables than the source's, which are none of `records`.
+        other_tables: Records of other tables than the source's, not included in `records`.
     """
 
     pipeline: str
@@ -195,10 +195,10 @@ class RunSummary:
         pipeline: Its name.
         root: Folder of its tables.
         steps: Steps in order, the last `MOST_STEPS`; the sums are of all.
-        nothing_matched: What the source folder held instead, where it had no file to read at all; else None.
+        nothing_matched: Other content of the source folder if it had no file to read; else None.
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
-        is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
+        is_aged: It ended at its spec's maximum age: another run must continue.
         engine: Where the steps were made, and why there.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
     """
@@ -240,7 +240,7 @@ class RunSummary:
 
     @property
     def ignored_columns(self) -> list[str]:
-        """Columns of the source that were left out, as the schema has not got them."""
+        """Columns of the source that were left out, since the schema lacks them."""
         return sorted(self._ignored)
 
     @property

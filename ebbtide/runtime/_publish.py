@@ -1,4 +1,4 @@
-"""Publish: bring sink, changelog and quarantine to what the last step decided. As often as needed: done already, it does nothing."""
+"""Publish: apply the last step's decision to sink, changelog and quarantine. It is idempotent."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def publish(
     *,
     leave: Collection[str] = (),
 ) -> Counter[str]:
-    """Bring the tables beside the state to the last decision.
+    """Apply the last decision to the output tables.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
         head: Its last step.
         known: What this run knows of the tables, to be kept up. Default: their logs are read.
-        leave: Names of tables that cannot take it: a repair makes them what it decided.
+        leave: Names of tables that cannot apply it: a repair restores them.
 
     Returns:
-        The step's counts; none of a step that decides nothing for the sink.
+        The step's counts; none for a step that decides nothing for the sink.
     """
     facts = head.facts
     if isinstance(facts, NoStep):
@@ -93,12 +93,12 @@ class PlannedWork:
         return StepChanges(self.plan.state.path, self.version, self.plan.operator)
 
     def columns_before(self, action: Alter) -> pa.Schema:
-        """Return the user's columns as they were before the step."""
+        """Return the user's columns before the step."""
         self._refuse_other_spec()
         return parse_ddl(action.columns_before).columns
 
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
-        """Return what the steps to apply again come to."""
+        """Return the net effect of the steps to apply again."""
         return net_changes(self.plan, action)
 
     def way_back(self) -> RestoreAndApply | None:
@@ -106,12 +106,12 @@ class PlannedWork:
         return way_of_forgotten(self.plan, self.facts)
 
     def decided_rows(self, action: Rewrite) -> DataFrame:
-        """Return all rows that the state shows; those that were acknowledged as they are left out where the sink cannot be read."""
+        """Return all rows that the state shows, without acknowledged ones if the sink cannot be read."""
         self._refuse_other_spec()
         return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
 
     def difference(self, action: Rewrite | Replace) -> Difference:
-        """Compare the sink with what the state shows, or with the backfill's."""
+        """Compare the sink with the state's rows, or with the backfill's."""
         if isinstance(action, Rewrite):
             self._refuse_other_spec()
             return difference_of(self.spark, self.plan, self.facts)
@@ -131,7 +131,7 @@ class PlannedWork:
         return doomed_in(self.plan, self.name, self.plan.erasures.keys(action.erasures))
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
-        """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""
+        """Yield rows of earlier steps that the changelog or the quarantine lacks and that can be appended again."""
         table = self.plan.beside(self.name)
         since = table.last_step()
         for version, facts, action in appendable(self.plan, self.name, since):
@@ -164,11 +164,11 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
         facts: Facts of the step.
 
     Raises:
-        LeaseLostError: a later step wrote it: another run has gone on.
+        LeaseLostError: a later step wrote it: another run has continued.
     """
     if last_step > facts.step:
         raise LeaseLostError.of(
-            f"Another run has gone on with '{facts.pipeline}'.",
+            f"Another run has continued '{facts.pipeline}'.",
             got=f"step {facts.step}, after step {last_step}",
             next_step="Nothing was written twice; start the run again.",
         )

@@ -98,7 +98,7 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
 
 
 def purge_view(stepper: Stepper, mark: bytes) -> None:
-    """Delete what the tables of a view had before it was computed from scratch, and cut their logs.
+    """Delete the former files of a view's tables, after it was computed from scratch, and cut their logs.
 
     Args:
         stepper: Holds the lease; the last step is published.
@@ -119,7 +119,7 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
 
 
 def _finish(stepper: Stepper, mark: bytes | None) -> None:
-    """Delete what is staged, open the tables again, whose logs are cut, and note that the erasure is finished."""
+    """Delete staged files, reopen the tables with cut logs, and record that the erasure is finished."""
     plan = stepper.plan
     Location(plan.at("staged")).delete()
     Location(plan.rehearsal).delete()
@@ -185,7 +185,7 @@ def _cut(table: str) -> int:
 
 
 def _last_info(snapshot: Snapshot) -> dict[str, object]:
-    """Return the `commitInfo` of a commit that changes nothing: it repeats the facts of the newest own commit, which goes with the log."""
+    """Return the `commitInfo` of a commit without changes. It repeats the facts of the pipeline's newest commit, deleted with the log."""
     newest = next(Log(snapshot.table).own_commits(), None)
     info: dict[str, object] = {"operation": "ERASE"}
     if newest is not None:

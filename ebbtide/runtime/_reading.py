@@ -5,9 +5,9 @@ A batch goes through these phases, one after the other:
 | phase | result | module |
 |---|---|---|
 | begin | whether the lease is held, and the pipeline is not paused | `ledger` |
-| read | `SourceBatch`: the records, not read yet, and where they stand | `sources` |
+| read | `SourceBatch`: the records, not read yet, and their places | `sources` |
 | stage | `Staged`: decoded records in files of the step's own | `runtime.stage`; in tasks `sources`, `formats` |
-| take in | columns that the records bring, as a step of its own before this one | `runtime.drift` |
+| take in | new columns of the records, as a separate step before this one | `runtime.drift` |
 | judge | `BadRows`: new bad records, refused or laid ready | `runtime.bad_rows` |
 | decide | the state's next version, which holds the decision: from here on the step is made | `runtime.decide`; in tasks `operators` |
 | publish | sink, changelog and quarantine have performed their actions | `runtime.publish`, `tables` |
@@ -93,13 +93,13 @@ class SourceSteps:
 
     Args:
         stepper: Commits them.
-        on_phase: Called with what begins in which step.
+        on_phase: Called with each phase that begins, and its step.
         pace: Holds batches back.
-        on_look: Called with what each look at the source has found.
+        on_look: Called with the discovery of each poll of the source.
 
     Attributes:
         parts_read: Parts of the source that were read so far.
-        places_read: Places of it, of a source that is read by position.
+        places_read: Offsets of it, for a source that is read by position.
     """
 
     stepper: Stepper
@@ -162,7 +162,7 @@ class SourceSteps:
             return self._decide(reading, staged)
 
     def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
-        """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
+        """Apply records of the source before the pipeline's position, as a step; the position does not change.
 
         Args:
             spark: The session.
@@ -186,7 +186,7 @@ class SourceSteps:
         return progress
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
-        """Expire what is due; None if nothing is and nothing else must be written down.
+        """Expire due entries; None if there are none and nothing else must be stored.
 
         That is where the source is now, and, where downtime is left out, when the run ended.
         """
@@ -202,7 +202,7 @@ class SourceSteps:
         return self._tick(spark, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
 
     def accept_loss(self, spark: SparkSession, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
-        """Note as a step that records of the source are lost, and where it is read from now on; before the first step, for that one.
+        """Record in a step that records of the source are lost, and the new position; before the first step, for that one.
 
         Args:
             spark: The session.
@@ -257,7 +257,10 @@ class SourceSteps:
         lease.seen.refuse_paused()
 
     def _staged_by_its_columns(self, reading: _Reading) -> Staged:
-        """Stage records; if they bring columns, add these by a step of its own, and stage the records again by the plan that has them."""
+        """Stage records.
+
+        If they bring new columns, add these in a separate step, and stage the records again with the new plan.
+        """
         staged = self._staged(reading)
         new_columns = columns_taken_in(self.plan.spec, staged.summary)
         if not new_columns:
@@ -358,7 +361,7 @@ def refuse_other_logs(stepper: Stepper, read: BatchSummary) -> None:
     raise SourceLogError.of(
         f"The records of '{stepper.spec.name}' are of another log of the source than those before.",
         got=f"{part.place_text}{connector}, executed by server {part.server or 'unknown'}; read before: {known.place_text}",
-        allowed="one log, or the event time from which on the next one goes on with the same rows, as after a failover without loss",
+        allowed="one log, or the event time at which the next one continues with the same rows, as after a failover without loss",
         next_step=f"Then run 'ebbtide acknowledge --reason TEXT --new-log {time_text}', the time of its first change. If changes were lost, "
         "have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
     )
@@ -402,7 +405,7 @@ def apply_staged(
 
 
 def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
-    """Give the tables columns that the source has, as a step of its own: no row of theirs is written again.
+    """Add columns of the source to the tables, in a separate step that rewrites no row.
 
     Args:
         spark: The session.

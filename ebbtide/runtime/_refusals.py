@@ -1,4 +1,4 @@
-"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit the stored data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = "perhaps files: which of them were read is not known, as the state is 
 
 
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
-    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+    """Refuse a run before anything is created: a paused pipeline, a missing source, an impossible transform.
 
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
@@ -51,7 +51,7 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
 
 
 def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> None:
-    """Refuse to run a pipeline in this process some of whose work only Spark can do.
+    """Refuse to run a pipeline in this process if it needs Spark.
 
     Raises:
         ConfigError: it is a materialized view, has a transform, or has a sink that Spark makes.
@@ -79,8 +79,8 @@ def refuse_rereading(plan: Plan) -> None:
     raise ConfigError.of(
         f"'{plan.spec.name}' cannot read changed files again.",
         got="--accept-changed-files",
-        allowed="a source of files, and order: sequence, by which a change that comes twice is known",
-        next_step="Put the files back as they were read, or run 'ebbtide refresh' to read everything again.",
+        allowed="a source of files, and order: sequence, which recognizes a repeated change",
+        next_step="Restore the files as they were read, or run 'ebbtide refresh' to read everything again.",
     )
 
 
@@ -93,24 +93,24 @@ def refuse_start_at_end(plan: Plan) -> None:
     if plan.start_asked != "latest":
         return
     raise ConfigError.of(
-        f"A refresh of '{plan.spec.name}' would empty its tables and read nothing that is there: its source starts at the end.",
+        f"A refresh of '{plan.spec.name}' would empty its tables and read no present record: its source starts at the end.",
         got="source.start: latest",
         allowed="earliest, a time or offsets",
-        next_step="Set source.start to where the refresh is to begin; later steps do not ask for it. "
-        "Or run 'ebbtide backfill start --from earliest' to build the tables beside those in use.",
+        next_step="Set source.start to the start of the refresh; later steps ignore it. "
+        "Or run 'ebbtide backfill start --from earliest' to build new tables.",
     )
 
 
 def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | None:
-    """Return what a refresh could not read again of all that was read; None if there is nothing.
+    """Return the records that a refresh could not read again; None if there are none.
 
-    Whatever refuses the first batch refuses here, too: nothing has been emptied yet. What was read of another source than the spec
+    Refusals of the first batch also happen here: nothing has been emptied yet. What was read of another source than the spec
     now names is given up on purpose, and of a state of an older format it is not known.
 
     Args:
         plan: The pipeline.
-        stepper: Knows what was read.
-        accepts: That is to be lost.
+        stepper: Has the positions that were read.
+        accepts: Accept the loss.
 
     Raises:
         SourceLostError: something is, and it is not accepted.
@@ -134,10 +134,10 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     if lost is None or accepts:
         return lost
     raise SourceLostError.of(
-        f"A refresh of '{plan.spec.name}' would lose what its source does not have any more; nothing was changed.",
+        f"A refresh of '{plan.spec.name}' would lose records that its source no longer has; nothing was changed.",
         got=lost,
         allowed="a source that has all that was read of it",
-        next_step="Put it back; or run 'ebbtide refresh --accept-loss' to rebuild the tables from what is left, and note the loss.",
+        next_step="Restore them; or run 'ebbtide refresh --accept-loss' to rebuild the tables from the remaining records, and note the loss.",
     )
 
 
@@ -173,13 +173,13 @@ def refuse_misfit(plan: Plan, last: StepFacts | NoStep) -> None:
         return
     may_migrate = set(plan.spec.migrates)
     if "columns" in changed:
-        may_migrate.add("format")  # what it says of single columns may change with them
+        may_migrate.add("format")  # settings of single columns may change with them
     can_migrate = set(changed) <= may_migrate
     is_other_source = "source" in changed or "format" in changed
     if can_migrate:
         next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
     elif is_other_source:
-        next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
+        next_step = "Is it another pipeline? Then give it another name. Otherwise change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
     else:
         next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
     given_parts = [f"{name}: {given.get(name)}" for name in changed]
@@ -202,5 +202,5 @@ def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
             f"The source of '{stepper.spec.name}' is not where it was.",
             got=given,
             allowed=stored,
-            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
+            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it another name.",
         )

@@ -69,10 +69,10 @@ def select_decided(
         decided: What was decided.
         staged: The step's records.
         facts: Facts of the step.
-        in_driver: There is no job.
+        in_driver: Do not start a job.
 
     Returns:
-        What is to be committed, and the facts, with the rows that fail.
+        The actions to commit, and the facts with the failing rows.
 
     Raises:
         QuarantineThresholdError: too many rows fail.
@@ -108,7 +108,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         plan: The pipeline.
         staged: The step's changes, with the source's columns.
         folder: Where the staged files are.
-        n_tasks: How many tasks it is dealt out to; with one there is no job.
+        n_tasks: Number of tasks; with one there is no job.
 
     Returns:
         The step's changes with the sink's columns, and all its bad rows.
@@ -147,7 +147,7 @@ def selected_replay(
     folder: str,
     facts: StepFacts,
 ) -> tuple[Staged, StepFacts]:
-    """Return records that are replayed as they are to be decided on, and the facts with those that fail now.
+    """Return replayed records for the decision, and the facts with those that now fail.
 
     Args:
         spark: The session.
@@ -172,7 +172,7 @@ def _written(bad: pa.Table, location: str) -> list[StagedFile]:
 
 
 def results_of(plan: Plan, expressions: Expressions) -> Results:
-    """Return what reads the results of a pipeline's expressions, and reports what is needed to say why a row fails."""
+    """Return the reader of a pipeline's expression results, which also reports why a row fails."""
     names = [*plan.spec.key, *expressions.inputs.names]
     reported = tuple(dict.fromkeys(names))
     # One more than a step may have: by that the step knows that there are too many.
@@ -225,7 +225,7 @@ def with_bad(plan: Plan, bad: pa.Table, facts: StepFacts) -> StepFacts:
 
 
 def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], find: Find) -> pa.Table:
-    """Return what the quarantine keeps of failing rows: their records, once each.
+    """Return the quarantine's rows for failing rows: their records, once each.
 
     Args:
         plan: The pipeline.
@@ -258,7 +258,7 @@ def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], fin
 
 
 def _key_texts(plan: Plan, rows: pa.Table) -> list[str]:
-    """Name each row's key, but for what is personal."""
+    """Return the text of each row's key, without personal values."""
     spec = plan.spec
     texts = []
     for row in rows.select(spec.key).to_pylist():

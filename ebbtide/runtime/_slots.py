@@ -1,7 +1,7 @@
-"""Few threads that make the work of many runs: a piece at a time, in the order in which the runs asked.
+"""A few threads that do the work of many runs, one piece at a time, in the order of requests.
 
-Each run has a thread of its own, which mostly waits, and asks for one piece after the other: a step, a look at its source. So each run gets its
-turn once all that asked before it have had theirs, and memory that Arrow keeps for a thread is kept for few.
+Each run has a thread, which mostly waits, and requests one piece after the other: a step, a poll of its source. So each
+run gets its turn once all that asked before it have had theirs, and memory that Arrow keeps for a thread is kept for few.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SLOTS = 2
 MOST_SLOTS = 8
 """The same, where pieces take long."""
 LONG_S = 1.0
-"""Seconds after which a piece takes long, as where brokers do not answer: another one is begun beside it."""
+"""Seconds after which a piece counts as slow, for example if brokers do not answer: another one is then started."""
 Result = TypeVar("Result")
 pipeline_at_work: ContextVar[str | None] = ContextVar("pipeline_at_work", default=None)
-"""The pipeline that a thread works on, of those that share this process; None where one has it to itself."""
+"""The pipeline of this thread, if several share the process; else None."""
 
 
 class InTurn(Protocol):
     """Makes a piece of a run's work when it is the run's turn."""
 
     def __call__(self, work: Callable[[], Result]) -> Result:
-        """Return what the work returns, or raise what it raises."""
+        """Return the work's result, or raise its error."""
 
 
 def at_once(work: Callable[[], Result]) -> Result:
@@ -59,7 +59,7 @@ class Slots:
 
     def in_turn(self, work: Callable[[], Result]) -> Result:
         """Make a piece of work once all are made, or under way, that were asked for before; see `InTurn`."""
-        context = copy_context()  # names the pipeline in what is logged
+        context = copy_context()  # names the pipeline in logs
         piece: Future[Result] = Future()
         with self._changed:
             self._waiting.append((piece, lambda: context.run(work)))
@@ -107,7 +107,7 @@ class Slots:
                 piece, work = self._waiting.popleft()
                 self._begun_s[this] = time.monotonic()
             _make(piece, work)
-            del piece, work  # what they hold is not kept until the next one comes
+            del piece, work  # do not keep their data until the next one
 
 
 def _make(piece: Future[Any], work: Callable[[], Any]) -> None:

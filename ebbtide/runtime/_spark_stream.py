@@ -1,8 +1,8 @@
 """Makes the batches of a run in a streaming query of Spark: each of its micro-batches makes one.
 
 The query's source is Spark's own `rate-micro-batch`, whose rows no step reads: it begins the next micro-batch once the last has ended. What a
-batch reads is planned by this process (`ebbtide.runtime._batches`) and stands in Ebbtide's checkpoint; Spark's own is thrown away with the
-query. So Spark starts no Python process to plan a source, and a run waits for none.
+batch reads is planned by this process (`ebbtide.runtime._batches`) and stored in Ebbtide's checkpoint; Spark's own is
+thrown away with the query. So Spark starts no Python process to plan a source, and a run waits for none.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class MicroBatches:
     def __init__(self, made: Iterator[int], stop: threading.Event) -> None:
         self._made = made
         self._stop = stop
-        self._context = (
-            copy_context()
-        )  # Spark calls from a thread of its own: what the run has set for its work holds there, too
+        self._context = copy_context()  # Spark calls from another thread: the run's context applies there too
         self._turn = threading.Lock()
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
@@ -128,7 +126,7 @@ class MicroBatches:
         finally:
             if not self._is_over.is_set():
                 self._stop.set()
-                with self._turn:  # no step goes on once the run has ended
+                with self._turn:  # no step continues after the run has ended
                     self._is_over.set()
         query.stop()
         query.awaitTermination(ENDS_WITHIN_S)

@@ -1,4 +1,4 @@
-"""Stage: a batch is decoded once, by the workers, into files of its own, and summed up on the way.
+"""Stage: workers decode a batch once into separate files, and sum it up.
 
 A small batch is decoded in the driver. A task that Spark ran twice leaves files that no returned summary names; they are never
 read.
@@ -68,7 +68,7 @@ class Staged:
 
 
 def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
-    """Compute what has changed of a materialized view.
+    """Compute the changes of a materialized view.
 
     Args:
         plan: The view.
@@ -94,11 +94,11 @@ def stage(records: Records, staging: Staging) -> Staged:
 
 
 def delete_staged(folder: str, *, is_clean: bool) -> None:
-    """Delete what a step has staged, if it has put any of it in a store.
+    """Delete a step's staged files, if any were put in a store.
 
     Args:
         folder: Folder of the pipeline's staged files.
-        is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
+        is_clean: It was empty when the step began; otherwise files of a killed run are also deleted.
     """
     step = current()
     is_known = is_clean and Location(folder).is_in_object_store
@@ -112,7 +112,7 @@ def deleted_on_failure(staged: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # Of a worker's error Spark has made its own.
+        # Spark has wrapped a worker's error.
         raised = EbbtideError.within(error) or error
         if isinstance(raised, QuarantineThresholdError):
             raise

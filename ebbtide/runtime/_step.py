@@ -1,6 +1,6 @@
 """The steps of one run: what stands, the facts of the next step, its one commit to the state, and its way into the other tables.
 
-A crash before the state's commit leaves nothing; after it the step is finished from what the commit holds.
+A crash before the state's commit leaves nothing; after it the step is finished from the commit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Stepper:
         plan: The pipeline.
         lease: Held while the steps are made.
         started_ms: When the run began, epoch ms.
-        fresh: A reset comes first: what is stored may be of an older format, or of another spec.
+        fresh: A reset comes first: stored data may have an older format or another spec.
         log_begins: What tables without a step know of the source's log, see `Frontier.log_begins`.
 
     Attributes:
         plan: The pipeline, with the columns that it has by now.
         head: The last step, and the version of the state that holds it.
-        tables, snapshot: The tables beside the state; the newest version of the state that was seen.
+        tables, snapshot: The output tables; the newest known version of the state.
         source_path: Location of the source, for the next step's facts: that of the last step, until a run sets another.
     """
 
@@ -95,7 +95,7 @@ class Stepper:
 
     @property
     def log_begins(self) -> tuple[int, ...]:
-        """Event times from which on the source's log began again, epoch ms, ascending."""
+        """Event times at which the source's log restarted, epoch ms, ascending."""
         return self.last.frontier.log_begins if self.last.frontier else self._log_begins_at_first
 
     @property
@@ -110,7 +110,7 @@ class Stepper:
 
     @property
     def last_number(self) -> int:
-        """Number of the last step that any table has: of a state that was put back, a later one than its own."""
+        """Number of the last step of any table: later than the state's if the state was restored."""
         return max(self.number, self.tables.last_step())
 
     @property
@@ -120,7 +120,7 @@ class Stepper:
 
     @property
     def source_start(self) -> Span | None:
-        """The beginning of the first batch, of a source that is read by position; None before it.
+        """The start of the first batch, for a source that is read by position; None before it.
 
         Steps of an older version do not say: then what the ledger has noted counts, or else what the last batch began with.
         """
@@ -179,7 +179,7 @@ class Stepper:
             cause: Why it is made.
             clock: Of the step. Default: that of the last step, which then does not move on.
             batch: The records that it applies. Default: none.
-            decision: What it does beside the state. Default: nothing.
+            decision: Its actions on output tables and source. Default: none.
             source: Up to where the source is read then. Default: as after the last step.
             frontier: Where the pipeline then stands. Default: what follows from the last step, the clock and the records.
         """
@@ -203,7 +203,7 @@ class Stepper:
         )
 
     def source_kept(self) -> SourceFacts:
-        """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
+        """Return the source facts of a step that reads nothing: the position of the last step."""
         last = self.last.source
         return SourceFacts(
             path=self.source_path,
@@ -217,7 +217,7 @@ class Stepper:
         """Return what a step says of a source that is read from elsewhere.
 
         Args:
-            read: Ends where it is read from then; None: at its beginning, or it is not read by position.
+            read: Its end is the new position; None: the beginning, or the source is not read by position.
             start: Where its first batch began.
         """
         return SourceFacts(
@@ -302,10 +302,10 @@ class Stepper:
         return self.plan.state.files(self.newest(looks=False).files.values())
 
     def files_decided(self) -> FileSizes:
-        """Return them as the last step left them, whatever other clients have made of the state since.
+        """Return them as of the last step, regardless of later changes of the state by other clients.
 
         Raises:
-            DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is gone or damaged.
+            DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is missing or damaged.
         """
         state = self.found()
         _, versions = foreign_change(self.version, state)

@@ -1,4 +1,4 @@
-"""Reads what a run has found, in batches, each a step; and, if it is asked to, what comes."""
+"""Reads the found records in batches, each a step; continuous runs also read new records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stream:
     """The stream of a run that has the lease.
 
     Args:
-        engine: Where steps are made; chosen again once it is known what there is to read.
+        engine: Engine of the steps; chosen again when the amount to read is known.
         steps: Makes them.
         report: Takes each step's progress; None where a tick found nothing to do.
         begin: Called with the name of each phase as it begins.
@@ -67,7 +67,7 @@ class Stream:
         return self.stepper.plan
 
     def discover(self) -> Discovery:
-        """Find what there is to read; where the first step begins is noted."""
+        """Find the records to read; store the start of the first step."""
         plan = self.plan
         stepper = self.stepper
         files_read = stepper.files_read()
@@ -83,7 +83,7 @@ class Stream:
         return found
 
     def accept_loss(self) -> None:
-        """Note which records of the source are lost, if any are, and go on behind them."""
+        """Record lost records of the source, if any, and continue after them."""
         source = self.plan.source
         stepper = self.stepper
         since = stepper.follows_on
@@ -100,7 +100,7 @@ class Stream:
             self.report(noted)
 
     def read(self, found: Discovery) -> None:
-        """Read what was found, and no more."""
+        """Read only the found records."""
         if not found.streams:
             return
         self.engine = self.engine.for_found(found)
@@ -108,7 +108,7 @@ class Stream:
         self._drive(self._query(self._planner(found), self._step(self.report)))
 
     def follow(self, found: Discovery, going_on: GoingOn) -> None:
-        """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
+        """Read found and new records until stopped. A temporary fault ends the stream, which is restarted at the same place."""
         age = going_on.age
         faults = going_on.faults
         how = going_on.following
@@ -119,7 +119,7 @@ class Stream:
             age.look()
 
         def look_around() -> None:
-            # Not while a fault is waited out, with which a new run would fail; nor before what waits is read.
+            # Not while waiting after a fault, with which a new run would fail; nor before waiting records are read.
             is_idle = watcher.look()
             if is_idle:
                 age.look()
@@ -144,7 +144,7 @@ class Stream:
                 is_again = True
 
     def _found_again(self, report: Callable[[StepProgress], None]) -> Discovery:
-        """Find what there is to read after a fault, which may have left a decided step unfinished."""
+        """Find the records to read after a fault, which may have left a decided step unfinished."""
         is_open = self.steps.is_open
         self.stepper.publish(self.spark)
         if is_open:
@@ -152,7 +152,7 @@ class Stream:
         return self.discover()
 
     def _query(self, planner: BatchPlanner, step: Callable[[PlannedBatch], None], **how: Any) -> Query:
-        """Return the batches that a planner plans; `how` has those fields that differ where a run goes on."""
+        """Return the batches of a planner; `how` has the fields that differ for a continuous run."""
         last = self.stepper.last.source.batch_id
         return Query(
             self.plan,
@@ -168,7 +168,7 @@ class Stream:
         )
 
     def _planner(self, found: Discovery) -> BatchPlanner:
-        """Return what plans the batches of what was found."""
+        """Return the planner of the found records."""
         return self.plan.source.planner(found, self.plan.batch_sizes)
 
     def _step(self, report: Callable[[StepProgress], None]) -> Callable[[PlannedBatch], None]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Difference:
-    """Compare a sink with that of the backfill beside it.
+    """Compare a sink with that of its backfill.
 
     Rows are compared by the user's columns and `_sequence`: by what change of the source a row came about may differ.
 
@@ -60,7 +60,7 @@ def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
 
 
 def refuse_gone(plan: Plan, action: Replace) -> None:
-    """Refuse to go on with a swap whose backfill is gone.
+    """Refuse to continue a swap whose backfill is gone.
 
     Raises:
         BackfillError: it is.
@@ -92,7 +92,7 @@ def delete_backfill(plan: Plan) -> None:
     Args:
         plan: The pipeline.
     """
-    # The ledger goes last: a backfill that is gone in part is known by it, and the next run deletes the rest. Deletions reach the
+    # The ledger is deleted last: it identifies a partly deleted backfill, and the next run deletes the rest. Deletions reach the
     # disk in any order: each must be there before the next one begins.
     for file in Location(plan.backfills).list_files():
         (Location(plan.backfills) / file).delete()

@@ -9,7 +9,7 @@ from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
 
 OWN_COLUMN = {"sink": "_changed_by", "changelog": "_order", "state": "_entry"}
-"""A column by which a table is known as one that a run has made. The state goes last: it says that there is no step."""
+"""A column that identifies a table made by a run. The state comes last: it shows that there is no step."""
 
 
 def unused_of_another_spec(plan: Plan) -> list[str]:

@@ -127,7 +127,7 @@ def test_mended_records_are_of_one_pipeline(tmp_path):
 def test_drop_needs_a_note_and_without_apply_only_tells(tmp_path):
     folder, disk = pipeline(tmp_path)
     refused = call("drop", folder, "--root", tmp_path / "root", "--apply")
-    assert (refused.exit_code, "takes a note" in refused.output) == (2, True)
+    assert (refused.exit_code, "needs a note" in refused.output) == (2, True)
     shown = call("drop", folder, "--root", tmp_path / "root", "--reason", "bad_json")
     assert shown.output.splitlines()[0] == "t: 2 records to drop (2 bad_json)."
     assert len(raws(disk)) == 4

@@ -113,7 +113,7 @@ def test_time_ahead_is_refused(make, given, message):
         clock.plan(pipeline.spec, pipeline.root, START, **given)
     with pytest.raises(ConfigError, match=message):
         clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", **given)
-    with pytest.raises(ConfigError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="needs a reason"):
         clock.apply(SPARK, pipeline.spec, pipeline.root, START, " ", to_ms=START)
 
 
@@ -173,7 +173,7 @@ def test_what_somebody_asks_for_is_planned_or_done(make):
     assert now.next_step
     assert not do("plan").next_step, "nothing is asked for"
     assert now["now_ms"] == 1_000
-    with pytest.raises(ConfigError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="needs a reason"):
         do("apply", to="now")
 
 

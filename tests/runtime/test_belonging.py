@@ -22,10 +22,7 @@ from ebbtide.tables._state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
-REWIND = (
-    "Restore the state table; or run 'ebbtide rewind --to-step 1 --apply' to bring the other tables back to it, and read again what was read"
-    " since; or 'ebbtide refresh' to rebuild all tables from the source."
-)
+REWIND = "Restore the state table; or run 'ebbtide rewind --to-step 1 --apply' to restore the other tables to it, and read later records again; or 'ebbtide refresh' to rebuild all tables from the source."
 
 
 @pytest.fixture
@@ -158,7 +155,7 @@ def test_sink_whose_adoption_is_not_done_is_refused(two_steps):
         stepper.commit(facts.model_copy(update={"state": facts.state.model_copy(update={"unadopted": 3})}), [])
     assert refused(two_steps) == (
         f"Not all rows of '{two_steps.plan.sink.path}' were adopted. Got: 3 left."
-        " Run 'ebbtide adopt --apply' again: it goes on where it ended."
+        " Run 'ebbtide adopt --apply' again: it continues where it ended."
     )
 
 

@@ -450,7 +450,7 @@ def test_refresh_from_the_end_of_a_topic_is_refused_and_leaves_the_tables(over):
     pipeline.run()
     pipeline.send(up(1, 1), up(2, 1))
     pipeline.run()
-    with pytest.raises(ConfigError, match=r"read nothing that is there.*source.start: latest.*backfill start"):
+    with pytest.raises(ConfigError, match=r"read no present record.*source.start: latest.*backfill start"):
         pipeline.do("refresh")
     assert set(pipeline.rows()) == {1, 2}
     pipeline.spec = pipeline.with_fields(source={"start": "earliest"})

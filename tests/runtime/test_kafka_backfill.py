@@ -223,7 +223,7 @@ def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
     pipeline.run()
     with pytest.raises(BackfillError, match=r"order: arrival, where|'t' is not paused"):
         into(pipeline)
-    with pytest.raises(ConfigError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="needs a reason"):
         into(pipeline, reason="")
     assert pipeline.last.step == 1
 

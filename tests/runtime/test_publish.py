@@ -102,7 +102,7 @@ def test_table_that_a_later_step_has_written_is_not_written_by_an_earlier_one(ma
     with pytest.raises(LeaseLostError) as raised:
         publish(SPARK, pipeline.plan, stale)
     assert str(raised.value) == (
-        "Another run has gone on with 't'. Got: step 1, after step 2. Nothing was written twice; start the run again."
+        "Another run has continued 't'. Got: step 1, after step 2. Nothing was written twice; start the run again."
     )
     assert pipeline.versions() == versions
 

@@ -44,7 +44,7 @@ def losses(pipeline):
 def test_refresh_without_files_that_were_read_is_refused_and_leaves_the_tables(three_files, numbers, said):
     archive(three_files, *numbers)
     before = three_files.versions()
-    with pytest.raises(SourceLostError, match=said + r".*Put it back; or run 'ebbtide refresh --accept-loss'"):
+    with pytest.raises(SourceLostError, match=said + r".*Restore them; or run 'ebbtide refresh --accept-loss'"):
         three_files.do("refresh")
     assert three_files.rows() == {1: 1, 2: 1, 3: 1}
     assert three_files.versions() == before

@@ -17,7 +17,7 @@ def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(s
     elsewhere = write(tmp_path / "elsewhere", [change("+I", 1, "a", 1)])
     kafka = FileSource(path=spec.source.path, topic="other")
     for changed in ({"source": kafka}, {"format": PlainFormat(type="plain", kind="op", position=["p", "n"])}):
-        with pytest.raises(SpecChangedError, match=r"Is it another pipeline\? Then give it a name of its own"):
+        with pytest.raises(SpecChangedError, match=r"Is it another pipeline\? Then give it another name"):
             run(spark, spec.model_copy(update=changed), root)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(elsewhere)})})
     with pytest.raises(

@@ -115,7 +115,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
         f"MERGE INTO {name} USING (SELECT explode(array(1, 3)) AS k) AS theirs ON id = k "
         "WHEN MATCHED AND k = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'x'"
     )
-    with pytest.raises(ConfigError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="needs a reason"):
         repairing.acknowledge(spark, spec, str(root), " ")
     done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
     assert (done.missing, done.other) == (1, 1)

@@ -91,7 +91,7 @@ class Drop(Operation):
     class Params(Selecting):
         """The selection of records, and the reason."""
 
-        note: str = Field(default="", description="Why, kept with the step; needed to apply it.")
+        note: str = Field(default="", description="The reason, kept with the step; required to apply it.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count them."""
