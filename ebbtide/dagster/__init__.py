@@ -7,7 +7,7 @@ A project's `defs.yaml` names `type: ebbtide.dagster.UpsertPipeline`; one that b
 from ebbtide.errors import MissingExtraError
 
 try:
-    import dagster  # noqa: F401 - whether it is there
+    import dagster  # noqa: F401 - checks that it is installed
 except ModuleNotFoundError as error:
     raise MissingExtraError.of_extra("dagster", "Dagster") from error
 

@@ -105,7 +105,7 @@ def _versions(since: int, until: int) -> str:
 
 
 def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:
-    """Return the samples of rows, each under a label of its own: a spec may name a rule twice."""
+    """Return the samples of rows, each with a unique label: a spec may name a rule twice."""
     tables: dict[str, dg.TableMetadataValue] = {}
     for finding in broken:
         label = f"{finding.rule} ({finding.severity})"

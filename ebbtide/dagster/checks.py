@@ -68,9 +68,9 @@ class _Judge:
         spec: The pipeline.
         check: The check.
         key: Its key in Dagster.
-        last_good: Up to which versions it was judged good last.
-        newest: Up to which versions it is judged now; None before the first step.
-        engines: Where rules run: a session is started for what is large.
+        last_good: Last versions that were judged good.
+        newest: Last versions to judge; None before the first step.
+        engines: Engines of rules: a session is started for large inputs.
         storage: The roots.
         clock: The clock.
     """
@@ -101,7 +101,7 @@ class _Judge:
 
 
 def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":
-    """Return what is judged; None before the first step. Data Docs of before an erasure are deleted."""
+    """Return the input of the check; None before the first step. Data Docs from before an erasure are deleted."""
     from ebbtide.checks import Newest
     from ebbtide.operations import delete_older_sites
     from ebbtide.runtime import Plan
@@ -113,7 +113,7 @@ def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:
-    """Return up to which versions a check was judged good last."""
+    """Return the last versions that a check judged good."""
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=LOOK_BACK):
         evaluation = record.evaluation
         if not isinstance(evaluation, dg.AssetCheckEvaluation) or not evaluation.passed:

@@ -64,7 +64,7 @@ VIEW_EXAMPLE: dict[str, Any] = {
 
 
 class ScaffoldParams(BaseModel):
-    """Parameters of `dg scaffold defs` beside the name.
+    """Parameters of `dg scaffold defs` other than the name.
 
     Args:
         source: Folder or URI of the changelog. Default: `data/NAME`.
@@ -154,7 +154,7 @@ class _Pipelines(dg.Component):
         refuse_shared_names(places)
         specs.sort(key=lambda spec: spec.name)
         made = [self.definitions(specs)]
-        # Jobs of operations and sensors are for all pipelines of the project: one component, whichever it is, brings them.
+        # Jobs of operations and sensors serve all pipelines of the project: any one component defines them.
         own_names = {spec.name for spec in self.specs}
         if specs[0].name in own_names:
             made.append(automation_definitions(specs))
@@ -163,7 +163,7 @@ class _Pipelines(dg.Component):
         return dg.Definitions.merge(*made)
 
     def definitions(self, specs: Sequence[Pipeline]) -> dg.Definitions:
-        """Make the definitions of their own: all but those that the pipelines of a project share.
+        """Create a pipeline's definitions, without those that the pipelines of a project share.
 
         Args:
             specs: All pipelines of the project.

@@ -59,7 +59,7 @@ def follow_job(group: str, specs: Sequence[Pipeline]) -> Any:
     return dg.define_asset_job(
         name,
         assets.without_checks(),
-        description=f"Read what is there and what comes into {names}, in turns of one process, until it is stopped or as old as the first max_run_age.",
+        description=f"Read present and new records into {names}, in turns of one process, until it is stopped or reaches the first max_run_age.",
         tags={GROUP_TAG: group, TURN_TAG: name},
     )
 
@@ -203,13 +203,13 @@ class _Reports:
             again = "" if report.again_s is None else f" Begun again in {report.again_s:g} s."
             self.context.log.error("%s: %s%s", name, text, again)
         elif isinstance(report, GoesOn):
-            self.context.log.info("%s: goes on.", name)
+            self.context.log.info("%s: continues.", name)
 
     def refuse_failing(self) -> None:
         """Fail the run if pipelines were failing at its end.
 
         Raises:
-            dagster.Failure: some were; the next run may go on where some go on, or where the errors may pass.
+            dagster.Failure: some failed; a retry helps if some continue or the errors are temporary.
         """
         if not self.failing:
             return

@@ -18,7 +18,7 @@ from ebbtide.operations import Context, Operation
 
 
 def run_job(spec: Pipeline) -> Any:
-    """Make the job that brings the sink up to date and checks it. Continuous runs are checked by `checks_job`, beside the next run."""
+    """Create the job that updates the sink and checks it. `checks_job` checks continuous runs, parallel to the next run."""
     tables = [state_key(spec), dg.AssetKey(spec.name)]
     assets = dg.AssetSelection.assets(*tables)
     checks = dg.AssetSelection.checks_for_assets(*tables)
@@ -26,13 +26,13 @@ def run_job(spec: Pipeline) -> Any:
         return dg.define_asset_job(
             run_name(spec),
             assets.without_checks(),
-            description=f"Read what is there and what comes into '{spec.name}', expire what is due, until it is stopped or as old as max_run_age.",
+            description=f"Read present and new records into '{spec.name}' and expire old state, until it is stopped or reaches max_run_age.",
             tags=run_tags(spec, pool(spec)),
         )
     return dg.define_asset_job(
         run_name(spec),
         assets | checks,
-        description=f"Read all that is there into '{spec.name}', expire what is due, check the sink.",
+        description=f"Read all waiting records into '{spec.name}', expire old state, check the sink.",
         tags=run_tags(spec, pool(spec)),
     )
 
@@ -62,7 +62,7 @@ def run_schedule(spec: Pipeline, job: Any) -> dg.ScheduleDefinition:
 
 
 def check_schedule(spec: Pipeline, job: Any) -> dg.ScheduleDefinition:
-    """Make the schedule of the checks beside a continuous run."""
+    """Create the schedule of the checks parallel to a continuous run."""
     cron = spread_minute(spec.schedules.check or "", spec.name)
     return dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron)
 

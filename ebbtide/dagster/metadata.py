@@ -76,7 +76,7 @@ def run_name(spec: Pipeline) -> str:
 
 
 def checks_name(spec: Pipeline) -> str:
-    """Return the name of the job that checks the sink beside a continuous run."""
+    """Return the name of the job that checks the sink during a continuous run."""
     return f"{spec.name}_check"
 
 
@@ -177,7 +177,7 @@ def on_engine(definitions: dg.Definitions, engine: EngineKind | None) -> dg.Defi
         return asset.replace_attributes(kinds=(asset.kinds - of_engines) | ENGINE_KINDS[engine])
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the function is a preview, and calls what is in beta
+        warnings.simplefilter("ignore")  # the function is a preview, and calls beta functions
         return definitions.map_resolved_asset_specs(func=with_kinds)
 
 

@@ -77,7 +77,7 @@ def _steps(summary: RunSummary) -> Iterator[str]:
 
 
 def _bar(value: float, largest: float) -> str:
-    """Draw a value as a bar, beside the largest one.
+    """Draw a value as a bar, relative to the largest one.
 
     Example:
         >>> _bar(0.5, 2.0), _bar(0.0, 2.0), _bar(0.0, 0.0)

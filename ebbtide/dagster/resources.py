@@ -57,7 +57,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 
     @property
     def for_runs(self) -> SparkSession:
-        """A session by which a run chooses its engine; it starts Spark where that is chosen."""
+        """A session that lets a run choose its engine; it starts Spark if chosen."""
         from ebbtide.runtime import auto_session
 
         return auto_session(lambda: self.session, self.settings)
@@ -80,7 +80,7 @@ def _root_from_environment() -> str:
 
 
 class StorageResource(dg.ConfigurableResource["StorageResource"]):
-    """The roots under which everything is stored."""
+    """The roots of all stored data."""
 
     root: str = Field(
         default_factory=_root_from_environment,
@@ -100,9 +100,7 @@ class StorageResource(dg.ConfigurableResource["StorageResource"]):
 class ClockResource(dg.ConfigurableResource["ClockResource"]):
     """The wall clock, or one that stands still: a run can be repeated, a test can move it."""
 
-    fixed_ms: int | None = Field(
-        default=None, description="The time at which it stands, epoch ms. Default: none, the wall clock."
-    )
+    fixed_ms: int | None = Field(default=None, description="A fixed time, epoch ms. Default: none, the wall clock.")
 
     def now_ms(self) -> int:
         """Return the time, epoch ms."""

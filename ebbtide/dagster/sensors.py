@@ -27,13 +27,13 @@ warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefi
 EVERY_S = 30
 """Least time between two looks, seconds."""
 LOOK_S = 30
-"""Seconds after which a tick looks at no further pipeline."""
+"""Seconds after which a tick skips further pipelines."""
 MOST_LINES = 10
 """Pipelines that the text of a tick names."""
 TOPICS_EVERY_S = 300
 """The same, for topics that no pipeline reads."""
 MOST_PARTITIONS = 32
-"""Partitions up to which each is plotted; of more, only the sum is."""
+"""Maximum partitions that are plotted separately; above it only the sum is."""
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -71,7 +71,7 @@ class _Cursor:
         return json.dumps(asdict(self))
 
     def in_turn(self, specs: Sequence[Pipeline]) -> list[Pipeline]:
-        """Return the pipelines in the order in which they are looked at: those that the last tick did not reach come first."""
+        """Return the pipelines in the order of evaluation: those that the last tick did not reach come first."""
         first = 0
         for number, spec in enumerate(specs):
             if spec.name == self.next:

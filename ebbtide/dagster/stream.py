@@ -32,7 +32,7 @@ class StreamConfig(dg.Config):
         default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
     )
     accept_source_path: bool = Field(
-        default=False, description="The source's files have moved to where the spec now says: go on reading there."
+        default=False, description="The source's files have moved to the spec's new path: continue reading there."
     )
     accept_changed_files: bool = Field(
         default=False,
@@ -40,7 +40,7 @@ class StreamConfig(dg.Config):
     )
     accept_loss: bool = Field(
         default=False,
-        description="Records of the source are lost: go on with those that are left, or with refresh rebuild from them; the check 'source_loss' then fails.",
+        description="Records of the source are lost: continue with the remaining ones, or with refresh rebuild from them; the check 'source_loss' then fails.",
     )
 
 
@@ -180,7 +180,7 @@ def results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> It
 
 
 def _run_totals(spec: Pipeline, summary: RunSummary) -> dict[str, int]:
-    """Return the totals of a run under names of their own.
+    """Return the totals of a run under separate names.
 
     Dagster plots a name over all events of an asset, and steps have numbers of the same kind.
     """
@@ -191,7 +191,7 @@ def _run_totals(spec: Pipeline, summary: RunSummary) -> dict[str, int]:
 
 
 def _known(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is None: unknown, or not there."""
+    """Leave out None values: unknown or missing."""
     return {name: value for name, value in metadata.items() if value is not None}
 
 

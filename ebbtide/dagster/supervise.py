@@ -44,7 +44,7 @@ def waiting_for_lease() -> Iterator[None]:
 def supervised(
     work: Callable[[Callable[[Report], None], threading.Event], Result], on_report: Callable[[Report], None] = ignore
 ) -> Result:
-    """Do work on a thread of its own while this one only waits: an interrupt never cuts a call into the JVM in two.
+    """Do work on another thread while this one only waits, so that an interrupt never breaks a call into the JVM.
 
     Args:
         work: Is given a function to report by, and an event that asks it to stop.
@@ -67,7 +67,7 @@ def supervised(
     worker = threading.Thread(target=run, name="work", daemon=True)
     worker.start()
     try:
-        # The thread may end between two looks with reports left: it goes on until both it and the queue are done.
+        # The thread may end between two polls with reports left: continue until both it and the queue are done.
         while worker.is_alive() or not reports.empty():
             try:
                 on_report(reports.get(timeout=0.2))

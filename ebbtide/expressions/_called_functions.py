@@ -122,7 +122,7 @@ class Call:
         return self.refusal() if is_of_spark else None
 
     def option_fault(self) -> Fault | None:
-        """Return the reason to refuse the options of a listed function: they are no literals, or name a place."""
+        """Return the reason to refuse the options of a listed function: they are not literals, or name a file or host."""
         known = OPTIONS.get(self.name)
         arguments = self.node.fields.get("arguments")
         if known is None or arguments is None:

@@ -1,9 +1,9 @@
 """A transform's expressions, evaluated by Spark SQL itself, so that a row is what the same SELECT makes of it.
 
-They run in a session of their own: ANSI, UTC, without functions that were registered in another; those of the project are
+They run in a separate session: ANSI, UTC, without functions that were registered in another; those of the project are
 called beforehand (`_function_calls`). An expression fails
-row by row: `TryEval` gives null for a row whose evaluation throws, and the rest go on. Sharing of common subexpressions is
-off, since it would evaluate one outside of that.
+row by row: `TryEval` gives null for a row whose evaluation throws, and the other rows continue. Sharing of common
+subexpressions is off, since it would evaluate one outside of that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS = {
 RESULT = "result"
 NEXT_STEP = "Correct the spec's transform."
 MOST_REASONS = 20
-"""Failing rows of a step whose reason is given in Spark's words: each is a query of its own."""
+"""Maximum failing rows of a step whose reason is Spark's message: each needs a separate query."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Expressions:
 
     @cached_property
     def inputs(self) -> pa.Schema:
-        """The columns of the source that the expressions read; one at least, by which rows are counted."""
+        """The columns of the source that the expressions read; at least one, to count rows."""
         schema = self.source.columns
         names = self.transform.columns_read(self.source) or schema.names[:1]
         fields = [schema.field(name).with_nullable(True) for name in names]
@@ -174,7 +174,7 @@ class Expressions:
 
     @cached_property
     def _values(self) -> dict[str, Column]:
-        """Field of the spec to what is evaluated for it."""
+        """Field of the spec to its evaluated expression."""
         values: dict[str, Column] = {}
         if self.transform.where is not None:
             values["where"] = self._expression(self.transform.where)
@@ -236,7 +236,7 @@ class Expressions:
                     raise _refusal(field, argument, *problem)
 
     def _analyzed(self, empty: DataFrame, text: str) -> tuple[DataFrame | None, tuple[str, str] | None]:
-        """Return an expression as Spark understands it, or what is wrong with it and what would be right."""
+        """Return an expression in Spark's form, or its fault and the allowed values."""
         try:
             parser = Parser(self.session)
             fault = first_fault(parser, parser.expression(text))
@@ -260,7 +260,7 @@ class Expressions:
         *,
         is_condition: bool,
     ) -> tuple[str, str] | None:
-        """Return what is wrong with an expression, and what would be right; None: nothing."""
+        """Return the fault of an expression and the allowed values; None: no fault."""
         frame, problem = self._analyzed(empty, self.calls.texts[text])
         if frame is None:
             return problem
@@ -344,7 +344,7 @@ def _first_line(message: str) -> str:
 
 
 Inputs = Callable[[Any], pa.Table]
-"""Reads the rows of an item that are to be evaluated."""
+"""Reads an item's rows to evaluate."""
 Finish = Callable[[Any, pa.ChunkedArray], Any]
 """Given an item and the results of its rows, makes something of them."""
 

@@ -24,7 +24,7 @@ _GIVEN = "_ebbtide_given"
 
 @dataclass
 class FunctionCalls:
-    """The calls in some expressions, in the order in which they are to be evaluated.
+    """The calls in some expressions, in order of evaluation.
 
     Args:
         functions: Name to function.
@@ -82,7 +82,7 @@ class FunctionCalls:
         return frame
 
     def _given(self, call: FunctionCall) -> Column:
-        """Return what the function gives for the arguments that are there."""
+        """Return the function's result for the given arguments."""
         arguments = []
         for number in range(len(call.arguments)):
             argument = F.col(f"{_ARGUMENTS}.a{number}")
@@ -102,7 +102,7 @@ class FunctionCalls:
 
 
 def _reading(column: str) -> str:
-    """Return what stands in the place of a call: its value, or what it raised."""
+    """Return the replacement of a call: its value, or its error."""
     value = f"{column}.{VALUE}"
     error = f"{column}.{ERROR}"
     return f"if({error} IS NULL, {value}, raise_error({error}))"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CATALYST = "org.apache.spark.sql.catalyst."
 _TEXTS = frozenset({"org.apache.spark.unsafe.types.UTF8String", "java.net.URI", "org.apache.hadoop.fs.Path"})
-"""Classes of which the text of an object is read; for other leaves a call for each value would be slow."""
+"""Classes whose objects are read as text; for other leaves a call for each value would be slow."""
 
 _TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
 """A field that is not walked: no rule needs it, and it would double the time for a long list of values."""
@@ -28,7 +28,7 @@ _TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
 
 @dataclass(frozen=True)
 class Node:
-    """A plan, an expression, or another case class that stands in one.
+    """A plan, an expression, or another case class within one.
 
     Args:
         type: Full name of the class.
@@ -71,13 +71,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Leaf:
-    """An object of which only the class is known."""
+    """An object whose class only is known."""
 
     type: str
 
 
 class _Shape(Enum):
-    """Manner in which the objects of a class are walked."""
+    """Manner of walking the objects of a class."""
 
     PLAN = auto()
     TREE = auto()
@@ -153,7 +153,7 @@ class Parser:
 
     @cached_property
     def catalogs(self) -> set[str]:
-        """Catalogs in the settings, beside Spark's own."""
+        """Catalogs in the settings, other than Spark's."""
         prefix = "spark.sql.catalog."
         found = set()
         for key in self._spark.conf.getAll:
@@ -171,7 +171,7 @@ class Parser:
         return frozenset(names)
 
     def target(self, parts: Sequence[str]) -> Target | None:
-        """Look a name up in Spark's own catalog; None if there is no such table or view."""
+        """Look a name up in Spark's catalog; None if there is no such table or view."""
         escaped = [part.replace("`", "``") for part in parts[-2:]]
         name = ".".join(f"`{part}`" for part in escaped)
         try:

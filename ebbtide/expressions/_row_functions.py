@@ -1,4 +1,4 @@
-"""Functions of a project as Spark's: workers import them from their sources, and a row on which one raises has an error for a value."""
+"""Functions of a project as Spark's: workers import them from their sources; a row on which one raises gets an error as its value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VALUE, ERROR = "value", "error"
 """Fields of what a checked function gives."""
 MOST_CHARACTERS = 500
-"""Of an error."""
+"""Maximum characters of an error."""
 MOST_INT = 2**63
 MOST_DECIMAL = 10**20
 """Bounds of a BIGINT and of a DECIMAL(38,18), of either sign: the first values that do not fit."""

@@ -51,7 +51,7 @@ class Finishing:
     finish: Callable[[Any, pa.ChunkedArray], Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what was made, pickled, with the item's number."""
+        """Yield the result, pickled, with the item's number."""
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
         chunks = [batch.column(0) for batch in batches]

@@ -1,4 +1,4 @@
-"""Types of columns by their values, with a note wherever these leave it open.
+"""Types of columns from their values, with a note if these are ambiguous.
 
 | values in the sample | type |
 |---|---|
@@ -68,7 +68,7 @@ _UNITS: dict[TimeUnit, int] = {
 
 @dataclass(frozen=True)
 class ProposedColumn:
-    """A column as it may stand in a spec.
+    """A column as written in a spec.
 
     Args:
         name: Its name.
@@ -91,7 +91,7 @@ def propose_columns(
     changes: Sequence[DecodedChange],
     given: Mapping[str, str] | None = None,
 ) -> list[ProposedColumn]:
-    """Propose the columns of some changes, in the order in which they are met.
+    """Propose the columns of some changes, in order of appearance.
 
     Args:
         changes: Those with whole rows.
@@ -158,7 +158,7 @@ def _proposed(name: str, changes: Sequence[DecodedChange], given: str | None) ->
 
 
 def _of_type(name: str, type_: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedColumn:
-    """Propose a column whose type is known, with what its values need beside it."""
+    """Propose a column with a known type, and further settings that its values need."""
     if type_.startswith("TIMESTAMP") and values and all(type(value) is int for value in values):
         return ProposedColumn(name, type_, is_in_all, _time_unit(values))
     if type_ == "BINARY":
@@ -218,7 +218,7 @@ def _is_base64(text: str) -> bool:
 
 
 def _by_values(values: Sequence[Any]) -> tuple[str | None, str]:
-    """Return the type of values that are no integers, None if there is not one, and a note."""
+    """Return the type of values other than integers, None if there is none, and a note."""
     if not values:
         return "STRING", "null in all of the sample: STRING until you know better"
     if _are_base64(values):
@@ -276,7 +276,7 @@ def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> Propos
 
 
 def _time_unit(values: Sequence[int]) -> TimeUnit | None:
-    """Return the unit by which values are times between 2000 and 2100; None if there is none."""
+    """Return the unit in which values are times between 2000 and 2100; None if there is none."""
     # No more than one unit fits: a unit is a thousand of the next, and the years' ends lie a factor of four apart.
     for unit, per_second in _UNITS.items():
         seconds = [value // per_second for value in values]
@@ -297,7 +297,7 @@ def _of_texts(values: Sequence[str]) -> tuple[str, str]:
         return "TIMESTAMP", ""
     if _all_match(values, _TIME):
         return "TIMESTAMP_NTZ", ""
-    # Digits after the point of each text, 0 of one that is no such number: with one scale above 0 all are amounts of one column.
+    # Digits after the point of each text, 0 for other texts: if all have one scale above 0, they are amounts.
     matches = [_DECIMAL.fullmatch(value) for value in values]
     scales = {len(match[1]) if match else 0 for match in matches}
     scale = max(scales)

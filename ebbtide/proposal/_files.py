@@ -105,7 +105,7 @@ def write_spec(
     notes: Sequence[str],
     type_: str = ONE,
 ) -> None:
-    """Write a `defs.yaml`: above each field its meaning and what was guessed of it, the other notes at the top.
+    """Write a `defs.yaml`: above each field its meaning and its guesses, the other notes at the top.
 
     Args:
         folder: Folder of the spec.
@@ -198,7 +198,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as such."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write what is there twice out twice."""
+        """Write repeated values in full instead of as aliases."""
         return True
 
 

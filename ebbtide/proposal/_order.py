@@ -17,7 +17,7 @@ from ebbtide.spec import Pipeline
 from ebbtide.testing import MemoryPipeline
 
 _SAME_RECORD = ("subtask", "partition", "part", "seq", "offset", "position", "pos")
-"""Names of fields by which records of a changelog say where they stand."""
+"""Names of fields with the position of a changelog record."""
 MOST_LEFT_OVER = 0.05
 """Share of the keys that may have a second row where a sample ends: the retraction of one may come behind it."""
 
@@ -35,7 +35,7 @@ def order_notes(order: Any, ttl: str, sample: Sample) -> Iterator[str]:
     """Yield what a user has to know of an order that the records do not hold themselves, and of the time to live.
 
     Args:
-        order: As it stands in a spec.
+        order: The order, as written in a spec.
         ttl: The proposed time to live.
         sample: The records.
     """
@@ -52,7 +52,7 @@ def order_notes(order: Any, ttl: str, sample: Sample) -> Iterator[str]:
             "{sequence: [that column]} is safer"
         )
         yield f"order: {_redeliveries(sample)}"
-    yield f"ttl: {ttl} is a guess; deletes and retractions that come later than that are not known any more"
+    yield f"ttl: {ttl} is a guess; a delete or late change that arrives after that is treated as new"
 
 
 def _redeliveries(sample: Sample) -> str:

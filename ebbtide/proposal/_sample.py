@@ -20,7 +20,7 @@ from ebbtide.spec import KafkaSource
 from ebbtide.spec._reading import explained
 
 _PLACE = {"topic", "partition", "offset"}
-"""Fields of a line that holds a Kafka record, beside its value."""
+"""Fields of a line with a Kafka record, other than its value."""
 _MOST_NAMES = 20
 """Topics or tables that an error lists."""
 
@@ -30,7 +30,7 @@ class SampledRecord:
     """A record that could be parsed.
 
     Args:
-        line: As it stands in its file.
+        line: The line, as in its file.
         value: Its value.
         key: Its key as text; None if it has none.
     """
@@ -73,7 +73,7 @@ def take_sample(
         table: Take only changes of this source table.
 
     Raises:
-        ConfigError: There is no such record, or they are of several topics or tables.
+        ConfigError: there are no such records, or they belong to several topics or tables.
     """
     sample = Sample("value")
     topics: Counter[str] = Counter()
@@ -112,7 +112,7 @@ def take_sample(
     if not sample.records:
         found = _found(sample, topics, tables)
         raise ConfigError.of(
-            "There is no record to go by.",
+            "No JSON records found.",
             got="; ".join(found),
             allowed="a folder or topic with JSON records, and a --topic or --table that they have",
         )
@@ -146,7 +146,7 @@ def _found(
     tables: Counter[str],
 ) -> Iterator[str]:
     because = f" ({sample.unread_because})" if sample.unread_because else ""
-    yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object{because}"
+    yield f"{amount(sample.n_unreadable, 'line')} that are not JSON objects{because}"
     if sample.n_not_rows:
         yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
     if topics:

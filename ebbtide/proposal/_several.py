@@ -23,7 +23,7 @@ def several_attributes(
     Args:
         name: Of them all.
         source: What their sources have in common.
-        pattern: The topics or folders that are to be read, as a field.
+        pattern: The pattern of expected topics or folders, as a field.
         sources: Topic or folder to its own fields of the source.
         proposals: Topic or folder to what its records propose.
     """

@@ -48,7 +48,7 @@ class Proposal:
     """Fields that a proposed spec may have.
 
     Args:
-        attributes: Its format, schema, key, order and ttl, as they stand in a `defs.yaml`.
+        attributes: Its format, schema, key, order and ttl, as written in a `defs.yaml`.
         notes: What the sample leaves open, for people.
     """
 
@@ -63,7 +63,7 @@ class _Reading:
     Args:
         settings: The spec's `format`.
         decoder: Its decoder.
-        sequence: The columns, or fields of the records, by which the source orders changes.
+        sequence: The columns or record fields that order the source's changes.
         is_flattened: They are Debezium's flattened rows.
         recognised: What is known of them, if they are a tool's, or their fields say what happened.
     """
@@ -98,7 +98,7 @@ def propose(
         types: Types that are known, by column, as DDL.
 
     Raises:
-        ConfigError: The records are no changelog, or their key is unknown.
+        ConfigError: the records are not a changelog, or their key is unknown.
     """
     known = dict(types or {})
     reading = _reading_of(sample, asked_for=(*sequence, *known))
@@ -114,7 +114,7 @@ def propose(
     order_columns = tuple(sequence) or reading.sequence
     if reading.is_flattened and not order_columns:
         raise ConfigError.of(
-            "The rows are flattened and do not say where they stand in the database's log: nothing orders them.",
+            "The rows are flattened, without a position in the database's log: nothing orders them.",
             allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
             "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
             "or --sequence with columns of the table that order a key's changes",
@@ -198,7 +198,7 @@ def _unread(record: Json) -> ConfigError:
     """Return the refusal of records that nothing shows how to read."""
     tools = ", ".join(TOOLS)
     return ConfigError.of(
-        "The records are no changelog that is known.",
+        "The records are not a known changelog.",
         got=f"fields {_printable(record)}",
         allowed="Debezium's events (op, before, after, source; or __op), rows with a kind: +I, -U, +U, -D, "
         f"rows with an operation in words, or records of {tools}",
@@ -249,7 +249,7 @@ def _changes(sample: Sample, reading: _Reading) -> list[DecodedChange]:
     if not whole:
         problems = [f"{reason}: {detail}" for reason, detail in reasons.items()]
         raise ConfigError.of(
-            "No record of the sample adds a row, so that there are no columns to go by.",
+            "No record of the sample adds a row, so there are no columns.",
             got="; ".join(problems) or "deletes only",
             next_step="Take a larger --sample.",
         )

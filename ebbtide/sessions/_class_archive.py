@@ -22,9 +22,9 @@ from ebbtide.sessions._jars import cache_folder, digest_of
 from ebbtide.storage import sync
 
 KEPT = 3
-"""Archives that stay: each environment of Python has a Spark of its own."""
+"""Number of archives that are kept: each Python environment has its Spark."""
 UNNAMED_S = 3600
-"""Age at which a file without its name is left over, seconds."""
+"""Age at which an unfinished file counts as abandoned, seconds."""
 NAMED = ".jsa"
 """Ending of an archive that is whole."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -83,7 +83,7 @@ class ClassArchive:
                 os.environ[VARIABLE] = given
 
     def keep(self, exit_code: int) -> None:
-        """Name the archive that a JVM has written, and delete all but the newest.
+        """Rename the archive that a JVM has written, and delete all except the newest.
 
         Args:
             exit_code: How the JVM ended.

@@ -71,7 +71,7 @@ def _noted(settings: Mapping[str, str]) -> list[str]:
 
 
 def _note_of(settings: Mapping[str, str]) -> Path:
-    """Return where the jars of packages are noted: for each version of Spark apart, and for what is left out of them."""
+    """Return the file that lists the jars of packages, separate for each version of Spark and each set of exclusions."""
     asked = f"{pyspark.__version__} {settings.get(PACKAGES, '')}"
     if settings.get(EXCLUDES):
         asked = f"{asked} without {settings[EXCLUDES]}"

@@ -95,11 +95,11 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
             allowed="an id with a line in /etc/passwd; the JVM takes neither USER nor HADOOP_USER_NAME in its place",
             next_step="Add the line, as Spark's own container images do at their start, or load libnss_wrapper. Commands without Spark run as they are.",
         )
-    # What the JVM is launched with stands in its command line, which every user of the machine can read.
+    # The JVM's launch arguments are in its command line, which every user of the machine can read.
     public = {name: value for name, value in settings.items() if not is_credential(name)}
     launch_conf = SparkConf().setAll(list(public.items()))
     conf = SparkConf().setAll(list(settings.items()))
-    # In a session of its own a signal to our process group does not end it under a step; it ends with our end of its input.
+    # In a separate session a signal to our process group does not end it during a step; it ends when we close its input.
     how: dict[str, Any] = {"start_new_session": True}
     is_first_start = PACKAGES in settings  # no earlier one has noted their jars
     archive = ClassArchive.of_this_machine(may_write=not is_first_start)

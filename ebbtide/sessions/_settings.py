@@ -19,7 +19,7 @@ from ebbtide.lines import lines_of
 from ebbtide.redaction import hide, is_credential
 
 UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
-"""The mode bits that Hadoop's clients take from new files, and those that they take by themselves, whatever the umask of the process."""
+"""The mode bits that Hadoop's clients remove from new files, and their default, regardless of the process' umask."""
 PACKAGES, EXCLUDES, EXTENSIONS = "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"
 MASTER, PYTHON = "spark.master", "spark.pyspark.python"
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -56,7 +56,7 @@ JOINED = (PACKAGES, EXTENSIONS)
 
 
 def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session that is to be built; those of `spark-defaults.conf` are left to Spark, which reads it.
+    """Return the settings for building a session; those of `spark-defaults.conf` are left to Spark, which reads it.
 
     Args:
         app_name: Name of the application.
@@ -176,7 +176,7 @@ def python_of_workers(settings: Mapping[str, str]) -> str:
 
 
 def _joined(ours: str, theirs: str) -> str:
-    """Join two lists, separated by commas; what is in both stands once."""
+    """Join two lists, separated by commas; common items occur once."""
     names = [*ours.split(","), *theirs.split(",")]
     present = (name.strip() for name in names)
     return ",".join(dict.fromkeys(filter(None, present)))

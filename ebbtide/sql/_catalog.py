@@ -43,7 +43,7 @@ TYPES = frozenset(
 
 
 class Part(StrEnum):
-    """A table of a pipeline beside its rows, named `NAME$part`."""
+    """A further table of a pipeline, named `NAME$part`."""
 
     STATE = "state"
     CHANGES = "changes"
@@ -168,7 +168,7 @@ class Filled:
         if not (self.location / PIPELINE).exists():
             raise SqlError.of(
                 f"'{self.name}' is one of several pipelines in '{self.location.parent / PIPELINE}'.",
-                allowed="pipelines with a file of their own",
+                allowed="pipelines with a separate file",
                 next_step="Change that file.",
             )
 
@@ -241,7 +241,7 @@ class Catalog:
         for entry in sorted(found, key=lambda entry: entry.name):
             if entry.name in by_name:
                 raise SqlError.of(
-                    f"The name '{entry.name}' is there twice below '{self.folder}'.",
+                    f"The name '{entry.name}' occurs twice below '{self.folder}'.",
                     allowed="one pipeline, source, table or function of a name",
                 )
             by_name[entry.name] = entry
@@ -327,7 +327,7 @@ def _pipeline_summaries(path: Path, document: Mapping[str, Any]) -> list[Summary
     if not (is_readable and all("name" in member for member in members)):
         from ebbtide.spec._load import load_each
 
-        load_each(path.parent)  # says what is wrong with the file
+        load_each(path.parent)  # raises the file's error
         return []
     kind = ObjectKind.MATERIALIZED_VIEW if type_.endswith(_OF_VIEWS) else ObjectKind.TABLE
     found = []
@@ -365,7 +365,7 @@ def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: 
 
     if not re.fullmatch(NAME, name):
         allowed = "lower-case letters, digits and underscores, 63 at most"
-        raise SqlError.of(f"This is no name of a {what}.", got=name, allowed=allowed)
+        raise SqlError.of(f"This is not the name of a {what}.", got=name, allowed=allowed)
     entry = entries.get(name)
     if entry is None:
         return None

@@ -125,7 +125,7 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
 
 
 def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
-    """Declare a table, of which INSERT INTO makes a pipeline; return a message.
+    """Declare a table, which INSERT INTO turns into a pipeline; return a message.
 
     Raises:
         SqlError: the columns, the key or an option is not usable, or the name is taken.

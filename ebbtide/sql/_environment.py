@@ -75,7 +75,7 @@ class _Document(BaseModel):
 
 @dataclass(frozen=True)
 class Environment:
-    """The initial state of an embedded session, beside the definitions of its own catalog.
+    """The initial state of an embedded session, in addition to its catalog's definitions.
 
     Args:
         given: Sources and functions of all catalogs.

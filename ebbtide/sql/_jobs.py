@@ -1,4 +1,4 @@
-"""Jobs: runs of pipelines that outlive the session that began them; each is a process of its own.
+"""Jobs: runs of pipelines that outlive the session that began them; each is a separate process.
 
 A job is a folder ROOT/.sql/jobs/ID:
 
@@ -253,7 +253,7 @@ def main(folder: Path) -> int:
 
     signal.signal(signal.SIGTERM, end)
     _write(folder / "process", Process.this())
-    # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
+    # Each run is a separate process, so that its memory is released between two runs. The handler of SIGTERM passes the signal
     # on, and the run ends after its step.
     code = n_failures = 0
     while not stop.is_signalled():

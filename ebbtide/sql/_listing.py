@@ -29,7 +29,7 @@ MOST_STEPS = 1_000
 """Maximum number of steps that SHOW STEPS lists, the newest first."""
 Named = TypeVar("Named", Filled, Declared, Summary)
 _OF_VIEW = ("name", "description", "query", "inputs", "schema", "key", "refresh")
-"""Fields of a view's spec that stand in its statement outside of WITH."""
+"""Fields of a view's spec that its statement has outside of WITH."""
 _TABLES = (ObjectKind.TABLE, ObjectKind.MATERIALIZED_VIEW)
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
 """Columns and rows."""

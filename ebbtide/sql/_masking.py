@@ -54,7 +54,7 @@ def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
         name = _name_before(statement, position)
         if not is_credential(name):
             continue
-        # A value of SET goes on to the end of the statement.
+        # A value of SET extends to the end of the statement.
         last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
         start = tokens[value].start
         end = tokens[last].end + 1

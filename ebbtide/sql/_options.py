@@ -26,7 +26,7 @@ from ebbtide.sql._statements import Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "transform")
-"""Fields that a statement has beside WITH."""
+"""Fields that a statement has outside of WITH."""
 _FROM_VIEW = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
 PROPERTIES = "properties"
 """First word of the options that name a property of the Kafka client, dots included."""
@@ -40,7 +40,7 @@ OPTIONS = {
     "table": sorted({SEQUENCE, *_OF_PIPELINE}),
     "view": [name for name in MaterializedView.model_fields if name not in _FROM_VIEW],
 }
-"""First words of the options of each kind of declaration: the fields of its spec that its statement has not beside WITH."""
+"""First words of the options of each kind of declaration: the fields of its spec that its statement has only in WITH."""
 
 
 def spec_field(option: str, of_source: Collection[str] = OF_SOURCE) -> tuple[str, ...]:

@@ -211,7 +211,7 @@ def _options(cursor: Cursor) -> Options:
         name = cursor.text("an option") if cursor.is_at_text() else cursor.name("an option")
         if name in options:
             raise SqlSyntaxError.of(
-                f"The option '{name}' is there twice at {place}.",
+                f"The option '{name}' occurs twice at {place}.",
                 allowed="each once",
             )
         cursor.expect("=")

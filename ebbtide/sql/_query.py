@@ -45,7 +45,7 @@ class Moment:
 
 
 def position_text(versions: Versions) -> str:
-    """Return the text of a moment, from which changes can be resumed.
+    """Return the text of a moment at which changes can be resumed.
 
     Example:
         >>> position_text({"orders": 3, "items": 12})
@@ -97,10 +97,10 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
     Args:
         before: The earlier moment.
         after: The later moment.
-        key: Columns of the query by which a new row replaces an old one; empty: no row is an update.
+        key: Columns of the query that pair a new row with the old one; empty: no row is an update.
     """
     # A multiset difference in both directions: rows that stay equal cancel, and duplicates are counted. Each step costs two queries
-    # over the whole result, whatever has changed; a key only names the pairs of an old and a new row updates.
+    # over the whole result, for any change; a key only turns pairs of an old and a new row into updates.
     gone = before.rows.exceptAll(after.rows)
     new = after.rows.exceptAll(before.rows)
     gone_with_sign = _with_op(gone, F.lit("-"), after)

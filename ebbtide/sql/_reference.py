@@ -79,14 +79,14 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
     "Session": (
         Entry("SET [key [= value]]", "Changes a setting; without a value: shows it, or all."),
         Entry("RESET [key]", "Back to what the session began with."),
-        Entry("USE name", "The catalog that names stand for."),
+        Entry("USE name", "The catalog for names."),
     ),
     "Client": (
         Entry("SOURCE 'file'", "Executes the statements of a file."),
         Entry("\\watch SECONDS", "Executes the last query again and again, until Ctrl-C."),
         Entry("HELP", "This list."),
         Entry("CLEAR", "Clears the screen."),
-        Entry("QUIT", "Leaves; jobs go on."),
+        Entry("QUIT", "Leaves; jobs continue."),
     ),
 }
 """Statements by purpose. All other statements are Spark's."""
@@ -111,7 +111,7 @@ PROMPT_KEYS: tuple[Entry, ...] = (
     Entry("Tab", "Completes keywords, tables, columns, functions, settings."),
     Entry("Ctrl-R", "Searches the history."),
     Entry("Ctrl-C", "Clears the line; cancels a statement that runs."),
-    Entry("Ctrl-D", "Leaves; jobs go on."),
+    Entry("Ctrl-D", "Leaves; jobs continue."),
 )
 """Keys at the prompt."""
 
@@ -128,7 +128,7 @@ def help_text() -> str:
         lines.append(title)
         for entry in entries:
             lines += [f"  {entry.syntax}", f"      {entry.meaning}"]
-    lines.append("Statements end with a semicolon; what is not listed goes to Spark.")
+    lines.append("Statements end with a semicolon; all other statements go to Spark.")
     return "\n".join(lines)
 
 

@@ -120,7 +120,7 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
         SqlError: there is no such part of a table.
     """
     # Each name is looked up by its first token. A plain name needs no edit, since the view has the name of the table; a part or a pin
-    # becomes the quoted name of its own view, with the table's name as the alias, so that `orders.id` still works.
+    # becomes the quoted name of its view, with the table's name as the alias, so that `orders.id` still works.
     references = set()
     edits = []
     tokens = statement.tokens

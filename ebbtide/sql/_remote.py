@@ -39,12 +39,12 @@ VERSION = "/v1"
 CONNECT_S = 10
 """Maximum time to open a connection."""
 ANSWER_S = 30
-"""Maximum time to an answer, beside the time that a request asks the gateway to wait."""
+"""Maximum time to an answer, in addition to the requested waiting time."""
 CONNECTIONS = 4
 """Connections kept open: one waits for rows, one cancels, one completes, one sends heartbeats."""
 UNAVAILABLE = (502, 503, 504)
 """Statuses of a proxy before a gateway that does not answer."""
-TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs go on."
+TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs continue."
 
 
 class GatewayClient:
@@ -232,7 +232,7 @@ class RemoteSession:
         return found
 
     def close(self) -> None:
-        """End the session: its queries are cancelled, its jobs go on. Succeeds too if the gateway is gone or has ended it."""
+        """End the session: its queries are cancelled, its jobs continue. Succeeds too if the gateway is gone or has ended it."""
         if self._is_closed.is_set():
             return
         self._is_closed.set()

@@ -181,4 +181,4 @@ class Session(Protocol):
         """Return the completions of the word before an offset. Starts no JVM."""
 
     def close(self) -> None:
-        """End the session: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs continue."""

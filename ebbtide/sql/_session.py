@@ -92,7 +92,7 @@ class EmbeddedSession:
         return completions(self.catalog, text, offset)
 
     def close(self) -> None:
-        """End the session: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs continue."""
         for operation in list(self.operations.values()):
             operation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -220,7 +220,7 @@ def refuse_shared_tables(
                 f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
                 got=", ".join(sorted(shared)),
                 allowed="each pipeline in one of them",
-                next_step="Give one of the catalogs a root of its own in the environment's file.",
+                next_step="Give one of the catalogs another root in the environment's file.",
             )
 
 

@@ -88,7 +88,7 @@ SETTINGS: Mapping[str, Setting] = {
     "runtime-mode": Setting.choice("batch", "streaming"),
     "poll-interval": Setting.number(1, least=1),
 }
-"""The settings of a session, beside `spark.*`: docs/reference/sql.md. Clients have further ones of their own."""
+"""The settings of a session other than `spark.*`: docs/reference/sql.md. Clients have further settings."""
 
 
 class Settings:

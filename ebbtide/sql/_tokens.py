@@ -30,7 +30,7 @@ _SHOWN = 40
 
 
 class _Tokenizer(SparkSql.Tokenizer):
-    """Spark's tokenizer, but with tokens for SHOW and the like, of which sqlglot makes one text."""
+    """Spark's tokenizer, but with tokens for SHOW and the like, which sqlglot keeps as one text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
 

@@ -161,7 +161,7 @@ def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]
 
 def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) -> None:
     """Refuse a view that reads itself, directly or through other views."""
-    # Depth first from the inputs; a path ends at a table that is no view, or is on the path already.
+    # Depth first from the inputs; a path ends at a table that is not a view, or is already on the path.
     inputs_of = _inputs_of_views(entries)
     paths = [[table] for table in inputs]
     while paths:

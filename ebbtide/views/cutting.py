@@ -133,7 +133,7 @@ def are_exact(values: pa.Schema) -> bool:
 
 
 def _may_fit(rows: pa.Table, cut: Sequence[str], values: pa.Table) -> np.ndarray:
-    """Return a mask of the rows in which each column has one of its values: a superset of the rows with a tuple of values."""
+    """Return a mask of rows whose columns each have one of their values: a superset of the rows with a tuple of values."""
     fits = np.ones(len(rows), bool)
     for name, wanted in zip(cut, values.columns, strict=True):
         value_set = wanted.combine_chunks()

@@ -65,7 +65,7 @@ def empty_table(
         )
     classic: Any = session
     java_schema = classic._jsparkSession.parseDataType(named.json())
-    no_rows = classic.sparkContext._jsc.emptyRDD()  # of an empty list the optimizer would use that there are no rows
+    no_rows = classic.sparkContext._jsc.emptyRDD()  # with an empty list the optimizer would use that there are no rows
     table = DataFrame(
         classic._jsparkSession.createDataFrame(no_rows, java_schema),
         session,
@@ -146,7 +146,7 @@ class Lineage:
         return found
 
     def origins(self, name: str) -> frozenset[Origin]:
-        """Return the columns of tables from which a column of the view is derived."""
+        """Return the table columns that a column of the view is derived from."""
         position = self.rows.columns.index(name)
         ids = output(self._origins.plan)
         return self._origins.of(ids[position])

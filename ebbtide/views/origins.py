@@ -1,4 +1,4 @@
-"""The columns of tables from which a query derives its columns, by Spark's plan: a column derived from a personal one is personal.
+"""The table columns that a query's columns are derived from, by Spark's plan: a column derived from a personal one is personal.
 
 Each column has an id and one definition: it is read from a table, computed by an expression, or merged from the inputs of a node. In
 an optimized plan WITH, INTERSECT, EXCEPT and correlated subqueries are joins. A column of an unknown node counts as derived from all
@@ -41,7 +41,7 @@ class Origins:
         self._read(self.plan)
 
     def of(self, column_id: int) -> frozenset[Origin]:
-        """Return the columns of tables from which a column is derived."""
+        """Return the table columns that a column is derived from."""
         seen: set[int] = set()
         waiting = [column_id]
         while waiting:
@@ -84,7 +84,7 @@ class Origins:
 
     def _read_computed(self, plan: Any, below: list[Any]) -> None:
         """Read the columns that a node computes: by the column's own expression, or else by all that the node reads."""
-        if kind(plan) == "Join":  # in INTERSECT and EXCEPT the columns of a side stand for those of the other
+        if kind(plan) == "Join":  # in INTERSECT and EXCEPT the columns of both sides are equal
             for one, same in null_safe_pairs(plan):
                 for made in _sources(one):
                     self._add(made, _sources(same))

@@ -201,7 +201,7 @@ class Recomputing:
         return with_values(rows, self.extent.columns, values)
 
     def _cuts(self, name: str) -> Cut:
-        """Return the columns by which an input is reduced; empty: it is read whole."""
+        """Return the columns that reduce an input; empty: it is read whole."""
         return self.lineage.cut(name, self.extent.columns) or ()
 
     def cut(self, table: PinnedTable, cuts: Cut, touched: pa.Table) -> DataFrame:

@@ -48,7 +48,7 @@ _PLAIN_TYPES = (
     T.TimestampNTZType,
     T.TimestampType,
 )
-"""Types of tables' columns without inner types, beside texts without a collation."""
+"""Types of tables' columns without inner types, other than texts without a collation."""
 
 
 def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
@@ -135,7 +135,7 @@ def _table(leaf: Any, allowed: Iterable[str]) -> str:
     table = table_of(attributes[0]) if attributes and kind(leaf) == "LogicalRDD" else None
     if table is None:
         raise ViewQueryError.of(
-            "The query reads what is no table of a pipeline.",
+            "The query reads something other than pipelines' tables.",
             got=kind(leaf),
             allowed=", ".join(allowed),
             next_step="Make a pipeline of it, and name that.",
@@ -148,7 +148,7 @@ def _refuse_arbitrary(expression: Any, above: str = "") -> None:
     name = kind(expression)
     if name in ARBITRARY and above not in SORTING:
         raise ViewQueryError.of(
-            "The query has an aggregate whose result depends on the order in which rows come.",
+            "The query has an aggregate whose result depends on the order of rows.",
             got=name,
             allowed="max_by and min_by; array_sort around collect_list and collect_set",
         )

@@ -38,7 +38,7 @@ def difference(
 
     Args:
         new: Rows after the step.
-        old: Rows before the step; each key is there once and not null.
+        old: Rows before the step; each key occurs once and is not null.
         key: Names of the key's columns.
         is_unique: Whether `new` has each key once.
     """

@@ -158,7 +158,7 @@ MISTAKES = {
     "new of a name that is none": typed("new Or-ders --path in --key id", "name: got 'Or-ders'", "allowed: 1 to 63 lower-case letters"),
     "new of an unknown word": typed("new t --path words --key id", "Got: fields op, id", "Allowed: Debezium's events", "an operation in words", "format: {type: mapped}"),
     "new of flattened rows": typed("new t --path flat --key id", "Got: fields id, v", "set add.fields: op,lsn", "delete.tombstone.handling.mode: rewrite"),
-    "new of no records": typed("new t --path text --key id", "no record to go by", "Got: 1 line", "Allowed: a folder or topic with JSON records"),
+    "new of no records": typed("new t --path text --key id", "No JSON records found", "Got: 1 line", "Allowed: a folder or topic with JSON records"),
 }  # fmt: skip
 SAMPLES = {
     "in/1.jsonl": RECORD,

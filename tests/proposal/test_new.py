@@ -111,13 +111,13 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
     [
         ([flattened(id=1)], [], "so the table's primary key is unknown. Allowed: --key with some of id."),
         ([flattened(id=1)], ["--key", "no"], "The key has columns that the records do not have. Got: no. Allowed: id."),
-        ([{"a": 1}], [], "no changelog that is known. Got: fields a."),
+        ([{"a": 1}], [], "not a known changelog. Got: fields a."),
         (
             [{"ts_ms": 1}, {"ts_ms": 2}],
             [],
-            "no record to go by. Got: 0 lines that are no JSON object; 2 events of Debezium that change no row: heartbeats,",
+            "No JSON records found. Got: 0 lines that are not JSON objects; 2 events of Debezium that change no row: heartbeats,",
         ),
-        ([[1], "x"], [], "no record to go by. Got: 2 lines that are no JSON object."),
+        ([[1], "x"], [], "No JSON records found. Got: 2 lines that are not JSON objects."),
         (
             [flattened(id=1), flattened(id=1) | {"__table": "u"}],
             [],
@@ -126,7 +126,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
         (
             [flattened(id=1)],
             ["--table", "u"],
-            "no record to go by. Got: 0 lines that are no JSON object; tables t (1).",
+            "No JSON records found. Got: 0 lines that are not JSON objects; tables t (1).",
         ),
         ([{"__op": "d", "__lsn": 1, "id": 1}], [], "No record of the sample adds a row"),
     ],

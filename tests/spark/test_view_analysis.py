@@ -125,7 +125,7 @@ UNFIT = {
     "SELECT DISTINCT id FROM (SELECT DISTINCT id FROM (SELECT id FROM a ORDER BY id)) LIMIT 1": "LIMIT or OFFSET without",
     "SELECT id FROM a TABLESAMPLE (10 PERCENT)": "takes a sample",
     "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r": "recursive",
-    "SELECT x, first(y) AS y FROM a GROUP BY x": "order in which rows come. Got: First",
+    "SELECT x, first(y) AS y FROM a GROUP BY x": "order of rows. Got: First",
     "SELECT x, collect_list(y) AS y FROM a GROUP BY x": "Got: CollectList",
     "SELECT id, x, last(y) OVER (PARTITION BY x) AS y FROM a": "Got: Last",
     "SELECT id FROM global_temp.strange": "no table of a pipeline. Got: LogicalRDD",

@@ -257,7 +257,7 @@ def test_other_query_other_table_and_lost_history_have_all_computed(filled, monk
 UNFIT = {
     "SELECT v, id AS n, CAST(rand() AS BIGINT) AS top FROM orders": "a function that is not deterministic",
     "SELECT v, 1 AS n, current_date() AS top FROM orders GROUP BY v": "changes from run to run",
-    "SELECT v, 1 AS n, first(id) AS top FROM orders GROUP BY v": "order in which rows come. Got: First",
+    "SELECT v, 1 AS n, first(id) AS top FROM orders GROUP BY v": "order of rows. Got: First",
     "SELECT v, 1 AS n, collect_list(id) AS top FROM orders GROUP BY v": "Got: CollectList",
     "SELECT v, 1 AS n, id AS top FROM orders TABLESAMPLE (10 PERCENT)": "takes a sample",
     "SELECT v, n, top FROM nobody": "TABLE_OR_VIEW_NOT_FOUND",
@@ -272,7 +272,7 @@ def test_query_that_cannot_be_kept_is_refused(filled):
             filled.run(BY_VALUE.model_copy(update={"query": query}))
     path = filled.root / "orders" / "sink"
     by_path = BY_VALUE.model_copy(update={"query": f"SELECT v, id AS n, id AS top FROM delta.`{path}`"})
-    with pytest.raises(ViewQueryError, match="reads what is no table of a pipeline"):
+    with pytest.raises(ViewQueryError, match="reads something other than pipelines' tables"):
         filled.run(by_path)
 
 

@@ -166,7 +166,7 @@ def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_refused(do
     other = catalog.folder / "group" / "log" / "source.yaml"
     other.parent.mkdir(parents=True)
     other.write_text(yaml.safe_dump({"columns": "id INT", "key": ["id"]}))
-    with pytest.raises(SqlError, match="The name 'log' is there twice"):
+    with pytest.raises(SqlError, match="The name 'log' occurs twice"):
         do("SHOW TABLES")
     other.write_text("colums: id INT")
     with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: log: colums"):

@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
     ("text", "says"),
     [
         ("CREATE TABLE t (a INT)", "have no key"),
-        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH (x = 1, x = 2)", "'x' is there twice at line 1, column 54"),
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH (x = 1, x = 2)", "'x' occurs twice at line 1, column 54"),
         ("SELECT 1; SELECT 2", "Got: 2 statements"),
         ("", "Got: 0 statements"),
     ],

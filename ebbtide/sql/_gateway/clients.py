@@ -71,7 +71,7 @@ LEAST_ROLES: Mapping[type, Role] = {
     ast.Use: Role.WRITER,
     ast.Insert: Role.WRITER,
     ast.StatementSet: Role.WRITER,
-    ast.StopJob: Role.WRITER,  # of its own jobs
+    ast.StopJob: Role.WRITER,  # only its jobs
     ast.CreateSource: Role.OWNER,
     ast.CreateTable: Role.OWNER,
     ast.CreateView: Role.OWNER,
@@ -112,11 +112,11 @@ def must_only_read(role: Role, asked: Parsed) -> bool:
 ALLOWED = "SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET, RESET"
 READING = (ast.Select, ast.Show, ast.ShowCreate, ast.Describe, ast.SetOption, ast.Reset)
 BEGINNINGS = ("SHOW", "DESCRIBE", "DESC")
-"""First words of Spark's statements that read, beside queries."""
+"""First words of Spark's reading statements other than queries."""
 
 
 def refuse_writing(text: str) -> None:
-    """Refuse a statement of which the text alone shows that it does more than read.
+    """Refuse a statement whose text shows that it does more than read.
 
     This needs no JVM. The session judges all other statements by their plans.
 

@@ -43,7 +43,7 @@ DRAINED_BYTES = 16 * 1024 * 1024
 ESCAPED_BYTES = 6
 """Maximum size of a character in JSON, as an escape."""
 MORE_BYTES = 4096
-"""Maximum size of a body beside the statement."""
+"""Maximum size of a body without the statement."""
 SHOWN = 255
 """Maximum number of characters of a request that an error shows."""
 MOST_DIGITS = 15
@@ -69,7 +69,7 @@ async def on_thread(call: Callable[..., Returned], *arguments: Any) -> Returned:
 
 
 class Refusal(Exception):  # noqa: N818 - carries an error
-    """A request that is refused with a status of its own.
+    """A request that is refused with a specific status.
 
     Args:
         status: Status of the answer.

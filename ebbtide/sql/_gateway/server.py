@@ -265,7 +265,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def _signals_that_end() -> Iterator[None]:
-    """Ignore SIGTERM and SIGINT around the server: it raises them again once it has ended, and the process must go on."""
+    """Ignore SIGTERM and SIGINT around the server: it raises them again at its end, but the process must continue."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -41,7 +41,7 @@ class Serving:
         limits: Limits of sessions.
         read_only: Statements may only read.
         folders: Statements may name files and folders of this host.
-        audit: File to which statements are written.
+        audit: File that records statements.
     """
 
     root: str

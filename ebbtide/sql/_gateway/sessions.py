@@ -31,7 +31,7 @@ class Limits:
 
     Args:
         sessions: Maximum number of open sessions, of all clients together.
-        client_sessions: Maximum number of open sessions of one client, whatever tokens it has.
+        client_sessions: Maximum number of open sessions of one client, with any tokens.
         operations: Maximum number of a session's operations that run or are not closed yet.
         statement_bytes: Maximum size of a statement, as UTF-8.
         page_rows: Maximum number of rows in a page; a longer page of the session is cut.
@@ -233,7 +233,7 @@ class HostedSession:
 
         Args:
             statement: Its text.
-            operation_id: Id by which the client names the operation.
+            operation_id: The client's id of the operation.
 
         Raises:
             GatewayBusyError: the session has as many operations as it may have.
@@ -347,7 +347,7 @@ class Sessions:
             raise SessionGoneError.of(
                 "There is no such session: it was closed, it was idle for too long, or the gateway was restarted.",
                 allowed=f"a session that was used within the last {self._limits.idle_timeout_s:g} s",
-                next_step="Open a new one. Jobs of the old one go on: SHOW JOBS lists them.",
+                next_step="Open a new one. Jobs of the old one continue: SHOW JOBS lists them.",
             )
         return hosted
 
@@ -357,7 +357,7 @@ class Sessions:
         return [hosted for hosted in list(self._hosted.values()) if sees_all or hosted.client.name == client.name]
 
     def close(self, hosted: HostedSession, why: str = "closed") -> None:
-        """End a session: its queries are cancelled, its jobs go on. Does nothing if it has ended."""
+        """End a session: its queries are cancelled, its jobs continue. Does nothing if it has ended."""
         with self._lock:
             is_first = self._hosted.pop(hosted.id, None) is not None
         if not is_first:

@@ -1,7 +1,7 @@
 """The one gate before Spark: every text that a session lets it execute is judged here first.
 
 A session that writes has one rule: no command changes a table that a pipeline owns. So a command may name such a table only in the
-queries that it reads from. Each name, and each text that could be a path, is checked, wherever it stands in the plan: Spark and
+queries that it reads from. Each name, and each text that could be a path, is checked, anywhere in the plan: Spark and
 Delta have some hundred commands, and a list of those that write would never be complete.
 """
 
@@ -158,7 +158,7 @@ class Writing:
             elif node.name in SETTING and not is_allowed_setting:
                 yield Fault(
                     f"{in_words(node)} in a statement of Spark",
-                    "SET and RESET as statements of their own",
+                    "SET and RESET as separate statements",
                 )
             elif node.name in FUNCTIONS:
                 yield from self._faults_of_body(node, depth)
@@ -214,7 +214,7 @@ class Writing:
         else:
             inner = self.reading.parser.plan(value)
             if inner.name in SETTING:
-                yield Fault(in_words(inner), "SET and RESET as statements of their own")
+                yield Fault(in_words(inner), "SET and RESET as separate statements")
             yield from self._faults(inner, depth + 1)
 
     def _faults_of_body(self, node: Node, depth: int) -> Iterator[Fault | OwnedFault]:
@@ -414,7 +414,7 @@ class Judge:
         self._allowed.add(text)
 
     def judge_query(self, text: str) -> None:
-        """Refuse a query that does more than read, whatever the rights of the session: a view's, for example.
+        """Refuse a query that does more than read, for any rights of the session: a view's, for example.
 
         Raises:
             GatewayError: the query does.

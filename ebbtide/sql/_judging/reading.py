@@ -125,8 +125,8 @@ def resolved(path: str) -> set[str]:
 
 
 def _resolved(path: str) -> str:
-    # A pattern may match anything in its folder, so the folder before the first character of a pattern stands for it. Links and `..`
-    # are resolved before paths are compared, or a path could reach an owned folder under another name.
+    # A pattern may match anything in its folder, so the folder before the first pattern character is checked instead.
+    # Links and `..` are resolved before paths are compared, or a path could reach an owned folder under another name.
     scheme, rest = _split(path)
     *before, _ = [*_GLOB.split(rest, maxsplit=1), ""]
     has_pattern = len(before) > 1

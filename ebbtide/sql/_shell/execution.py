@@ -23,7 +23,7 @@ from ebbtide.sql._results import Operation, Page, Result, ResultKind, Session
 POLL_S = 0.25
 """Interval at which a wait polls for Ctrl-C; each poll may be a request to a gateway."""
 CANCEL_S = 1.5
-"""Maximum wait for the end of a cancelled statement: the prompt is back within 2 s, and a slower end goes on behind it."""
+"""Maximum wait for the end of a cancelled statement: the prompt is back within 2 s; a slower end continues in the background."""
 ERASE_LINE = "\r\x1b[2K"
 CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 SECONDS_UNSHOWN = 1
@@ -50,7 +50,7 @@ class Console:
         return self._out.isatty()
 
     def put(self, line: str) -> None:
-        """Write a line of rows, in which control characters are escaped already."""
+        """Write a line of rows with escaped control characters."""
         self.end_waiting()
         self._out.write(f"{line}\n")
 
@@ -155,7 +155,7 @@ class Waiting:
         """Repeat a question until there is an answer.
 
         Args:
-            ask: Function of the seconds that it may wait; returns None while there is no answer.
+            ask: Takes the seconds to wait; returns None while there is no answer.
             what: Name of the wait, to be shown; empty: it is not shown.
 
         Raises:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PROMPT = "ebbtide> "
 CONTINUED = "      -> "
-WELCOME = "Statements end with a semicolon. HELP lists them; QUIT leaves, jobs go on."
+WELCOME = "Statements end with a semicolon. HELP lists them; QUIT leaves, jobs continue."
 MENU_LINES = 6
 BARE = ("HELP", "CLEAR", "QUIT", "EXIT")
 """Statements that need no semicolon."""

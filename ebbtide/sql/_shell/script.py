@@ -49,7 +49,7 @@ class Script:
     Args:
         name: Name for people, such as the file's.
         text: Text of the statements.
-        folder: Folder to which names of files in it are relative.
+        folder: Base folder of relative file names in it.
         depth: Number of scripts around it.
     """
 
@@ -93,7 +93,7 @@ def variables(definitions: Iterable[str]) -> dict[str, str]:
     """Read definitions of variables, `name=value`.
 
     Raises:
-        ConfigError: one is not of this form, or a name is there twice.
+        ConfigError: one does not have this form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for definition in definitions:
@@ -286,7 +286,7 @@ class Client:
             return printer.show(execution)
         except KeyboardInterrupt:
             if not execution.end():
-                printer.say("The statement was asked to end and has not yet; it goes on behind the prompt.")
+                printer.say("The statement was asked to end and has not yet; it continues in the background.")
             raise
 
 

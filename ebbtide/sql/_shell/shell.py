@@ -20,7 +20,7 @@ LIBRARIES = ("prompt_toolkit", "pygments", "wcwidth")
 
 
 class Shell:
-    """A client. A context manager that closes the session; jobs go on.
+    """A client. A context manager that closes the session; jobs continue.
 
     Args:
         open_session: Opens the session, when it is first needed.

@@ -266,7 +266,7 @@ _SYNONYMS = {"true": "on", "false": "off"}
 
 
 class ClientSettings(Settings):
-    """Settings of the client, changed by SET and RESET beside the session's.
+    """Settings of the client, changed by SET and RESET like the session's.
 
     Args:
         first_format: Initial `result-format`.
@@ -286,7 +286,7 @@ class ClientSettings(Settings):
         return self[TIMING] == "on"
 
     def set(self, key: str, value: str) -> None:
-        """Change a setting, whatever the case of the value.
+        """Change a setting; the case of the value does not matter.
 
         Raises:
             SqlError: the setting does not take the value.
@@ -429,7 +429,7 @@ def _fits(lines: Sequence[str]) -> bool:
 
 
 def _page(lines: Iterable[str]) -> None:
-    """Show lines in the user's pager, $PAGER or else `less`, at the pace at which it reads them."""
+    """Show lines in the user's pager, $PAGER or else `less`, as fast as it reads them."""
     import click
 
     os.environ.setdefault("LESS", LESS)

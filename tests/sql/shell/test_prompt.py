@@ -104,7 +104,7 @@ def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
     terminal.type("SELECT stubborn();", "enter")
     terminal.shows("Running, ")
     terminal.type("ctrl-c")
-    terminal.prompts("has not yet; it goes on behind the prompt.", "Cancelled.")
+    terminal.prompts("has not yet; it continues in the background.", "Cancelled.")
     terminal.type("ctrl-d")
     assert terminal.ends() == 0
 
