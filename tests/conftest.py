@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from limits import limits
 
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
@@ -75,15 +76,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _module_put_back() -> Iterator[None]:
-    """Give back what `local_run` has replaced for the process by the end of a file's tests."""
-    with _local_run_put_back():
+    """Give back the limits that are set, and what `local_run` has replaced, by the end of a file's tests."""
+    with limits(), _local_run_put_back():
         yield
 
 
 @pytest.fixture(autouse=True)
 def _test_put_back(_module_put_back: None) -> Iterator[None]:
     """Likewise by the end of each test."""
-    with _local_run_put_back():
+    with limits(), _local_run_put_back():
         yield
 
 

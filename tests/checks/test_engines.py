@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
@@ -20,7 +21,6 @@ from ebbtide.delta import DataFile, Snapshot, Writer, replacing
 from ebbtide.delta import _vectors as vectors
 from ebbtide.ledger import Cause
 from ebbtide.operations import maintain
-from ebbtide.tables import _joining as joining
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -52,8 +52,8 @@ def found(pipeline, name, **how):
     return [broken for batch in check.load()(judged(pipeline, **how)) for broken in batch.broken]
 
 
-def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(make):
+    set_limits(width=100)
     pipeline = make(ttl={"ttl": "1h"}, checks={"cleanup_within": "2h"})
     alive = [up(n, n) for n in range(2, 20)]
     pipeline.read(up(1, 1, "-D"), *alive, clock_ms=START)

@@ -8,11 +8,11 @@ import threading
 from urllib.error import URLError
 
 import pytest
+from limits import set_limits
 from local_pipeline import up
 from metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
 from waiting import PATIENCE_S
 
-from ebbtide.cli import metrics_server
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import WatchedFleet, WatchedRun
@@ -68,8 +68,8 @@ def test_client_that_sends_nothing_or_byte_by_byte_takes_no_place_from_a_scrape(
             slow.close()
 
 
-def test_connection_that_lives_too_long_is_ended(make, monkeypatch):
-    monkeypatch.setattr(metrics_server, "CONNECTION_S", 0.0)
+def test_connection_that_lives_too_long_is_ended(make):
+    set_limits(connection_s=0.0)
     with served(unstarted(make()), "127.0.0.1", 0) as port, socket.create_connection(("127.0.0.1", port)) as slow:
         slow.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         assert slow.recv(1) == b""

@@ -5,19 +5,19 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 from dagster._utils.schedules import schedule_execution_time_iterator
+from limits import limits, set_limits
 from local_pipeline import up
 from local_run import HOUR
 from local_run import START as START_MS
 from spark_support import plain_spec
 
 from ebbtide.cron import is_due
-from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions, supervise
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
 from ebbtide.dagster.operations import operation_job
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Cause
 from ebbtide.operations import Operation, Report
-from ebbtide.tables._state import judging
 
 START = datetime(2026, 1, 25, tzinfo=UTC)
 MONTH = timedelta(days=35)
@@ -78,7 +78,7 @@ def renamed(spec, name):
     return spec.model_copy(update={"name": name})
 
 
-def test_cleanup_starts_before_its_time_where_it_would_win_enough(make, monkeypatch):
+def test_cleanup_starts_before_its_time_where_it_would_win_enough(make):
     early = {"look": "*/5 * * * *", "min_share": 0.5, "min_bytes": 0}
     pipeline = make(ttl="1h", schedules={"cleanup": "7 3 * * *", "early_cleanup": early})
     by_time = renamed(pipeline.with_fields(schedules={"cleanup": "7 3 * * *", "early_cleanup": None}), "by_time")
@@ -106,8 +106,7 @@ def test_cleanup_starts_before_its_time_where_it_would_win_enough(make, monkeypa
             clock = stepper.next_clock(START_MS + 2 * HOUR)
             stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
         assert launched(10, instance) == ["t"]
-        with monkeypatch.context() as patch:
-            patch.setattr(judging, "ROWS_IN_DRIVER", 1)
+        with limits(judging_rows_in_driver=1):
             assert launched(10, instance).startswith("t: A schedule looks at tables without Spark.")
         instance.create_run_for_job(
             definitions.resolve_job_def("ebbtide_cleanup"),
@@ -137,8 +136,8 @@ def execute(operation, specs, root, **chosen):
         return job.execute_in_process(resources=resources, instance=instance, raise_on_error=False, **chosen)
 
 
-def test_operation_waits_for_the_lease_and_works_on_the_pipeline_that_was_chosen(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervise, "WAIT_S", 0)
+def test_operation_waits_for_the_lease_and_works_on_the_pipeline_that_was_chosen(tmp_path):
+    set_limits(wait_s=0)
     specs = [plain_spec(tmp_path, name=name) for name in ("a", "b")]
     done = execute(Held(), specs, str(tmp_path), partition_key="b")
     assert done.success
@@ -165,8 +164,7 @@ def test_bounded_run_waits_for_the_lease_too(make, monkeypatch):
         raise LeaseHeldError("held")
 
     monkeypatch.setattr("ebbtide.run", run)
-    monkeypatch.setattr(supervise, "WAIT_S", 0)
-    monkeypatch.setattr(supervise, "MOST_WAITS", 2)
+    set_limits(wait_s=0, most_waits=2)
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
     found = dg.materialize(pipeline_definitions(pipeline.spec).assets, resources=resources, raise_on_error=False)
     assert not found.success

@@ -1,10 +1,10 @@
 """The report of a run, as people see it in the UI."""
 
+from limits import set_limits
+
 from ebbtide import RunSummary, StepProgress
-from ebbtide.dagster import report
 from ebbtide.dagster.report import report_of
 from ebbtide.ledger import DataCommit
-from ebbtide.runtime import _progress as progress
 from ebbtide.runtime._progress import StepClock, StepColumns
 
 
@@ -73,16 +73,16 @@ def test_records_that_changed_nothing_are_said():
     assert "No record is of source.table:" in report_of(RunSummary("plain", "root", [none]))
 
 
-def test_long_runs_list_their_last_steps(monkeypatch):
-    monkeypatch.setattr(report, "MOST_STEPS", 2)
+def test_long_runs_list_their_last_steps():
+    set_limits(report_most_steps=2)
     text = report_of(RunSummary("plain", "root", [step(number) for number in range(1, 6)]))
     assert "| 3 |" not in text
     assert "| 4 |" in text
     assert "Left out: the first 3 steps." in text
 
 
-def test_sums_are_of_all_steps_however_few_are_kept(monkeypatch):
-    monkeypatch.setattr(progress, "MOST_STEPS", 2)
+def test_sums_are_of_all_steps_however_few_are_kept():
+    set_limits(progress_most_steps=2)
     first = step(1, ignored=["a"], held_ms=7)
     summary = RunSummary("plain", "root", [first, *(step(number) for number in range(2, 6))])
     assert [each.step for each in summary.steps] == [4, 5]

@@ -4,10 +4,11 @@ import threading
 
 import dagster as dg
 import pytest
+from limits import set_limits
 from local_pipeline import up
 
 from ebbtide import MaterializedView
-from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions, sensors
+from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.metadata import follows_its_source
 from ebbtide.errors import PausedError
 from ebbtide.operations import _pausing as pausing
@@ -101,11 +102,11 @@ def test_a_source_that_cannot_be_read_is_reported_and_keeps_no_other_pipeline_fr
     assert tick().skip_reason.skip_message.startswith("gone: ")
 
 
-def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make, monkeypatch):
+def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make):
     pipeline = make()
     pipeline.put(up(1, 1))
     specs = [pipeline.spec.model_copy(update={"name": name}) for name in ("a", "b", "c")]
-    monkeypatch.setattr(sensors, "LOOK_S", -1)
+    set_limits(look_s=-1)
     [sensor] = pipeline_definitions(*specs).sensors
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
     cursor, launched = None, []

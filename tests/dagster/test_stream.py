@@ -7,12 +7,13 @@ import dagster as dg
 import pyarrow as pa
 from dagster import AssetKey
 from installing import install
+from limits import set_limits
 from shared_spark import SharedSpark
 from spark_support import PROJECT, change, plain_spec, shop_lines, write
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions, stream
+from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.stream import Observer
 from ebbtide.delta import DataFile, Snapshot, Writer, replacing
 from ebbtide.runtime import Plan
@@ -60,8 +61,8 @@ def test_steps_that_come_fast_are_one_observation_with_their_sums(tmp_path):
     assert last["records_per_second"] == 20.0
 
 
-def test_slow_steps_are_observed_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "OBSERVE_EVERY_S", 0.0)
+def test_slow_steps_are_observed_one_by_one(tmp_path):
+    set_limits(observe_every_s=0.0)
     listener = Listener()
     observer = Observer(listener, plain_spec(tmp_path), str(tmp_path))
     for number in (1, 2, 3):

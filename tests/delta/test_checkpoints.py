@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from limits import set_limits
 
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
@@ -82,8 +83,8 @@ def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, m
     assert Log(table).versions() == [0, 1, 2]
 
 
-def test_log_is_trimmed_behind_a_checkpoint_alone(table, monkeypatch):
-    monkeypatch.setattr(checkpoints, "INTERVAL", 5)
+def test_log_is_trimmed_behind_a_checkpoint_alone(table):
+    set_limits(checkpoint_interval=5)
     commit_until(table, 8)
     checkpoints.trim_log(table, commits_kept=5)
     assert Log(table).versions() == list(range(9)), "four would go: not worth it yet"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from limits import set_limits
 from pyroaring import BitMap64
 from stored_names import HASH, KEYS
 from thinned import thinned
@@ -26,7 +27,6 @@ from ebbtide.delta import (
     write_files,
 )
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.delta import _file_rows as file_rows
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta._copy_files import ChangedCopyError, Copy
 from ebbtide.storage import read_parquet
@@ -106,11 +106,9 @@ def lookups(tmp_path):
 
 
 @pytest.mark.parametrize("seed", thinned(range(6), 3))
-def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, monkeypatch, seed):
+def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, seed):
     chance = random.Random(seed)
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", chance.choice([1, 10**9]))
-    monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
-    monkeypatch.setattr("ebbtide.delta._data_file.ROW_GROUP", 50)
+    set_limits(attached_from=chance.choice([1, 10**9]), row_group=50, stored_row_group=50)
     table = Lookups(tmp_path, chance, max_bytes=chance.choice([300_000, 10**9]))
     for _ in range(25):
         deed = chance.choice(["add", "foreign", "restart", "lose", "damage", "look up", "look up", "look up all"])
@@ -151,7 +149,7 @@ def test_copy_that_was_written_to_is_not_used_and_made_again(lookups):
 
 @pytest.mark.parametrize("is_attached", [True, False])
 def test_host_without_copies_takes_the_attached_index_and_computes_none(lookups, monkeypatch, is_attached):
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    set_limits(attached_from=1)
     lookups.add([f"k{number}" for number in range(300)], by_us=is_attached)
     shutil.rmtree(lookups.copies, ignore_errors=True)
     lookups.restart()
@@ -171,8 +169,8 @@ def test_host_without_copies_takes_the_attached_index_and_computes_none(lookups,
     ],
     ids=["key", "where", "type"],
 )
-def test_attached_index_of_other_keys_or_rows_is_not_taken(lookups, monkeypatch, changed):
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+def test_attached_index_of_other_keys_or_rows_is_not_taken(lookups, changed):
+    set_limits(attached_from=1)
     lookups.add(["a", "b", "c"])
     [file] = lookups.files
     own = {"table": lookups.path, "key": ["key"], "columns": SCHEMA, "folder": lookups.copies}
@@ -180,8 +178,8 @@ def test_attached_index_of_other_keys_or_rows_is_not_taken(lookups, monkeypatch,
     assert IndexCache(**{**own, **changed})._attached(file) is None
 
 
-def test_damaged_attached_index_is_computed(lookups, monkeypatch):
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+def test_damaged_attached_index_is_computed(lookups):
+    set_limits(attached_from=1)
     lookups.add([f"k{number}" for number in range(300)])
     [file] = lookups.files
     hashes, _ = lookups.cache._attached(file)
@@ -194,8 +192,8 @@ def test_damaged_attached_index_is_computed(lookups, monkeypatch):
     lookups.refuse_wrong([f"k{number}" for number in range(300)])
 
 
-def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path):
+    set_limits(attached_from=1)
     puts, path = Writer(), str(tmp_path / "t")
     puts.create(path, Definition(SCHEMA, {"delta.enableDeletionVectors": "false"}), name="t", info={})
     cache = IndexCache(path, ["key"], SCHEMA, folder=tmp_path / "copies")
@@ -206,8 +204,8 @@ def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypat
     assert DeltaTable(path).to_pyarrow_table().cast(SCHEMA).equals(rows)
 
 
-def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lookups, monkeypatch):
-    monkeypatch.setattr("ebbtide.delta._data_file.ROW_GROUP", 10)
+def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lookups):
+    set_limits(stored_row_group=10)
     lookups.add([f"k{number}" for number in range(95)])
     [file] = lookups.files
     location = file.location(lookups.path)
@@ -242,8 +240,8 @@ def copies_with_rows(lookups):
     return [path for path in lookups.copies.glob("*.arrow") if not path.name.endswith(KEYS)]
 
 
-def test_rows_are_copied_once_as_many_were_read_as_the_file_has(lookups, monkeypatch):
-    monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
+def test_rows_are_copied_once_as_many_were_read_as_the_file_has(lookups):
+    set_limits(row_group=50)
     lookups.add([f"k{number}" for number in range(300)], by_us=False)
     for number in range(5):
         lookups.refuse_wrong([f"k{number}"])
@@ -288,8 +286,8 @@ def test_copies_in_a_folder_that_is_now_of_another_user_are_not_read(lookups, mo
     assert mapped == []
 
 
-def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypatch):
-    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups):
+    set_limits(attached_from=1)
     lookups.add([f"k{number}" for number in range(300)])
     [file] = lookups.files
     erased = key_hashes(pa.table({"key": ["k7"]}), ["key"]).tobytes()

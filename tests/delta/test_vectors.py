@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import set_limits
 from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
@@ -105,8 +106,8 @@ def test_vector_of_another_writer_is_found_where_it_is(tmp_path, kind):
 
 
 @pytest.mark.parametrize("few", [0, 1_000])
-def test_rows_that_count_are_the_same_however_many_are_asked_for(tmp_path, monkeypatch, few):
-    monkeypatch.setattr(vectors, "FEW_ROWS", few)
+def test_rows_that_count_are_the_same_however_many_are_asked_for(tmp_path, few):
+    set_limits(few_rows=few)
     [vector] = vectors.write(str(tmp_path), [BitMap64([1, 3, 2**40])])
     positions = np.array([0, 1, 2, 3, 4, 2**40])
     assert vectors.counts(str(tmp_path), vector, positions).tolist() == [True, False, True, False, True, False]

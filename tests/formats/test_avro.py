@@ -86,7 +86,7 @@ def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeyp
     assert staged(decoding, records).equals(exact)
 
 
-def test_units_of_the_spec_give_way_to_the_schema_s_and_rest_below_them_is_bad(monkeypatch):
+def test_units_of_the_spec_give_way_to_the_schema_s_and_rest_below_them_is_bad():
     fields = {"format": {"type": "debezium", "time_units": {"at": "ms"}}, "order": {"sequence": ["_lsn"]}}
     decoding = decoding_of(spec(schema="id BIGINT, at TIMESTAMP_NTZ", key=["id"], **fields))
     schema = envelope_of({"id": "long", "at": {**NAMED, "connect.name": "io.debezium.time.NanoTimestamp"}})

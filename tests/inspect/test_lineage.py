@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
+from limits import set_limits
 from local_pipeline import LATER, up
 from local_run import SPARK
 from loopback import posts_kept
@@ -294,14 +295,14 @@ def test_catalog_that_refuses_is_said_once_and_the_run_goes_on(make, shell, capl
     assert len(said) == 1
 
 
-def test_run_does_not_wait_for_a_catalog_that_hangs(make, monkeypatch, caplog):
+def test_run_does_not_wait_for_a_catalog_that_hangs(make, caplog):
     held = threading.Event()
 
     class Hanging(Client):
         def emit(self, event):
             held.wait()
 
-    monkeypatch.setattr(lineage, "SENT_WITHIN_S", 0.05)
+    set_limits(lineage_sent_within_s=0.05)
     pipeline = make()
     pipeline.put(up(1, 1))
     try:
@@ -312,8 +313,7 @@ def test_run_does_not_wait_for_a_catalog_that_hangs(make, monkeypatch, caplog):
 
 
 def test_events_that_no_one_takes_are_not_kept_without_end(monkeypatch, caplog, client):
-    monkeypatch.setattr(lineage, "MOST_WAITING", 1)
-    monkeypatch.setattr(lineage, "SENT_WITHIN_S", 0.05)
+    set_limits(most_waiting=1, lineage_sent_within_s=0.05)
     monkeypatch.setattr(threading.Thread, "start", lambda _: None)
     monkeypatch.setattr(threading.Thread, "join", lambda *_: None)
     sender = lineage._Sender(client)

@@ -5,6 +5,7 @@ import threading
 from itertools import pairwise
 
 import pytest
+from limits import set_limits
 from local_pipeline import up
 from loopback import posts_kept
 from opentelemetry import trace
@@ -198,7 +199,7 @@ def test_run_does_not_wait_for_a_collector_and_says_once_that_spans_are_lost(
 ):
     monkeypatch.setattr(spans, "_warned", set())
     monkeypatch.setattr(spans, "_flushing", [])
-    monkeypatch.setattr(spans, "SENT_WITHIN_S", 0.05)
+    set_limits(spans_sent_within_s=0.05)
     pipeline = make()
     pipeline.put(up(1, 1))
     with socket.create_server(("127.0.0.1", 0)) as silent:

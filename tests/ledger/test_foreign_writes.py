@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import Schema
+from limits import set_limits
 from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
 from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
 from ebbtide.ledger import Cause, DataCommit, ForeignWrites, Ledger
-from ebbtide.ledger import _foreign_writes as module
 from ebbtide.model import Decision
 from ebbtide.storage import Location
 
@@ -144,17 +144,17 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
     read = []
     commit = Log.commit
     monkeypatch.setattr(Log, "commit", lambda log, version: read.append((log.table, version)) or commit(log, version))
-    monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt)
+    set_limits(most_commits=newest - spoilt)
     assert found_afresh(pipeline) == []
     assert [version for table, version in read if table == sink] == list(range(newest, spoilt, -1))
-    monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt + 1)
+    set_limits(most_commits=newest - spoilt + 1)
     assert [version for _, version, _ in found_afresh(pipeline)] == [spoilt]
     commits = DataCommit.of_table("t", "sink", sink, range(newest + 1))
     assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
 
 
-def test_noted_foreign_write_is_reported_after_many_commits(pipeline, monkeypatch):
-    monkeypatch.setattr(module, "MOST_COMMITS", 2)
+def test_noted_foreign_write_is_reported_after_many_commits(pipeline):
+    set_limits(most_commits=2)
     pipeline.do("spoil")
     spoilt = pipeline.versions()["sink"]
     for number in range(2, 6):

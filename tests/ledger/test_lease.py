@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from limits import set_limits
 from waiting import PATIENCE_S
 
 from ebbtide.delta import Log, Snapshot, Writer
-from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import Lease
-from ebbtide.ledger import _lease as lease_module
 from ebbtide.ledger._turns import newest_turn
 from ebbtide.processes import Process
 
@@ -328,10 +327,8 @@ def test_run_whose_store_went_away_writes_no_more_and_is_followed_by_its_process
         assert second.facts.epoch == first.facts.epoch + 1
 
 
-def test_long_run_keeps_a_limited_number_of_turns(path, monkeypatch):
-    monkeypatch.setattr(lease_module, "TURNS_KEPT", 5)
-    monkeypatch.setattr(lease_module, "TRIM_EVERY", 20)
-    monkeypatch.setattr(checkpoints, "INTERVAL", 10)
+def test_long_run_keeps_a_limited_number_of_turns(path):
+    set_limits(turns_kept=5, trim_every=20, checkpoint_interval=10)
     sizes = []
     with Lease(path, "p", 3600) as lease:
         for _ in range(6):

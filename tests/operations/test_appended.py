@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from limits import set_limits
 from local_pipeline import Kept, LocalPipeline, killed, up
 from local_run import SPARK, START, as_found
 from thinned import thinned
@@ -15,7 +16,6 @@ from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._quarantine import drop as quarantine_drop
 from ebbtide.operations._repair import appended
 from ebbtide.tables import COLUMNS, Selection
-from ebbtide.tables import _joining as joining
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -160,9 +160,9 @@ def test_records_that_have_left_do_not_come_back(five_steps):
 
 
 @pytest.mark.parametrize(("joined", "with_files"), thinned(product((False, True), repeat=2), 3))
-def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, monkeypatch, joined, with_files):
+def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, joined, with_files):
     """The older copy lacks the vector that deleted the row."""
-    monkeypatch.setattr(joining, "WIDTH", 2 if joined else 9)
+    set_limits(width=2 if joined else 9)
     pipeline = make()
     pipeline.read(up(1, 1), "{", "{2")
     shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import local_run
 import pytest
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 from support import change, plain
@@ -524,7 +525,7 @@ def test_pace_is_of_the_last_steps_alone_and_none_of_steps_at_one_time(make, mon
     pipeline.do("backfill")
     found = backfill_status.status(pipeline.spec, pipeline.root, START)
     assert (found.step, found["records"], found["records_per_second"], found["seconds_left"]) == (3, 9, 3.5, 0)
-    monkeypatch.setattr(backfill_status, "LAST_STEPS", 2)
+    set_limits(last_steps=2)
     assert backfill_status.status(pipeline.spec, pipeline.root, START)["records_per_second"] == 3.0
     backfill.drop(pipeline.spec, pipeline.root)
     monkeypatch.setattr(local_run, "BATCH_MS", 0)
@@ -562,9 +563,9 @@ def test_what_a_backfill_of_a_topic_lacks_is_told_by_its_offsets(reached, missin
     assert list(backfill_swap._missing(own, taken)) == missing
 
 
-def test_files_that_a_backfill_lacks_are_told_up_to_some(make, monkeypatch):
+def test_files_that_a_backfill_lacks_are_told_up_to_some(make):
     pipeline = with_steps(make)
-    monkeypatch.setattr(backfill_swap, "SAMPLE", 2)
+    set_limits(sample=2)
     pipeline.do("backfill")
     for n in range(3):
         pipeline.read(up(9, 9 + n))

@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+from limits import set_limits
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 from stored_names import BASE
@@ -15,8 +16,7 @@ from ebbtide.operations import Context, maintain, operations
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance.measuring import _report
 from ebbtide.runtime import Stepper
-from ebbtide.tables import _joining as joining
-from ebbtide.tables._state import doomed, merging, rewriting
+from ebbtide.tables._state import doomed, merging
 from ebbtide.tables._state.doomed import is_base
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -133,9 +133,9 @@ def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(m
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
-def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(make, monkeypatch, job):
+def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(make, job):
     """Of the versions of an entry the newest counts: were only that deleted, the row before the delete would count again."""
-    monkeypatch.setattr(joining, "WIDTH", 100)  # the files of the steps stay apart
+    set_limits(width=100)  # the files of the steps stay apart
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
     pipeline.read(up(1, 3), clock_ms=START)
@@ -156,9 +156,8 @@ def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(ma
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
-def test_state_is_gone_over_in_parts(make, monkeypatch, job):
-    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 3)
-    monkeypatch.setattr(doomed, "ROWS_IN_PART", 3)
+def test_state_is_gone_over_in_parts(make, job):
+    set_limits(rewriting_rows_in_part=3, doomed_rows_in_part=3)
     pipeline = expired_tombstones(make, 8)
     report = pipeline.do(job)
     assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]
@@ -174,8 +173,8 @@ def test_cleanup_that_finds_nothing_makes_no_step(make):
     assert pipeline.versions()["state"] == version
 
 
-def test_cleanup_of_few_files_goes_on_in_the_next_run(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_cleanup_of_few_files_goes_on_in_the_next_run(make):
+    set_limits(width=100)
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1, "-D"), up(2, 2), up(3, 3, "-D"), clock_ms=START)
     pipeline.read(up(4, 4, "-D"), clock_ms=START)
@@ -203,8 +202,8 @@ def act(name, pipeline, action="apply", **params):
 PHASES = []
 
 
-def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make):
+    set_limits(width=100)
     pipeline = make(**EXPIRING, quarantine={"max_bytes": 3})
     assert act("cleanup", pipeline, "dry_run").text() == "t: cleanup: nothing to do."
     living = [up(number, number) for number in range(2, 9)]
@@ -243,8 +242,8 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypat
     assert act("cleanup", pipeline, "dry_run").text() == "t: nothing has expired; 8 entries."
 
 
-def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make):
+    set_limits(width=100)
     pipeline = make(**EXPIRING)
     assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: no step was made."
     pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
@@ -266,7 +265,7 @@ def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make, monkeyp
 
 
 def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_fold_have_expired(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+    set_limits(width=100)
     pipeline = make(**EXPIRING)
     pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
     pipeline.do("compaction")
@@ -280,8 +279,8 @@ def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_f
     assert skipped.text() == "t: cleanup: skipped: it would free at most 30.0% of entries, below 31.0%."
 
 
-def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cleanup_would_win(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cleanup_would_win(make):
+    set_limits(width=100)
     pipeline = make(ttl={"ttl": "1h", "expire_live": True})
     pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
     pass_hours(pipeline, 0.5)
@@ -298,8 +297,8 @@ def pass_hours(pipeline, hours):
         stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
 
 
-def test_dry_run_of_a_compaction_counts_the_rows_that_it_leaves_out(make, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_dry_run_of_a_compaction_counts_the_rows_that_it_leaves_out(make):
+    set_limits(width=100)
     pipeline = make(**EXPIRING)
     assert act("compact", pipeline, "dry_run").text() == "t: compaction: nothing to do."
     pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
@@ -481,11 +480,9 @@ def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
     assert three_steps.rows() == {1: 3, 5: 5}
 
 
-def with_second_versions(make, monkeypatch):
+def with_second_versions(make):
     """Keys 0 to 19 in a whole fold, of which some have further versions in files of their own; one was deleted, one is new."""
-    monkeypatch.setattr(joining, "WIDTH", 100)
-    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 5)
-    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", 2)
+    set_limits(width=100, rewriting_rows_in_part=5, rows_in_piece=2)
     pipeline = make(**EXPIRING)
     pipeline.read(*[up(number, 1) for number in range(20)], clock_ms=START)
     pipeline.do("compaction")
@@ -494,8 +491,8 @@ def with_second_versions(make, monkeypatch):
     return pipeline
 
 
-def test_bounded_compactions_end_with_what_one_fold_leaves(make, monkeypatch):
-    pipeline = with_second_versions(make, monkeypatch)
+def test_bounded_compactions_end_with_what_one_fold_leaves(make):
+    pipeline = with_second_versions(make)
     rows, read = pipeline.rows(), pipeline.plan.state.files(pipeline.plan.state.snapshot().files.values())
     wanted = newest_of(stored(pipeline))
     planned = act("compact", pipeline, "dry_run", max_files=1)
@@ -534,7 +531,7 @@ def is_of_notes(file):
 
 @pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.grid), 1])
 def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, monkeypatch, at):
-    pipeline = with_second_versions(make, monkeypatch)
+    pipeline = with_second_versions(make)
     wanted = newest_of(stored(pipeline))
     act("compact", pipeline, max_files=1)
     before, rows = stored(pipeline), pipeline.rows()
@@ -549,8 +546,8 @@ def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, monkeyp
     assert stored(pipeline) == wanted
 
 
-def test_what_has_expired_in_the_ranges_of_a_bounded_compaction_goes(make, monkeypatch):
-    pipeline = with_second_versions(make, monkeypatch)
+def test_what_has_expired_in_the_ranges_of_a_bounded_compaction_goes(make):
+    pipeline = with_second_versions(make)
     with pipeline.stepper() as stepper:
         stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
     rows = pipeline.rows()

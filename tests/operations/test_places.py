@@ -1,13 +1,13 @@
 """What a plan says of files, rows and bytes is what then leaves the tables."""
 
 import pytest
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Cause
 from ebbtide.operations import Context, dropped, operations
-from ebbtide.tables import _joining as joining
 
 CASES = {
     "rewind": {"to_step": 1},
@@ -35,8 +35,8 @@ def act(name, action, pipeline, spec, **params):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_planned_files_rows_and_bytes_are_those_that_leave_the_newest_versions(make, monkeypatch, name):
-    monkeypatch.setattr(joining, "WIDTH", 100)
+def test_planned_files_rows_and_bytes_are_those_that_leave_the_newest_versions(make, name):
+    set_limits(width=100)
     pipeline = make(ttl={"ttl": "1h"}, schema="id BIGINT NOT NULL, n BIGINT, old STRING")
     pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
     pipeline.read(up(1, 3), "{", clock_ms=START)

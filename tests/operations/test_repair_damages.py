@@ -14,6 +14,7 @@ import damages
 import pyarrow as pa
 import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
+from limits import set_limits
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
@@ -26,7 +27,6 @@ from ebbtide.ledger import BESIDE_STATE, Cause
 from ebbtide.model import Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair import repair
 from ebbtide.runtime import _publish as publish
-from ebbtide.runtime import _way_back as way_back
 from ebbtide.tables import SinkTable
 
 FORGETS = {"order": "arrival", "ttl": "150m"}
@@ -483,10 +483,10 @@ def test_rows_below_a_truncate_do_not_come_back(make, order, is_before):
     assert pipeline.rows() == {5: 5}
 
 
-def test_more_rows_than_one_process_takes_are_compared_in_spark_instead(make, monkeypatch):
+def test_more_rows_than_one_process_takes_are_compared_in_spark_instead(make):
     pipeline = make()
     feed(pipeline, FILES)
-    monkeypatch.setattr(way_back, "MOST_ROWS", 3)
+    set_limits(way_back_most_rows=3)
     damages.drop(pipeline)
     [finding] = planned(pipeline).findings
     assert finding.text() == "sink: gone; rows that differ are written from the state"

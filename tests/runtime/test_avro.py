@@ -8,6 +8,7 @@ from avro_support import Orders, avro, record
 from click.testing import CliRunner
 from kafka_broker import free_port
 from kafka_support import TopicPipeline, over_topic
+from limits import set_limits
 from local_run import SPARK
 from reference import canonical_rows, differences
 from schema_registry import PASSWORD, USER
@@ -20,7 +21,6 @@ from ebbtide.cli import main
 from ebbtide.delta import Snapshot
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _decide as decide
 from ebbtide.tables import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.xdist_group("broker")  # the same broker
 
 
 @pytest.fixture(autouse=True)
-def _apart(monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)
+def _apart():
+    set_limits(rows_in_driver=20_000)
 
 
 @pytest.fixture

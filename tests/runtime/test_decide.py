@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 from disk import DiskPipeline
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, START
 from quarantine_support import by_seq
 from support import change, envelope, record, spec
 
 from ebbtide.delta import IndexCache
-from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._decide import partitions
 from ebbtide.tables._state.table import StateTable
 
@@ -18,8 +18,8 @@ UNSENT = "__debezium_unavailable_value"
 
 
 @pytest.fixture(params=[0, 20_000], ids=["dealt out", "in the driver"])
-def rows_in_driver(request, monkeypatch):
-    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", request.param)
+def rows_in_driver(request):
+    set_limits(rows_in_driver=request.param)
     return request.param
 
 
@@ -43,8 +43,8 @@ def test_batch_is_decided_alike_wherever(tmp_path, rows_in_driver):
     assert len(n_shares) == (3 if rows_in_driver == 0 else 0)
 
 
-def test_limit_is_the_most_that_the_driver_decides(tmp_path, monkeypatch):
-    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 2)
+def test_limit_is_the_most_that_the_driver_decides(tmp_path):
+    set_limits(rows_in_driver=2)
     disk = DiskPipeline(by_seq(), tmp_path, tasks=3)
     disk.step([change("+I", id=n, n=n, seq=n) for n in range(2)])
     assert not hasattr(disk, "_items")
@@ -66,8 +66,8 @@ def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
     assert disk.metrics["expired"] == 7
 
 
-def test_tick_leaves_out_no_key_where_there_are_more_tasks_than_keys(tmp_path, monkeypatch):
-    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 0)
+def test_tick_leaves_out_no_key_where_there_are_more_tasks_than_keys(tmp_path):
+    set_limits(rows_in_driver=0)
     disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path, tasks=9)
     disk.step([change("+I", id=n, n=n, seq=n) for n in range(7)], now_ms=0)
     disk.tick(now_ms=HOUR)
@@ -75,8 +75,8 @@ def test_tick_leaves_out_no_key_where_there_are_more_tasks_than_keys(tmp_path, m
     assert disk.metrics["expired"] == 7
 
 
-def test_as_many_keys_as_the_driver_takes_expire_without_a_task(make, monkeypatch):
-    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 3)
+def test_as_many_keys_as_the_driver_takes_expire_without_a_task(make):
+    set_limits(rows_in_driver=3)
     pipeline = make(ttl={"ttl": "1h", "expire_live": True})
     pipeline.read(up(1, 1), up(2, 2), up(3, 3), clock_ms=START)
     [tick] = pipeline.run(START + HOUR).steps

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from killing import PLACES
+from limits import set_limits
 from local_run import HOUR, START, perform
 from parts import MOUNTS, need
 from processes import as_another_process
@@ -16,7 +17,6 @@ from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import Log, Snapshot, Writer
-from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
@@ -158,9 +158,9 @@ def test_damaged_file_is_named_and_the_run_goes_on_once_it_is_restored(again, ki
 
 
 @pytest.mark.parametrize("how", [cut, empty], ids=lambda how: how.__name__)
-def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gone(again, monkeypatch, how):
+def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gone(again, how):
     victim, want = again("sequence")
-    monkeypatch.setattr(checkpoints, "INTERVAL", 3)
+    set_limits(checkpoint_interval=3)
     victim.more()
     victim.run()
     assert victim.tables() == want

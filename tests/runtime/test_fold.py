@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 from local_pipeline import LATER, up
 from stored_names import BASE, FILE
 from support import plain
@@ -44,8 +45,8 @@ def test_rows_of_a_function_for_its_sink_go_with_a_fold_of_all(make):
     ("base", "added", "grew"),
     [([], [], False), ([], [99], False), ([], [60, 40], True), ([70, 50], [60, 59], False), ([70, 50], [60, 60], True)],
 )
-def test_state_is_folded_whole_once_what_was_added_is_as_large_as_the_base(monkeypatch, base, added, grew):
-    monkeypatch.setattr(fold, "WHOLE_BYTES", 100)
+def test_state_is_folded_whole_once_what_was_added_is_as_large_as_the_base(base, added, grew):
+    set_limits(whole_bytes=100)
     files = [
         DataFile({"path": "b", "size": size, "tags": BASE if size == 70 else {**BASE, "more": "x"}}) for size in base
     ]
@@ -114,5 +115,5 @@ def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
     before = pipeline.plan.state.snapshot()
     monkeypatch.setattr(fold, "small_files", lambda *_: [])
     assert fold_state(None, pipeline.plan, pipeline.last.step, before) is before
-    monkeypatch.setattr(fold, "WHOLE_BYTES", 1)
+    set_limits(whole_bytes=1)
     assert fold_state(None, pipeline.plan, pipeline.last.step, before).version == before.version + 1

@@ -5,12 +5,12 @@ import time
 from dataclasses import replace
 
 import pytest
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger import Lease
-from ebbtide.runtime import _following as following_module
 from ebbtide.runtime import _local as local
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._following import Age, Faults, Following, Watcher
@@ -213,13 +213,13 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
 
 
-def test_files_that_were_read_are_asked_for_once_for_each_version_of_the_state(watched, watcher, monkeypatch):
+def test_files_that_were_read_are_asked_for_once_for_each_version_of_the_state(watched, watcher):
     watched.at_times(watcher, 1, 2, 3)
     assert watched.n_files_read == 1
     watched.version = 2
     watched.at_times(watcher, 4, 5)
     assert watched.n_files_read == 2
-    monkeypatch.setattr(following_module, "MOST_FILES_HELD", 0)
+    set_limits(most_files_held=0)
     watched.version = 3
     watched.at_times(watcher, 6, 7)
     assert watched.n_files_read == 4, "too many to be held"
@@ -273,7 +273,7 @@ def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_an
 
     monkeypatch.setattr(reading, "stage", fail)
     monkeypatch.setattr(local, "drive", look_first)
-    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+    set_limits(first_wait_s=0.01)
     with pytest.raises(StoreUnavailableError):
         pipeline.follow(replace(OFTEN, fault_budget_s=0.2), lambda _: None, stop)
     assert len(attempts) < 30
@@ -299,7 +299,7 @@ def test_step_whose_sink_was_away_is_in_it_before_the_next_step(make, monkeypatc
             stop.set()
 
     monkeypatch.setattr(SinkTable, "apply", apply_later)
-    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+    set_limits(first_wait_s=0.01)
     assert follow(pipeline, on_progress, lambda: now[0]) == ["batch", "batch"]
     assert pipeline.rows() == {2: 2}
 
@@ -349,7 +349,7 @@ def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make,
 
     monkeypatch.setattr(FileSource, "discover", discover_later)
     monkeypatch.setattr(type(requests), "wait_until_served", lambda *_: requests.withdraw("job"))
-    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+    set_limits(first_wait_s=0.01)
 
     def on_progress(step, stop):
         if step.step == 1:
@@ -401,7 +401,7 @@ def test_run_that_was_stopped_is_not_as_old_as_it_may_get():
 def test_run_as_old_as_it_may_get_goes_on_while_a_fault_is_waited_out(make, monkeypatch):
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.05)
+    set_limits(first_wait_s=0.05)
     looks = []
     discover = Watcher._discover
 

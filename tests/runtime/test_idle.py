@@ -4,13 +4,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from limits import set_limits
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, die_behind_a_decision
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.model import Append, Decision, Rewrite
-from ebbtide.runtime import _idle as idle
 from ebbtide.runtime import _step as stepping
 from ebbtide.runtime._driver import reset
 from ebbtide.runtime._idle import idle_run
@@ -190,12 +190,12 @@ def test_file_that_was_moved_below_is_a_repeat_by_sequence(make):
     assert pipeline.rows() == {1: 1}
 
 
-def test_state_of_many_files_is_left_to_spark(make, monkeypatch):
+def test_state_of_many_files_is_left_to_spark(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    monkeypatch.setattr(idle, "MOST_FILES", len(pipeline.plan.state.snapshot().files))
+    set_limits(most_files=len(pipeline.plan.state.snapshot().files))
     assert pipeline.is_idle()
-    monkeypatch.setattr(idle, "MOST_FILES", len(pipeline.plan.state.snapshot().files) - 1)
+    set_limits(most_files=len(pipeline.plan.state.snapshot().files) - 1)
     assert not pipeline.is_idle()
 
 
@@ -241,18 +241,18 @@ def test_where_downtime_is_left_out_each_run_writes_down_when_it_ended(make):
     assert not pipeline.is_idle(START)
 
 
-def test_many_entries_are_left_to_spark_where_one_may_be_due(make, monkeypatch):
+def test_many_entries_are_left_to_spark_where_one_may_be_due(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1), clock_ms=START)
-    monkeypatch.setattr(idle, "MOST_ROWS", 0)
+    set_limits(idle_most_rows=0)
     assert pipeline.is_idle(START + HOUR - 1), "statistics say that nothing can have expired"
     pipeline.read(up(1, 2), clock_ms=START + HOUR - 1)
     at = START + HOUR + 10
     assert not pipeline.is_idle(at), "an older version of the entry may be"
     n_rows = sum(file.rows for file in pipeline.plan.state.snapshot().files.values())
-    monkeypatch.setattr(idle, "MOST_ROWS", n_rows - 1)
+    set_limits(idle_most_rows=n_rows - 1)
     assert not pipeline.is_idle(at)
-    monkeypatch.setattr(idle, "MOST_ROWS", n_rows)
+    set_limits(idle_most_rows=n_rows)
     assert pipeline.is_idle(at), "the newest is not"
 
 

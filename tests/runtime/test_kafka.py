@@ -27,6 +27,7 @@ from judging import verdict_of
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
+from limits import set_limits
 from local_pipeline import LATER, up
 from local_run import SPARK, die_behind_a_decision
 from metrics_support import samples_of
@@ -49,18 +50,13 @@ from ebbtide.errors import (
 )
 from ebbtide.inspect import WatchedFleet, WatchedRun, lag, measured, openmetrics
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _decide as decide
-from ebbtide.runtime import _following as following
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._following import Faults, Following
 from ebbtide.runtime._looks import Look
 from ebbtide.runtime._reading import SourceSteps
 from ebbtide.sources import Client, Discovery, KafkaSource, SourceSettings, Span, matching
-from ebbtide.sources import _positioned as positioned
-from ebbtide.sources import _sizing as sizing
 from ebbtide.sources._kafka import client as client_module
-from ebbtide.sources._kafka import reading as reading_module
 from ebbtide.sources._kafka import source as source_module
 from ebbtide.sources._kafka.client import topic_names
 from ebbtide.sources._kafka.reading import Reading, first_times
@@ -82,9 +78,9 @@ pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
 
 
 @pytest.fixture(autouse=True)
-def _apart(monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
-    monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
+def _apart():
+    set_limits(rows_in_driver=20_000)  # tests on Spark set it for their process
+    set_limits(records_in_driver=20_000)
 
 
 @pytest.fixture
@@ -254,8 +250,8 @@ def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_n
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
-def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_s_records(over, monkeypatch):
-    monkeypatch.setattr(sizing, "FIRST_OFFSETS", 4)
+def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_s_records(over):
+    set_limits(first_offsets=4)
     pipeline = over(source={"max_bytes_per_step": 10_000})
     pipeline.send(*(up(n, 1, v="x" * 100) for n in range(40)), *(up(40 + n, 1, v="x" * 4_900) for n in range(9)))
     records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
@@ -325,7 +321,7 @@ def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second
     assert len(pipeline.losses()) == 1
 
 
-def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_counts(over, monkeypatch):
+def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_counts(over):
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
     records_then = [up(10 + number, 1) for number in range(9)]
@@ -553,8 +549,8 @@ def test_record_of_20_mb_is_read_where_it_may_be_and_else_is_bad(over, broker):
     assert lenient.rows() == {1: 1}
 
 
-def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker, monkeypatch):
-    monkeypatch.setattr(following, "WHOLE_LOOK_S", 0.1)
+def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker):
+    set_limits(whole_look_s=0.1)
     pipeline = over()
     pipeline.send(up(1, 1))
     stop = threading.Event()
@@ -609,9 +605,9 @@ def wait_until(is_so):
 
 
 def test_delete_of_which_only_the_tombstone_came_fails_the_check_and_one_that_came_whole_does_not(
-    broker, topic, tmp_path, monkeypatch
+    broker, topic, tmp_path
 ):
-    monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 0)  # by tasks
+    set_limits(records_in_driver=0)  # by tasks
     of = debezium("id BIGINT NOT NULL, n INT", source={"path": "unused"})
     spec = over_topic(of, broker, topic)
     rows = [json.dumps(envelope("c", n, after={"id": n, "n": n})) for n in (1, 2)]
@@ -724,7 +720,7 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
     assert json.loads(json.loads(raw)["value"])["row"]["id"] == 2
 
 
-def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, monkeypatch, shell):
+def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, shell):
     to_sasl = {"bootstrap_servers": broker.sasl_servers, "properties": SASL}
     shell.unset("EBBTIDE_TEST_PASSWORD")
     with pytest.raises(ConfigError, match=r"a variable that is not set.*EBBTIDE_TEST_PASSWORD"):
@@ -733,7 +729,7 @@ def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broke
     with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
         over(source=to_sasl).run()
     assert "wrong-password" not in str(refused.value)
-    monkeypatch.setattr(client_module, "ANSWER_S", 2.0)
+    set_limits(answer_s=2.0)
     with pytest.raises(SourceUnavailableError, match=r"do not answer.*Connection refused.*bootstrap_servers"):
         over(source={"bootstrap_servers": f"127.0.0.1:{free_port()}"}).run()
     with pytest.raises(SourceReadError, match=r"There is no topic 'none'.*source.topic"):
@@ -741,7 +737,7 @@ def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broke
 
 
 def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of_one_that_is_let_in(
-    over, broker, tmp_path, monkeypatch
+    over, broker, tmp_path
 ):
     other = Authority(tmp_path, "other")
     pipelines = {}
@@ -799,8 +795,8 @@ def test_credentials_that_are_refused_while_records_are_to_be_read_are_told_at_o
         list(reading(found))
 
 
-def test_silence_of_the_brokers_names_the_last_error(over, monkeypatch):
-    monkeypatch.setattr(reading_module, "SILENCE_S", 1.5)
+def test_silence_of_the_brokers_names_the_last_error(over):
+    set_limits(silence_s=1.5)
     pipeline = over()
     pipeline.send(up(1, 1))
     found = pipeline.plan.source.discover({}, 0).span
@@ -949,14 +945,14 @@ def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch
         return 0.0
 
     monkeypatch.setattr(Faults, "wait_after", wait_after)
-    monkeypatch.setattr(client_module, "ANSWER_S", 1.0)
+    set_limits(answer_s=1.0)
     pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
     assert [type(fault) for fault in faults] == [SourceUnavailableError]
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
 @pytest.mark.grid
-def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic, monkeypatch):
+def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic):
     lost = topic + ".lost"
     with broker.beside() as second:
         broker.create_on(lost, 1, 2)
@@ -1075,8 +1071,8 @@ def test_small_step_over_many_partitions_takes_little_more_of_the_brokers_than_i
     assert max(watched.n_bytes) < 5_000_000, "of 6,400,000"
 
 
-def test_task_holds_no_more_of_all_its_partitions_than_it_may(broker, topic, monkeypatch):
-    monkeypatch.setattr(reading_module, "HELD_BYTES", 2**20, raising=False)
+def test_task_holds_no_more_of_all_its_partitions_than_it_may(broker, topic):
+    set_limits(reading_held_bytes=2**20)
     values = ["x" * 100_000] * 90
     broker.put(topic, [{"partition": n % 3, "value": value} for n, value in enumerate(values)])
     whole, reading = everything_of(broker, topic)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from limits import set_limits
 from local_run import SPARK
 from shop_truth import same_as_truth
 from spark_support import cut, shop_lines, shop_spec, write
@@ -19,7 +20,6 @@ from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.cli import main
 from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import _decide as decide
 from ebbtide.runtime._refusals import refuse_spark_only
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -58,9 +58,8 @@ def test_orders_in_shuffled_order_equal_the_truth(tmp_path):
     assert same_as_truth(spec, tmp_path)
 
 
-def test_large_step_is_decided_group_by_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 100)
-    monkeypatch.setattr(decide, "GROUP_BYTES", 10_000)
+def test_large_step_is_decided_group_by_group(tmp_path):
+    set_limits(rows_in_driver=100, group_bytes=10_000)
     spec = UpsertPipeline.load(SPECS / "shop" / "price_list")
     ebbtide.run(SPARK, spec, str(tmp_path))
     assert same_as_truth(spec, tmp_path)

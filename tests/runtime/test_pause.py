@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
+from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, START
 
@@ -17,7 +18,6 @@ from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, Tabl
 from ebbtide.ledger import Cause, Lease, Ledger
 from ebbtide.ledger import _ledger as ledgers
 from ebbtide.operations import _pausing as pausing
-from ebbtide.runtime import _following as following
 from ebbtide.runtime._following import Following
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -127,8 +127,8 @@ def test_run_that_ends_stops_before_its_next_step(make):
     assert (turn.is_free, turn.paused.by) == (True, "ann")
 
 
-def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
-    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
+def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make):
+    set_limits(ledger_poll_s=0.01)
     pipeline = make(lease_ttl="30s")
     pipeline.put(up(1, 1))
     stop = threading.Event()
@@ -160,8 +160,8 @@ def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
     assert pipeline.rows() == {1: 2}
 
 
-def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
-    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
+def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make):
+    set_limits(ledger_poll_s=0.01)
     pipeline = make()
     pause(pipeline)
     stop = threading.Event()
@@ -170,8 +170,7 @@ def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
 
 
 def test_store_that_is_away_now_and_then_is_waited_for_while_the_run_is_paused(make, monkeypatch):
-    monkeypatch.setattr(ledgers, "POLL_S", 0.01)
-    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.01)
+    set_limits(ledger_poll_s=0.01, first_wait_s=0.01)
     pipeline = make()
     pause(pipeline)
     stop = threading.Event()

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from judging import verdict_of
+from limits import set_limits
 from local_run import as_found
 from spark_support import LOCAL, change, plain_spec, write
 from spark_support import table as table_on_spark
@@ -30,7 +31,6 @@ from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, Stepper, system_clock
-from ebbtide.runtime import _decide as decide
 from ebbtide.tables import COLUMNS
 
 DAY_MS = 86_400_000
@@ -43,13 +43,13 @@ ON_SPARK = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=[pytest.mark.grid, pytest.mark.spark])])
-def session(request, monkeypatch):
+def session(request):
     """What runs a pipeline; on Spark steps of a few changes are dealt out to tasks."""
     if request.param == "local":
         with as_found():
             yield LOCAL
         return
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 2)
+    set_limits(rows_in_driver=2)
     yield request.getfixturevalue("spark")
 
 

@@ -4,11 +4,11 @@ import gzip
 import random
 
 import pytest
+from limits import limits, set_limits
 from local_pipeline import LocalPipeline, up
 from quarantine_support import held
 from support import change
 
-from ebbtide.sources import _files as files
 from ebbtide.sources._files import joined, read_files
 
 N_FILES = 60
@@ -58,10 +58,9 @@ def read(folder, **fields):
 
 
 @pytest.mark.parametrize("order", ["arrival", {"sequence": ["n"]}])
-def test_files_that_share_a_batch_give_the_same_tables(tmp_path, monkeypatch, order):
+def test_files_that_share_a_batch_give_the_same_tables(tmp_path, order):
     together = read(tmp_path / "together", order=order)
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "BATCH_BYTES", 1)
+    with limits(batch_bytes=1):
         alone = read(tmp_path / "alone", order=order)
     assert together == alone
     rows, bad, totals = together
@@ -69,12 +68,12 @@ def test_files_that_share_a_batch_give_the_same_tables(tmp_path, monkeypatch, or
     assert len(bad) == totals["quarantined"] > 20
 
 
-def test_many_small_files_are_few_batches_and_a_large_one_is_not_copied(tmp_path, monkeypatch):
+def test_many_small_files_are_few_batches_and_a_large_one_is_not_copied(tmp_path):
     sizes = {f"{number:03}": 50 for number in range(100)} | {"large": 5_000, "last": 50}
     for name, size in sizes.items():
         (tmp_path / name).write_text("a" * size)
     asked = [(name, size, number) for number, (name, size) in enumerate(sizes.items())]
-    monkeypatch.setattr(files, "BATCH_BYTES", 4_000)
+    set_limits(batch_bytes=4_000)
     batches = list(read_files(str(tmp_path))(asked))
     assert len(batches) < 10
     assert [name for batch in batches for name in batch["file"].to_pylist()] == list(sizes)

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from limits import limits, set_limits
 from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START, die_behind_a_decision
 from support import change, envelope, record
@@ -26,9 +27,7 @@ from ebbtide.runtime import Stepper, apply_staged
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._driver import reset
 from ebbtide.runtime._reading import PlannedBatch, SourceSteps
-from ebbtide.sources import _files as files
 from ebbtide.storage import Location
-from ebbtide.tables import _joining as joining
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):
@@ -77,8 +76,7 @@ def test_batch_that_is_in_no_table_yet_is_finished_and_not_decided_again(make):
 
 
 def fold_each_file(stepper):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "WIDTH", 1)
+    with limits(width=1):
         stepper.fold(SPARK)
 
 
@@ -520,8 +518,8 @@ def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_o
         ([*[up(1, 1)] * 96, *["x"] * 4], "4 of 100"),
     ],
 )
-def test_too_many_bad_records_are_refused_while_they_are_decoded(make, monkeypatch, lines, got):
-    monkeypatch.setattr(files, "BATCH_ROWS", 10)
+def test_too_many_bad_records_are_refused_while_they_are_decoded(make, lines, got):
+    set_limits(batch_rows=10)
     pipeline = make(quarantine={"max_rows_per_step": 3})
     pipeline.put(*lines)
     with pytest.raises(QuarantineThresholdError, match=f"Got: {got}. Allowed: up to 3.*See their reasons"):
@@ -545,8 +543,8 @@ def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, monkey
 
 
 @pytest.mark.parametrize("order", ["arrival", {"sequence": ["n"]}])
-def test_redelivered_bad_records_count_once_and_new_ones_are_refused_while_they_are_decoded(make, monkeypatch, order):
-    monkeypatch.setattr(files, "BATCH_ROWS", 2)
+def test_redelivered_bad_records_count_once_and_new_ones_are_refused_while_they_are_decoded(make, order):
+    set_limits(batch_rows=2)
     lines = [record("x", number) for number in range(3)]
     pipeline = make(quarantine={"max_rows_per_step": 3}, order=order)
     pipeline.spec = pipeline.with_fields(source={"records": "kafka"})

@@ -4,11 +4,10 @@ import lzma
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 
 from ebbtide.errors import FileChangedError, SourceReadError
 from ebbtide.sources import Discovery
-from ebbtide.sources import _files as files
-from ebbtide.sources import _lines as lines_module
 from ebbtide.sources._files import FilePlanner, read_files, read_lines
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
@@ -50,9 +49,8 @@ def test_read_lines_gives_every_line_with_its_number(tmp_path, content, lines, n
     assert rows(read_lines(str(tmp_path), name, 3)) == [(name, 3, at, line) for at, line in enumerate(lines)]
 
 
-def test_read_lines_of_a_large_file_numbers_on_across_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines_module, "CHUNK_BYTES", 10)
-    monkeypatch.setattr(files, "BATCH_BYTES", 10)
+def test_read_lines_of_a_large_file_numbers_on_across_batches(tmp_path):
+    set_limits(chunk_bytes=10, batch_bytes=10)
     (tmp_path / "f").write_bytes(b"".join(b"%d\n" % at for at in range(50)))
     batches = list(read_lines(str(tmp_path), "f", 0))
     assert len(batches) > 5
@@ -106,9 +104,8 @@ def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_pa
         list(read_lines(str(tmp_path), name, 0, size=listed))
 
 
-def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines_module, "CHUNK_BYTES", 10)
-    monkeypatch.setattr(files, "BATCH_BYTES", 10)
+def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path):
+    set_limits(chunk_bytes=10, batch_bytes=10)
     add(tmp_path, "f.jsonl", content=b"0123456789\n" * 3)
     batches = read_lines(str(tmp_path), "f.jsonl", 0, size=33)
     next(batches)

@@ -2,10 +2,9 @@
 
 import sys
 
-from ebbtide.cli import main
-from ebbtide.runtime import _decide as decide
-from ebbtide.sources import _file_source as file_source
+from limits import set_limits
 
-decide.ROWS_IN_DRIVER = 1
-file_source.BYTES_IN_DRIVER = 0
+from ebbtide.cli import main
+
+set_limits(rows_in_driver=1, file_source_bytes_in_driver=0)
 main(sys.argv[1:])

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import N_WORKERS, Hosts
+from limits import limits
 from spark_cluster import Driver, cluster
-
-from ebbtide.runtime import _decide as decide
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -23,10 +22,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def large() -> Iterator[None]:
     """Deal out steps of a few changes to tasks; tests elsewhere, in the same process, make theirs in the driver."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(decide, "ROWS_IN_DRIVER", 2)
-    yield
-    patch.undo()
+    with limits(rows_in_driver=2):
+        yield
 
 
 @pytest.fixture(scope="module")

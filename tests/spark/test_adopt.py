@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from judging import verdict_of
+from limits import set_limits
 from spark_support import change, plain_spec, sink, write
 
 from ebbtide import run
@@ -47,8 +48,8 @@ def rows(spark, tmp_path, spec):
 
 
 @pytest.mark.grid  # without Spark: tests/operations/test_adopt.py
-def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(adopting, "ROWS_PER_STEP", 3)
+def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path):
+    set_limits(rows_per_step=3)
     spec = spec_of(tmp_path, "sequence", "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
     made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
     before = rows(spark, tmp_path, spec)
@@ -64,7 +65,7 @@ def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, 
 @pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
 @pytest.mark.parametrize("mode", MODES)
 def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypatch):
-    monkeypatch.setattr(adopting, "ROWS_PER_STEP", 2)
+    set_limits(rows_per_step=2)
     spec = spec_of(tmp_path, mode, "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
     path = made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
     before = rows(spark, tmp_path, spec)

@@ -3,11 +3,11 @@
 import threading
 
 import pytest
+from limits import set_limits
 from local_run import die_behind_a_decision
 from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
 
 from ebbtide import auto_session, local_session, run
-from ebbtide.runtime import _engines as engines
 from ebbtide.runtime._following import Following
 
 
@@ -30,11 +30,11 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
     assert same_as_truth(spark, tmp_path, spec)
 
 
-def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, tmp_path, monkeypatch):
+def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, tmp_path):
     parts = cut(shop_lines("customers"), 4)
     source = tmp_path / "in"
     spec = shop_spec("customers", write(source, parts[0]))
-    monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
+    set_limits(most_bytes=10**9)
     stop = threading.Event()
     opened = []
 
@@ -47,11 +47,11 @@ def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, 
             return
         if step.step == 1:
             assert not opened
-            monkeypatch.setattr(engines, "MOST_BYTES", 0)
+            set_limits(most_bytes=0)
             write(source, *parts[1:3], first=1)
         elif step.step == 3:
             assert opened
-            monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
+            set_limits(most_bytes=10**9)
             write(source, parts[3], first=3)
         elif step.step == 4:
             stop.set()

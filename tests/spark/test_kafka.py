@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from judging import verdict_of
 from kafka_support import over_topic, records_of
+from limits import set_limits
 from spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
 
 from ebbtide import refresh, run
 from ebbtide.runtime import Plan
 from ebbtide.runtime._following import Following
-from ebbtide.sources import _positioned as source
 
 CRASH = Path(__file__).parent / "crash.py"
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_kafka.py
-def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, broker, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 1_000)  # by tasks
+def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, broker, tmp_path):
+    set_limits(records_in_driver=1_000)  # by tasks
     lines = shop_lines("orders")
     broker.create("orders", 3)
     broker.put("orders", records_of(lines[:5_000]))

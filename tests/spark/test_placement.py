@@ -3,21 +3,19 @@
 from collections import Counter
 
 import pytest
+from limits import set_limits
 from spark_support import change, plain_spec, write
 
 from ebbtide import run
 from ebbtide.operations import Context, operations
-from ebbtide.runtime import _decide as decide
-from ebbtide.sources import _file_source as file_source
 
 HOUR = 3_600_000
 
 
 @pytest.fixture(autouse=True)
-def thresholds(monkeypatch):
+def thresholds():
     """Have the thresholds that users have: other tests in here lower them."""
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)
-    monkeypatch.setattr(file_source, "BYTES_IN_DRIVER", 4 * 2**20)
+    set_limits(rows_in_driver=20_000, file_source_bytes_in_driver=4 * 2**20)
 
 
 def tasks_of_jobs(spark):

@@ -296,7 +296,7 @@ def _queries(page):
                 yield text
 
 
-def test_environment_and_settings_are_not_put_into_statements(spark, opened, monkeypatch):
+def test_environment_and_settings_are_not_put_into_statements(spark, opened):
     assert spark.conf.get("spark.sql.variable.substitute") == "false"
     for rights in (READER, WRITER, Rights()):
         session = opened(rights)

@@ -4,12 +4,12 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from limits import set_limits
 from spark_support import sink, write
 from store_support import line, stateful
 
 from ebbtide import StatefulPipeline, run
 from ebbtide.runtime import Plan
-from ebbtide.tables import _joining as joining
 from ebbtide.testing import MemoryPipeline
 
 
@@ -21,8 +21,8 @@ def at(ms):
     return lambda: ms
 
 
-def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 1000)  # superseded versions are left for the compaction
+def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spark, tmp_path):
+    set_limits(width=1000)  # superseded versions are left for the compaction
     parts = [
         [line(i % 5, v="abc"[(i + n) % 3], seq=i, day=f"2026-01-0{1 + i % 3}") for i in range(20)] for n in range(3)
     ]

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from deltalake import DeltaTable
+from limits import set_limits
 from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
@@ -121,13 +122,12 @@ def test_the_newest_turns_of_a_lease_stay(tmp_path):
         assert lease.facts.epoch == 61
 
 
-def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
-    from ebbtide.inspect import _status as inspecting
+def test_status_sums_up_without_reading_all_steps(spark, tmp_path):
 
     source = write(tmp_path / "in", *([change("+I", n, "a", n), "{"] for n in range(4)))
     spec = plain_spec(source)
     run(LOCAL, spec, str(tmp_path))
-    monkeypatch.setattr(inspecting, "LOOK_BACK", 1)
+    set_limits(steps_looked_back=1)
     found = status(spec, str(tmp_path))
     assert (found.read.records, found.read.quarantined) == (8, 4)
     _, last = Plan.under(str(tmp_path), spec).state.last()

@@ -3,17 +3,16 @@
 import os
 
 import pytest
+from limits import set_limits
 from view_histories import History
-
-from ebbtide.runtime import _decide as decide
 
 N_HISTORIES = int(os.environ.get("EBBTIDE_VIEW_HISTORIES", "20"))
 N_EVENTS = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "30"))
 
 
 @pytest.fixture(autouse=True)
-def _inputs_without_spark(monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
+def _inputs_without_spark():
+    set_limits(rows_in_driver=10_000)
 
 
 def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path):
@@ -25,9 +24,9 @@ def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path
 
 @pytest.mark.grid
 @pytest.mark.parametrize("seed", range(N_HISTORIES))
-def test_views_are_right_after_each_event_of_a_random_history(spark, tmp_path, monkeypatch, seed):
+def test_views_are_right_after_each_event_of_a_random_history(spark, tmp_path, seed):
     if seed % 4 == 3:
-        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
+        set_limits(view_table_bytes=-1)
     history = History(spark, tmp_path, seed)
     for _ in range(N_EVENTS):
         history.go_on()

@@ -3,11 +3,10 @@
 import os
 
 import pytest
+from limits import set_limits
 from view_inputs import Followed, Inputs, Oracle
 from view_queries import QUERIES
 
-from ebbtide.runtime import _decide as decide
-from ebbtide.views import cutting
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.recompute import Recomputing
 
@@ -21,8 +20,8 @@ SOME = [
 
 
 @pytest.fixture(autouse=True)
-def _inputs_without_spark(monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
+def _inputs_without_spark():
+    set_limits(rows_in_driver=10_000)
 
 
 def followed(oracle, folder, names):
@@ -44,8 +43,8 @@ def test_families_are_right_after_a_change_of_all_tables(spark, tmp_path):
     assert sum(not extent.reason for extent in extents) > len(extents) // 2
 
 
-def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(cutting, "TABLE_BYTES", -1)
+def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, tmp_path):
+    set_limits(view_table_bytes=-1)
     inputs = Inputs(tmp_path, seed=1)
     oracle = Oracle(spark, inputs.root, is_read_by_spark=False)
     query = "SELECT id FROM a UNION ALL SELECT seq FROM a"
@@ -77,9 +76,9 @@ def test_rows_of_a_key_are_counted_unless_the_query_gives_one(spark, tmp_path, q
 @pytest.mark.grid
 @pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
 @pytest.mark.parametrize("name", QUERIES)
-def test_family_is_right_after_each_of_a_hundred_rounds(spark, tmp_path, monkeypatch, name, is_little):
+def test_family_is_right_after_each_of_a_hundred_rounds(spark, tmp_path, name, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
+        set_limits(view_table_bytes=-1)
     inputs = Inputs(tmp_path, seed=sum(map(ord, name)))
     n_rounds = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "100"))
     [each] = followed(Oracle(spark, inputs.root), tmp_path, [name])

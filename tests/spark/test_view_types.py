@@ -3,11 +3,11 @@
 import os
 
 import pytest
+from limits import set_limits
 from pydantic import ValidationError
 from view_inputs import Followed, Input, Oracle
 
 from ebbtide import MaterializedView
-from ebbtide.runtime import _decide as decide
 
 TYPES = {
     "BOOLEAN": [True, False],
@@ -46,8 +46,8 @@ SHAPES = {
 
 
 @pytest.fixture(autouse=True)
-def _inputs_without_spark(monkeypatch):
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
+def _inputs_without_spark():
+    set_limits(rows_in_driver=10_000)
 
 
 class Tables:
@@ -104,9 +104,9 @@ def test_column_whose_values_have_no_exact_order_is_no_key(type_):
 @pytest.mark.grid
 @pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
 @pytest.mark.parametrize("type_", TYPES)
-def test_views_with_a_column_of_each_type_are_right_after_each_step(spark, tmp_path, monkeypatch, type_, is_little):
+def test_views_with_a_column_of_each_type_are_right_after_each_step(spark, tmp_path, type_, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
+        set_limits(view_table_bytes=-1)
     tables = Tables(tmp_path)
     oracle = Oracle(spark, tables.root)
     views = [followed(oracle, tmp_path, shape, NAMES[type_]) for shape in shapes_of(type_)]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import set_limits
 from pyspark.sql import SparkSession
 from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
 from stored_names import RESERVED
@@ -154,9 +155,9 @@ BY_VALUE = view_of(
     "is_little",
     [pytest.param(True, id="cut here"), pytest.param(False, id="cut by Spark", marks=pytest.mark.grid)],
 )
-def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_touch(filled, monkeypatch, is_little):
+def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_touch(filled, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
+        set_limits(view_table_bytes=-1)
     [first] = filled.run(BY_VALUE)
     assert (first.recomputed, first.metrics["inserted"]) == ("it is the first step", 2)
     assert idle_run(BY_VALUE, str(filled.root), LATER_MS) is not None
@@ -234,7 +235,7 @@ def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch
 
 
 @pytest.mark.grid
-def test_other_query_other_table_and_lost_history_have_all_computed(filled, monkeypatch):
+def test_other_query_other_table_and_lost_history_have_all_computed(filled):
     filled.run(BY_VALUE)
     other = BY_VALUE.model_copy(update={"query": BY_VALUE.query.replace("max(id)", "min(id)")})
     [step] = filled.run(other)
@@ -320,9 +321,9 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
-def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, monkeypatch, is_little):
+def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
+        set_limits(view_table_bytes=-1)
     n_rounds = 8
     root = tmp_path / "root"
     lines = {name: cut(shop_lines(name), n_rounds) for name in ("customers", "orders", "order_items")}

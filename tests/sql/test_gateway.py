@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from gateway_support import TOKEN, serving
+from limits import set_limits
 from sql_support import N_ORDERS, MemorySession
 from waiting import until
 
@@ -346,8 +347,8 @@ class Deaf(MemorySession):
         self.let.wait()
 
 
-def test_session_that_hangs_does_not_keep_the_gateway_from_ending(monkeypatch):
-    monkeypatch.setattr("ebbtide.sql._gateway.server.ENDING_S", 0.2)
+def test_session_that_hangs_does_not_keep_the_gateway_from_ending():
+    set_limits(ending_s=0.2)
     with serving(Deaf) as gateway:
         gateway.open()
     Deaf.let.set()

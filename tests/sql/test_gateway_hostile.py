@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from gateway_support import TOKEN, serving
 from hostile import TEXTS
+from limits import set_limits
 from waiting import PATIENCE_S, until
 
 from ebbtide.sql import Limits
@@ -278,9 +279,8 @@ def test_hundreds_of_half_sent_headers_leave_room_for_new_clients(address):
         assert all(map(is_closed, half[:n_too_many]))
 
 
-def test_half_sent_bodies_of_one_address_leave_room_for_another(monkeypatch):
-    monkeypatch.setattr(server, "MOST_OF_ADDRESS", 20)
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 30)
+def test_half_sent_bodies_of_one_address_leave_room_for_another():
+    set_limits(most_of_address=20, most_connections=30)
     with serving() as gateway, ExitStack() as opened:
         waiting = [opened.enter_context(half_sent(gateway, WITHOUT_BODY, NEIGHBOUR)) for _ in range(40)]
         assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
@@ -289,9 +289,8 @@ def test_half_sent_bodies_of_one_address_leave_room_for_another(monkeypatch):
         assert all(map(is_closed, closed))
 
 
-def test_idle_connections_of_the_most_crowded_address_make_room(monkeypatch):
-    monkeypatch.setattr(server, "MOST_OF_ADDRESS", 20)
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 30)
+def test_idle_connections_of_the_most_crowded_address_make_room():
+    set_limits(most_of_address=20, most_connections=30)
     with serving() as gateway, ExitStack() as opened:
         own = [opened.enter_context(half_sent(gateway)) for _ in range(5)]
         many = [opened.enter_context(half_sent(gateway, address=NEIGHBOUR)) for _ in range(20)]
@@ -302,8 +301,8 @@ def test_idle_connections_of_the_most_crowded_address_make_room(monkeypatch):
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
-def test_connection_whose_headers_do_not_come_is_closed(monkeypatch):
-    monkeypatch.setattr(server, "HEADERS_TIMEOUT_S", 0.2)
+def test_connection_whose_headers_do_not_come_is_closed():
+    set_limits(headers_timeout_s=0.2)
     with serving() as gateway, half_sent(gateway) as connection:
         with suppress(ConnectionResetError):
             assert connection.recv(1) == b""
@@ -311,8 +310,8 @@ def test_connection_whose_headers_do_not_come_is_closed(monkeypatch):
 
 
 @pytest.mark.parametrize("sent", [b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2, b"GET /v1/health"])
-def test_connection_in_use_is_not_closed_for_its_headers(monkeypatch, sent):
-    monkeypatch.setattr(server, "HEADERS_TIMEOUT_S", 60)
+def test_connection_in_use_is_not_closed_for_its_headers(sent):
+    set_limits(headers_timeout_s=60)
     with serving() as gateway, half_sent(gateway) as connection:
         connection.sendall(b"alhost\r\n\r\n" + sent)
         assert b"200 OK" in connection.recv(4096)

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from gateway_support import TOKEN, serving
+from limits import set_limits
 from sql_support import MemorySession, all_of
 from waiting import until
 
@@ -118,8 +119,8 @@ def test_result_and_page_are_none_when_the_time_is_up(session):
     operation.close()
 
 
-def test_cancel_ends_a_wait_without_end(gateway, session, monkeypatch):
-    monkeypatch.setattr("ebbtide.sql._remote.POLL_S", 0.1)
+def test_cancel_ends_a_wait_without_end(gateway, session):
+    set_limits(remote_poll_s=0.1)
     operation = session.execute("SELECT * FROM never")
     errors = []
 

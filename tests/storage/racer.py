@@ -6,13 +6,14 @@ Starts after a line on stdin, and prints its versions.
 import json
 import sys
 
+from limits import set_limits
+
 from ebbtide.delta import Snapshot, Transaction
-from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.ledger import writer_of
 
 if __name__ == "__main__":
     table, name, n, interval = sys.argv[1:]
-    checkpoints.INTERVAL = int(interval)
+    set_limits(checkpoint_interval=int(interval))
     snapshot = Snapshot.read(table)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

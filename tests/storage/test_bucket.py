@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
+from limits import set_limits
 from s3_server import BUCKET, SECRET, first
 from thinned import thinned
 
@@ -23,8 +24,6 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger import Lease, writer_of
 from ebbtide.storage import Location, Usage, read_parquet, write_parquet
-from ebbtide.storage import _bucket as bucket
-from ebbtide.storage import _faults as faults
 from ebbtide.storage._bucket import bucket_of, client_options, parted
 
 pytestmark = pytest.mark.xdist_group("object_store")
@@ -38,9 +37,8 @@ def put(location, data):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(faults, "BUDGET_S", 0.1)
-    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+def impatient():
+    set_limits(budget_s=0.1, quick_retries={"max_retries": 0})
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
@@ -167,7 +165,7 @@ def test_bucket_that_is_not_there_is_a_terminal_error(proxy, call):
 
 
 @pytest.mark.parametrize("call", thinned(CALLS, 2))
-def test_forbidden_call_is_a_terminal_error_without_signed_text(proxy, root, monkeypatch, call):
+def test_forbidden_call_is_a_terminal_error_without_signed_text(proxy, root, call):
     filled(root)
     with proxy.failing(lambda method, path: "403"), pytest.raises(StoreRefusedError) as raised:
         CALLS[call](root)
@@ -249,20 +247,20 @@ def test_folder_is_deleted_by_as_many_requests_as_it_takes(proxy, root, n_files)
     assert not Location(root).exists()
 
 
-def test_file_is_read_in_any_order_and_in_parts(root, monkeypatch):
+def test_file_is_read_in_any_order_and_in_parts(root):
     data = bytes(range(256)) * 5_000
     location = f"{root}/f"
     Location(location).write_bytes(data)
     assert len(data) > 1 << 20
     assert Location(location).read_range(300, 5) == data[300:305]
     assert Location(location).read_range(len(data) - 2, 9) == data[-2:]
-    monkeypatch.setattr("ebbtide.storage._arrow.READ_AHEAD", 100_000)
+    set_limits(read_ahead=100_000)
     with Location(location).open_stream() as stream:
         assert b"".join(iter(lambda: stream.read(77_777), b"")) == data
 
 
-def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatch):
-    monkeypatch.setattr("ebbtide.storage._arrow.IN_MEMORY", 1 << 20)
+def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root):
+    set_limits(in_memory=1 << 20)
     data = os.urandom(1 << 20) * 12
     with proxy.failing(first("503", "PUT", "partNumber=2", QUICK_TRIES + 1)):
         Location(f"{root}/f").write_bytes(data)

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from followed_run import follow
+from limits import set_limits
 from s3_server import Served, first, longest_chain
 from waiting import PATIENCE_S
 
@@ -19,10 +20,8 @@ from ebbtide.ledger._turns import commit_next
 from ebbtide.runtime import Plan
 from ebbtide.storage import Location, before_commit, current, together
 from ebbtide.storage import _bucket as bucket
-from ebbtide.storage import _faults as faults
 from ebbtide.storage._bucket import bucket_of
 from ebbtide.storage._together import Memory
-from ebbtide.tables import _joining as joining
 
 pytestmark = pytest.mark.xdist_group("object_store")
 DATA = b"rows"
@@ -34,11 +33,10 @@ KEYS, CHANGED = 8, 4
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(tmp_path, monkeypatch, shell):
+def undisturbed(tmp_path, shell):
     """Local copies of its own, no fold, and no look for requests that comes by time."""
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(joining, "WIDTH", 1000)
-    monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
+    set_limits(width=1000, asked_every_s=3600)
 
 
 def spec_in(root, **fields):
@@ -137,14 +135,13 @@ SOME_FILES = [
 
 
 @pytest.mark.parametrize("what", SOME_FILES)
-def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, root, monkeypatch, what):
+def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, root, what):
     put_changes(root, 0, range(KEYS))
     ebbtide.run(ebbtide.local_session(), spec_in(root), root)
     put_changes(root, 1)
     table = f"{root}/p/{what.partition('/')[0]}"
     before = Log(table).versions()
-    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
-    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    set_limits(budget_s=0.0, quick_retries={"max_retries": 0})
     bucket._bucket.cache_clear()
     with proxy.failing(first("503", "PUT", what)), pytest.raises(StoreUnavailableError, match=what):
         ebbtide.run(ebbtide.local_session(), spec_in(root), root)
@@ -249,8 +246,8 @@ def test_what_one_process_alone_reads_is_not_put(proxy, root):
     assert Location(scratch).exists()
 
 
-def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root, monkeypatch):
-    monkeypatch.setattr("ebbtide.storage._together.HELD_BYTES", 5)
+def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root):
+    set_limits(together_held_bytes=5)
     names = [f"{root}/{number:032x}.arrow" for number in range(2)]
     with together():
         for name in names:
@@ -324,12 +321,12 @@ def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch
     assert Log(f"{root}/p/state").last_step() == Log(f"{root}/p/sink").last_step() == 3
 
 
-def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root, monkeypatch):
+def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root):
     asked = requests.Requests(f"{root}/p/ledger")
     asked.refuse_asked()
     asked.leave("other")
     asked.refuse_asked()  # too soon to look again
-    monkeypatch.setattr(requests, "ASKED_EVERY_S", 0.0)
+    set_limits(asked_every_s=0.0)
     again = requests.Requests(f"{root}/p/ledger")
     for _ in range(2):
         with pytest.raises(LeaseAskedError):

@@ -4,6 +4,7 @@ import logging
 from itertools import count
 
 import pytest
+from limits import set_limits
 from local_run import HOUR, START, perform
 from thinned import graded
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
@@ -14,8 +15,6 @@ from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import Lease
 from ebbtide.runtime import Plan
 from ebbtide.storage import Location
-from ebbtide.storage import _bucket as bucket
-from ebbtide.storage import _faults as faults
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LATER = START + HOUR
@@ -76,10 +75,9 @@ MIXED = "503 after or lost"
 
 
 @pytest.mark.parametrize("how", graded(["503", "503 after", "lost", MIXED], [MIXED]))
-def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkeypatch, caplog, how):
+def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, caplog, how):
     spec, want = on_disk("arrival", "run")
-    monkeypatch.setattr(faults, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    set_limits(first_pause_s=0.01, quick_retries={"max_retries": 0})
     numbers = count()
     hows = how.split(" or ")
 
@@ -101,11 +99,10 @@ def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkey
         pytest.param("sequence", "503 after", 37, marks=pytest.mark.grid),
     ],
 )
-def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, monkeypatch, kind, how, each):
+def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, kind, how, each):
     """It goes away after so many requests; the next run has a few more."""
     spec, want = on_disk(kind, "run")
-    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
-    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    set_limits(budget_s=0.0, quick_retries={"max_retries": 0})
     n_failed = 0
     for n_answered in count(7, each):
         numbers = count()
@@ -123,10 +120,9 @@ def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk,
     assert stored(spec, root) == want
 
 
-def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monkeypatch):
+def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk):
     spec, want = on_disk("sequence", "run", n_files=1)
-    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
-    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    set_limits(budget_s=0.0, quick_retries={"max_retries": 0})
     turn = f"{1:020d}.json"
     with (
         proxy.failing(
@@ -140,9 +136,9 @@ def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monke
     assert stored(spec, root) == want
 
 
-def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_commits(root, on_disk, monkeypatch):
+def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_commits(root, on_disk):
     in_folder, want = on_disk("sequence", "run")
-    monkeypatch.setattr(checkpoints, "INTERVAL", 2)
+    set_limits(checkpoint_interval=2)
     spec = spec_of("sequence", write_lines(in_folder, root))
     perform("run", spec, root, LATER, {})
     assert shown(spec, root) == expected("sequence", changes_of("sequence"))

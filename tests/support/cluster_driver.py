@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from limits import set_limits
 from pyspark.sql import SparkSession
 
 from ebbtide import load, run
@@ -25,14 +26,10 @@ from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.operations import Context, operations
 from ebbtide.operations import _adopt as adopt
 from ebbtide.runtime import Plan, StepProgress, system_clock
-from ebbtide.runtime import _decide as decide
 from ebbtide.sessions import build_session
-from ebbtide.sources import _file_source as file_source
-from ebbtide.sources import _positioned as positioned
 from ebbtide.spec import Pipeline
 from ebbtide.tables import _step_commits as step_commits
-from ebbtide.tables._state import deletion, doomed, judging, rewriting
-from ebbtide.views import cutting
+from ebbtide.tables._state import deletion, doomed, rewriting
 
 SMALL = {
     "spark.executor.memory": "512m",
@@ -55,11 +52,13 @@ def say(**event: Any) -> None:
 
 def leave_all_to_tasks() -> None:
     """Leave nothing to the driver, however small it is."""
-    decide.ROWS_IN_DRIVER = 1
-    file_source.BYTES_IN_DRIVER = 0
-    positioned.RECORDS_IN_DRIVER = 0
-    judging.ROWS_IN_DRIVER = 0
-    cutting.TABLE_BYTES = -1
+    set_limits(
+        rows_in_driver=1,
+        file_source_bytes_in_driver=0,
+        records_in_driver=0,
+        judging_rows_in_driver=0,
+        view_table_bytes=-1,
+    )
     for module in (deletion, rewriting, step_commits):
         module.BYTES_IN_DRIVER = 0
 

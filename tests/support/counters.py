@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
+from limits import LIMITS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = "ebbtide"
 
@@ -53,7 +55,7 @@ class Taken(NamedTuple):
     n_patches: int
 
 
-PATCHES = {"setattr", "delattr", "setitem", "delitem", "setenv", "delenv", "syspath_prepend", "chdir", "undo"}
+PATCHES = {"setattr", "delattr", "setitem", "delitem", "setenv", "delenv", "syspath_prepend", "chdir"}
 """Methods of `pytest.MonkeyPatch`, by whatever name a test has it."""
 FOLDERS = {"contextlib", "shell"}
 """What changes the working directory otherwise than a patch does."""
@@ -164,8 +166,8 @@ def inner_names_of_tests() -> set[Name]:
 
 
 def patches_of_tests() -> int:
-    """Return how often tests change the inside of the product or of the process, by `monkeypatch` or by hand."""
-    return sum(_read(path).n_patches for path in test_files())
+    """Return how often tests change the inside of the product or of the process: by `monkeypatch`, by hand, and the limits they can set."""
+    return len(LIMITS) + sum(_read(path).n_patches for path in test_files())
 
 
 @cache

@@ -14,10 +14,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from limits import limits, set_limits
 
 import ebbtide
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
-from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.delta._commit import named_files
 from ebbtide.ledger import Head
 from ebbtide.operations import Context, maintain
@@ -43,8 +43,6 @@ from ebbtide.runtime._belonging import refuse_older_state
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection, SinkTable
-from ebbtide.tables import _joining as joining
-from ebbtide.tables._state import rewriting
 from ebbtide.tasks import LocalSession
 
 HOUR = 3_600_000
@@ -234,15 +232,12 @@ def repair_without_spark() -> None:
 @contextmanager
 def as_found() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process; `tests/conftest.py` does so after each test and file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "WIDTH", joining.WIDTH)
-        patch.setattr(rewriting, "ROWS_IN_PART", rewriting.ROWS_IN_PART)
-        patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
+    with pytest.MonkeyPatch.context() as patch, limits():
         patch.setattr(swap, "net_changes", swap.net_changes)
         patch.setattr(repair, "_compared", repair._compared)
         patch.setattr(SinkTable, "replace", SinkTable.replace)
         patch.setattr(SinkTable, "extend", SinkTable.extend)
-        for name in ("_adoptable", "_unadopted", "ROWS_PER_STEP"):
+        for name in ("_adoptable", "_unadopted"):
             patch.setattr(adopt, name, getattr(adopt, name))
         yield
 
@@ -261,9 +256,9 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         given: Of `run` and `refresh` perhaps `accept_loss`; `follows`: a run goes on for ever; of `replay` the `mended` lines, the oldest
             record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
     """
-    joining.WIDTH = given.get("width", 2)
+    set_limits(width=given.get("width", 2))
     if "checkpoints" in given:
-        checkpoints.INTERVAL = given["checkpoints"]
+        set_limits(checkpoint_interval=given["checkpoints"])
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
         options: dict[str, Any] = {"accept_loss": given.get("accept_loss", False)}
@@ -290,7 +285,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "table":
         return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
     if work == "adopt":
-        adopt.ROWS_PER_STEP = 2
+        set_limits(rows_per_step=2)
         return adopt.apply(SPARK, spec, root, clock_ms)
     if work == "backfill":
         return backfill.start(SPARK, spec, root, clock=lambda: clock_ms)
@@ -305,7 +300,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
         return Erase().act("apply", ctx, Erase().asked({"keys": str(keys)}))
     if work == "merge":
-        rewriting.ROWS_IN_PART = 4  # several ranges, of which some are left
+        set_limits(rewriting_rows_in_part=4)  # several ranges, of which some are left
         return Compact().apply(Context(spec, root, lambda: SPARK), Compact.Params(max_files=2))
     if work == "vacuum":
         return vacuum(spec, root)

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
+from limits import set_limits
 from made_facts import made_facts as facts
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import _writers as ledger_writers
 from ebbtide.model import Restore
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
 from ebbtide.tables._upsert import Upserter
@@ -142,8 +142,8 @@ def test_rule_for_a_nested_field_is_refused(tmp_path, puts):
         Staged(path, puts).write(1, [1])
 
 
-def test_table_that_takes_no_deletes_is_appended_to_and_joined(tmp_path, puts, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 2)
+def test_table_that_takes_no_deletes_is_appended_to_and_joined(tmp_path, puts):
+    set_limits(width=2)
     path = made(tmp_path)
     altered(path, "", {"delta.appendOnly": "true"})
     writer = Appended(path, puts)
@@ -182,10 +182,10 @@ def test_fold_that_lost_to_an_altered_table_is_given_up(tmp_path, puts):
     assert commits_after_refused(path) == ["OPTIMIZE"], "the next one finds the table as it is"
 
 
-def walk(tmp_path, puts, monkeypatch, seed):
+def walk(tmp_path, puts, seed):
     """Write steps while another client alters the table before or between the puts, at last so that it must be refused."""
     chance = random.Random(seed)
-    monkeypatch.setattr(joining, "WIDTH", 2)
+    set_limits(width=2)
     path = made(tmp_path)
     writer = chance.choice(WRITERS)(path, puts)
     versions = []
@@ -223,11 +223,11 @@ def ids(path):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_altered_table_is_written_right_or_refused(tmp_path, puts, monkeypatch, seed):
-    walk(tmp_path, puts, monkeypatch, seed)
+def test_altered_table_is_written_right_or_refused(tmp_path, puts, seed):
+    walk(tmp_path, puts, seed)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("seed", range(4, 100))
-def test_altered_table_is_written_right_or_refused_in_many_walks(tmp_path, puts, monkeypatch, seed):
-    walk(tmp_path, puts, monkeypatch, seed)
+def test_altered_table_is_written_right_or_refused_in_many_walks(tmp_path, puts, seed):
+    walk(tmp_path, puts, seed)

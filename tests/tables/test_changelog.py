@@ -4,13 +4,13 @@ import json
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
 from ebbtide.delta import Snapshot
 from ebbtide.model import SchemaChange
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._changelog import ChangelogTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
@@ -21,8 +21,8 @@ def order(step, part, position):
 
 
 @pytest.fixture
-def changelog(tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 2)
+def changelog(tmp_path):
+    set_limits(width=2)
     return ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
 
 

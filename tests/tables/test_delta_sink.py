@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
+from limits import set_limits
 from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
@@ -16,8 +17,6 @@ from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables import SinkTable
-from ebbtide.tables import _joining as joining
-from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._changelog import ChangelogTable
 from ebbtide.tables._delta_sink import RowFiles
 from ebbtide.tables._spark_sink import MergeSink
@@ -50,9 +49,9 @@ def order(step, part, position):
 
 
 @pytest.fixture(autouse=True)
-def own_copies(monkeypatch, shell, tmp_path):
+def own_copies(shell, tmp_path):
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(joining, "WIDTH", 2)
+    set_limits(width=2)
 
 
 def sink_of(tmp_path, sequence=("seq",), **more):
@@ -190,7 +189,7 @@ def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     assert Snapshot.read(sink.path, 1).rows(sink.columns).num_rows == 1
 
 
-def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink, monkeypatch):
+def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink):
     apply(sink, 1, k1=("I", 1))
     sink.fold()
     assert sink.version() == 1, "one file is not joined with itself"
@@ -198,7 +197,7 @@ def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink, m
     sink.fold()
     assert len(Snapshot.read(sink.path).files) == 1
     apply(sink, 3, k3=("I", 3))
-    monkeypatch.setattr(joining, "WIDTH", 100)
+    set_limits(width=100)
     sink.fold()
     assert len(Snapshot.read(sink.path).files) == 2
     sink.join_files(SPARK)
@@ -274,11 +273,11 @@ def test_altered_sink_has_its_rows_under_the_new_columns(sink):
     assert sink.version() == version
 
 
-def test_table_of_few_bytes_is_altered_without_a_job(sink, monkeypatch):
+def test_table_of_few_bytes_is_altered_without_a_job(sink):
     for number in (1, 2):
         apply(sink, number, **{f"k{number}": ("I", number)})
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    monkeypatch.setattr(step_commits, "BYTES_IN_DRIVER", n_bytes)
+    set_limits(step_commits_bytes_in_driver=n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     no_session = object()  # a job would fail on it
     wider.alter(no_session, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))

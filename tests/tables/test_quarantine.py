@@ -4,12 +4,12 @@ import json
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 from made_facts import made_facts as facts
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
 from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._quarantine import QuarantineTable, oldest_first
 from ebbtide.tables._quarantine_removal import ORDERS
 
@@ -139,8 +139,8 @@ def test_redelivered_record_is_not_new(quarantine):
     assert len(QuarantineTable(quarantine.path, knows_offsets=False).new(bad("a"))) == 1
 
 
-def test_files_of_many_steps_are_joined(quarantine, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 3)
+def test_files_of_many_steps_are_joined(quarantine):
+    set_limits(width=3)
     for step in range(1, 8):
         append(quarantine, step, bad(f"row {step}"))
     assert stored(quarantine) == [(step, f"row {step}") for step in range(1, 8)]

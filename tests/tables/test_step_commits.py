@@ -4,12 +4,12 @@ import json
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 from made_facts import made_facts as facts
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.errors import LeaseLostError
 from ebbtide.model import Restore
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, restore_stage
 
 PUTS = Writer()
@@ -59,8 +59,8 @@ def test_stage_is_committed_once_under_the_step_s_number(table):
     assert commit_stage(table + "-absent", actions_of, facts(7), "sink") is None
 
 
-def test_small_files_are_joined_after_the_stage_that_fills_a_size_class(table, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 3)
+def test_small_files_are_joined_after_the_stage_that_fills_a_size_class(table):
+    set_limits(width=3)
 
     def append(step, number):
         name = f"{number}.parquet"

@@ -8,14 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from limits import set_limits
 from processes import as_another_process
 from thinned import thinned
 
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._copy_files import Copy
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
-from ebbtide.tables import _joining as joining
-from ebbtide.tables import _upsert as upserts
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
@@ -27,9 +26,9 @@ PUTS = Writer()
 
 
 @pytest.fixture(autouse=True)
-def own_copies(monkeypatch, shell, tmp_path):
+def own_copies(shell, tmp_path):
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(upserts, "ROWS_PER_FILE", 7)
+    set_limits(rows_per_file=7)
 
 
 def merge(number):
@@ -65,8 +64,8 @@ def change(values, deleted=(), **more):
 
 @pytest.mark.parametrize(("by_vectors", "folded"), thinned(product((True, False), (1, 4, 100)), 4))
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
-def test_every_key_has_its_last_row(tmp_path, monkeypatch, by_vectors, seed, folded):
-    monkeypatch.setattr(joining, "WIDTH", 2)
+def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded):
+    set_limits(width=2)
     chance, want = random.Random(seed), {}
     path = made(tmp_path)
     for number in range(1, 12):
@@ -309,10 +308,8 @@ def test_text_keys_are_found_without_statistics(tmp_path):
     assert ours(path) == {(2, "y"): 3}
 
 
-def test_large_file_of_deleted_rows_is_rewritten_with_the_small_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(upserts, "ROWS_PER_FILE", 5_000)
-    monkeypatch.setattr(joining, "SMALL_BYTES", 4_000)
-    monkeypatch.setattr(joining, "WIDTH", 2)
+def test_large_file_of_deleted_rows_is_rewritten_with_the_small_files(tmp_path):
+    set_limits(rows_per_file=5_000, small_bytes=4_000, width=2)
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
     upserter.apply(change({(n, "x"): n for n in range(2_000)}), merge(1))

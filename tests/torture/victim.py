@@ -5,17 +5,16 @@ import signal
 import sys
 from pathlib import Path
 
+from limits import set_limits
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from killing import arm
 from victims import load
 
 from ebbtide.operations._repair import repair
-from ebbtide.runtime import _decide as decide
 from ebbtide.runtime import _driver as driver
 from ebbtide.sessions import build_session
-from ebbtide.sources import _file_source as file_source
-from ebbtide.tables import _joining as joining
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
@@ -26,9 +25,7 @@ SETTINGS = {
 
 def small() -> None:
     """Switch on for a few records what only many switch on."""
-    joining.WIDTH = 2
-    decide.ROWS_IN_DRIVER = 2
-    file_source.BYTES_IN_DRIVER = 0
+    set_limits(width=2, rows_in_driver=2, file_source_bytes_in_driver=0)
 
 
 def work(order: dict) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from limits import set_limits
 from local_pipeline import up
 
 from ebbtide import MaterializedView
@@ -58,17 +59,17 @@ def test_rows_are_compared_by_all_columns_of_a_cut(table):
     assert pinned(table).cut((("id", "n"),), values).to_pylist() == [{"id": 4, "n": 6}]
 
 
-def test_large_table_is_left_to_spark(table, monkeypatch):
-    monkeypatch.setattr("ebbtide.views.cutting.MOST_ROWS", 1)
+def test_large_table_is_left_to_spark(table):
+    set_limits(cutting_most_rows=1)
     assert pinned(table).cut((("id",),), ids(1, 4)) is None
-    monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", 1)
+    set_limits(view_table_bytes=1)
     assert pinned(table).cut((("id",),), ids(1)) is None
 
 
-def test_values_that_are_many_or_not_exact_are_left_to_spark(table, monkeypatch):
+def test_values_that_are_many_or_not_exact_are_left_to_spark(table):
     floats = pa.table({"key": [1.5]})
     assert pinned(table).cut((("n",),), floats) is None
-    monkeypatch.setattr("ebbtide.views.cutting.MOST_ROWS", 1)
+    set_limits(cutting_most_rows=1)
     assert pinned(table).cut((("id",),), ids(1, 2)) is None
 
 

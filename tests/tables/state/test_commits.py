@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
+from limits import set_limits
 from processes import as_another_process
 from stored_names import DOMAIN, FOOTER
 from support import change, plain
@@ -27,7 +28,6 @@ from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.model import Append, StoredDocument
 from ebbtide.operators import ExpiryRules
 from ebbtide.tables import StepChanges, foreign_change, newest_step
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._state.layout import may_hold_expired, rows_of
 from ebbtide.tables._state.table import StateWork
 
@@ -35,9 +35,9 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 
 @pytest.fixture
-def disk(tmp_path, monkeypatch, shell):
+def disk(tmp_path, shell):
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(joining, "WIDTH", 100)
+    set_limits(width=100)
     made = DiskPipeline(OF, tmp_path)
     for number in (1, 2):
         made.step([change("+U", id=number, n=number, at=number)], now_ms=0)

@@ -6,25 +6,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
+from limits import set_limits
 from spark_support import cut, shop_lines, shop_spec
 from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
-from ebbtide.runtime import _decide as decide
 from ebbtide.tables import Stager
-from ebbtide.tables import _joining as joining
-from ebbtide.tables._state import rewriting, staging
 from ebbtide.tables._state.staging import SLICES, StagedFile, balanced
 from ebbtide.testing import MemoryPipeline
 
 
 @pytest.fixture(autouse=True, params=["folded at once", pytest.param("folded late", marks=pytest.mark.grid)])
-def small(request, monkeypatch, shell, tmp_path):
+def small(request, shell, tmp_path):
     """Deal out small steps too; fold after every one; local copies of this test alone."""
-    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
-    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 500)
+    set_limits(rows_in_driver=1, rewriting_rows_in_part=500)
     if request.param == "folded at once":
-        monkeypatch.setattr(joining, "WIDTH", 2)
+        set_limits(width=2)
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
 
 
@@ -107,8 +104,8 @@ def test_rows_that_the_sink_no_longer_has_stand_in_for_no_entry(tmp_path, order)
     ]
 
 
-def test_folds_say_that_they_change_no_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "WIDTH", 2)
+def test_folds_say_that_they_change_no_data(tmp_path):
+    set_limits(width=2)
     of = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
     disk = both(of, tmp_path, *([change("+U", id=n % 3, n=n, at=n)] for n in range(9)))
     folds = []
@@ -147,7 +144,7 @@ def test_slices_are_dealt_out_whole_and_evenly():
     assert balanced([], 3) == []
 
 
-def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path, monkeypatch):
+def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path):
     of = plain("id BIGINT NOT NULL, n INT")
     plan_lines = [change("+I", id=n % 50, n=n) for n in range(200)] + ["{"]
     pipeline = DiskPipeline(of, tmp_path)
@@ -166,7 +163,7 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     assert of_key == sorted(of_key)
     [bad] = pq.read_table(staged.bad).to_pylist()
     assert (bad["_raw"], bad["_origin"]["position"]) == (b"{", 200)
-    monkeypatch.setattr(staging, "FLUSH_BYTES", 1)
+    set_limits(flush_bytes=1)
     table = pa.concat_tables(tables)
     at = table.column_names.index("_detail")
     without_details = table.set_column(at, "_detail", pa.nulls(len(table), pa.string()))

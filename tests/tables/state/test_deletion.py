@@ -9,15 +9,15 @@ import pytest
 from disk import DiskPipeline, with_second_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limits import limits, set_limits
 from local_run import SPARK
 from stored_names import BASE
 from support import change, plain
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing
-from ebbtide.tables import _joining as joining
 from ebbtide.tables import find
-from ebbtide.tables._state import deletion, doomed
+from ebbtide.tables._state import deletion
 from ebbtide.tables._state.doomed import is_base
 from ebbtide.tables._state.judging import Doom
 
@@ -26,10 +26,10 @@ LOCAL = Writer()
 
 
 @pytest.fixture
-def state(tmp_path, monkeypatch, shell):
+def state(tmp_path, shell):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(joining, "WIDTH", 100)
+    set_limits(width=100)
     return with_second_versions(OF, tmp_path, (3, 5))
 
 
@@ -61,9 +61,8 @@ def as_base(state):
 
 @pytest.mark.parametrize("share", [0.0, 2.0], ids=["rewritten", "by vectors"])
 @pytest.mark.parametrize("n_rows", [1, 1_000])
-def test_deleted_entries_lose_all_versions_and_no_other_entry_does(state, monkeypatch, share, n_rows):
-    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", share)
-    monkeypatch.setattr(doomed, "ROWS_IN_PART", n_rows)
+def test_deleted_entries_lose_all_versions_and_no_other_entry_does(state, share, n_rows):
+    set_limits(rewritten_share=share, doomed_rows_in_part=n_rows)
     assert delete(state, of_ids(3)).n_doomed == 1
     found = delete(state, of_ids(1, 3, 4))
     assert versions(state) == [(0, 1), (0, 2), (2, 1), (2, 2), (5, 1)]
@@ -92,9 +91,9 @@ def test_file_is_rewritten_once_a_quarter_of_its_rows_is_deleted(state):
     assert not [file for file in state.snapshot().files.values() if file.live_rows and file.least("_entry") == "row"]
 
 
-def test_stamps_of_deleted_rows_do_not_bound_a_file(state, monkeypatch):
+def test_stamps_of_deleted_rows_do_not_bound_a_file(state):
     """A tick reads each file whose least stamp has expired: it would read this one each time."""
-    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
+    set_limits(rewritten_share=2.0)
     snapshot = state.snapshot()
     columns = state.schema
     rows = [{"_entry": "row", "id": 10 + n, "_step": 3, "_removed": False, "_stamp_ms": n} for n in (1, 2, 9)]
@@ -114,8 +113,8 @@ def test_stamps_of_deleted_rows_do_not_bound_a_file(state, monkeypatch):
     assert bounds() == (None, None, True, 4)
 
 
-def test_row_that_no_file_may_keep_is_not_hidden_by_a_vector(state, monkeypatch):
-    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
+def test_row_that_no_file_may_keep_is_not_hidden_by_a_vector(state):
+    set_limits(rewritten_share=2.0)
     delete(state, of_ids(5))
     paths = {file.path for file in state.snapshot().files.values()}
     unless_purged = of_ids()
@@ -130,8 +129,8 @@ def test_row_that_no_file_may_keep_is_not_hidden_by_a_vector(state, monkeypatch)
     assert versions(state) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1)]
 
 
-def test_most_files_of_a_run_are_those_with_the_most(state, monkeypatch):
-    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
+def test_most_files_of_a_run_are_those_with_the_most(state):
+    set_limits(rewritten_share=2.0)
     doom = of_ids(0, 3, 4, 5)
     found = delete(state, doom, max_files=1)
     assert versions(state) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)], (
@@ -224,8 +223,7 @@ def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(
         for id_, (is_doomed, is_removed) in newest_of_file.items():
             expected[id_].append((number, is_doomed, is_removed))
     LOCAL.commit(state.snapshot(), adds, {"operation": "WRITE"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doomed, "ROWS_IN_PART", n_rows)
+    with limits(doomed_rows_in_part=n_rows):
         found = delete(state, Doom(lambda rows, operator: rows["n"].to_numpy() == 1, frozenset(["n"])))
     gone = {id_ for id_, each in expected.items() if each[-1][1]}
     kept = {id_ for id_, each in expected.items() if id_ not in gone and not each[-1][2]}
@@ -238,9 +236,9 @@ def test_base_is_named_by_its_tag():
     assert not is_base(DataFile({"path": "a"}))
 
 
-def test_copied_table_has_its_vectors(state, tmp_path, monkeypatch):
+def test_copied_table_has_its_vectors(state, tmp_path):
     """A swap takes over the state of a backfill, whose files may have some."""
-    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
+    set_limits(rewritten_share=2.0)
     delete(state, of_ids(5))
     to = str(tmp_path / "other")
     LOCAL.create(to, Definition(state.schema), name="other", info={})

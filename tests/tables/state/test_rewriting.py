@@ -9,6 +9,7 @@ import pytest
 from disk import with_second_versions
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import set_limits
 from pyroaring import BitMap64
 from stored_names import BASE
 from support import plain
@@ -18,7 +19,6 @@ from ebbtide.delta import DataFile, KeyIndex, Snapshot, Writer
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _vectors as vectors
 from ebbtide.tables import KeepEntries, Stored, StoredEntries
-from ebbtide.tables import _joining as joining
 from ebbtide.tables._state import rewriting
 from ebbtide.tables._state.rewriting import Part, rows_of
 
@@ -26,10 +26,10 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 
 @pytest.fixture
-def state(tmp_path, monkeypatch, shell):
+def state(tmp_path, shell):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
     shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-    monkeypatch.setattr(joining, "WIDTH", 100)
+    set_limits(width=100)
     return with_second_versions(OF, tmp_path)
 
 
@@ -73,8 +73,8 @@ def test_newest_version_of_each_entry_counts(state, n_parts):
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-def test_pieces_of_a_part_have_few_rows_and_follow_each_other_by_hash(state, monkeypatch, most):
-    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", most)
+def test_pieces_of_a_part_have_few_rows_and_follow_each_other_by_hash(state, most):
+    set_limits(rows_in_piece=most)
     pieces = list(entries_of(state).newest(Part(0, 1)))
     assert len(pieces) == -(-9 // most)
     rows = pa.concat_tables(pieces)
@@ -83,8 +83,8 @@ def test_pieces_of_a_part_have_few_rows_and_follow_each_other_by_hash(state, mon
     assert (np.diff(np.concatenate(ends).astype(object)) >= 0).all()
 
 
-def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state, monkeypatch):
-    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", 2)
+def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state):
+    set_limits(rows_in_piece=2)
     entries = entries_of(state)
     keep = KeepEntries(is_whole=True)
     fold = rewriting.Rewrite(
@@ -111,8 +111,8 @@ def test_version_that_a_vector_deletes_does_not_count(state):
 
 
 @pytest.mark.parametrize(("n_rows", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-def test_parts_are_as_many_as_the_rows_need_whatever_their_bytes(monkeypatch, n_rows, n_parts):
-    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 10)
+def test_parts_are_as_many_as_the_rows_need_whatever_their_bytes(n_rows, n_parts):
+    set_limits(rewriting_rows_in_part=10)
     stats = json.dumps({"numRecords": n_rows})
     file = DataFile({"path": "a", "size": 10**9, "stats": stats})
     parts = StoredEntries(Stored("t", (file,), pa.schema([])), None).parts()

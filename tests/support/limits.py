@@ -1,0 +1,106 @@
+"""Sizes, counts and times of the product that tests make small: each by a word, and the one place that has it.
+
+Tests set them by `set_limits`; each test, and each file, has them back at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+LIMITS = {
+    "connection_s": "ebbtide.cli.metrics_server.CONNECTION_S",
+    "report_most_steps": "ebbtide.dagster.report.MOST_STEPS",
+    "look_s": "ebbtide.dagster.sensors.LOOK_S",
+    "observe_every_s": "ebbtide.dagster.stream.OBSERVE_EVERY_S",
+    "most_waits": "ebbtide.dagster.supervise.MOST_WAITS",
+    "wait_s": "ebbtide.dagster.supervise.WAIT_S",
+    "checkpoint_interval": "ebbtide.delta._checkpoints.INTERVAL",
+    "stored_row_group": "ebbtide.delta._data_file.ROW_GROUP",
+    "row_group": "ebbtide.delta._file_rows.ROW_GROUP",
+    "attached_from": "ebbtide.delta._key_index.ATTACHED_FROM",
+    "few_rows": "ebbtide.delta._vectors.FEW_ROWS",
+    "most_waiting": "ebbtide.inspect._lineage.MOST_WAITING",
+    "lineage_sent_within_s": "ebbtide.inspect._lineage.SENT_WITHIN_S",
+    "spans_sent_within_s": "ebbtide.inspect._spans.SENT_WITHIN_S",
+    "steps_looked_back": "ebbtide.inspect._status.LOOK_BACK",
+    "most_commits": "ebbtide.ledger._foreign_writes.MOST_COMMITS",
+    "trim_every": "ebbtide.ledger._lease.TRIM_EVERY",
+    "turns_kept": "ebbtide.ledger._lease.TURNS_KEPT",
+    "ledger_poll_s": "ebbtide.ledger._ledger.POLL_S",
+    "asked_every_s": "ebbtide.ledger._requests.ASKED_EVERY_S",
+    "rows_per_step": "ebbtide.operations._adopt.ROWS_PER_STEP",
+    "last_steps": "ebbtide.operations._backfill.status.LAST_STEPS",
+    "sample": "ebbtide.operations._backfill.swap.SAMPLE",
+    "group_bytes": "ebbtide.runtime._decide.GROUP_BYTES",
+    "rows_in_driver": "ebbtide.runtime._decide.ROWS_IN_DRIVER",
+    "most_bytes": "ebbtide.runtime._engines.MOST_BYTES",
+    "whole_bytes": "ebbtide.runtime._fold.WHOLE_BYTES",
+    "first_wait_s": "ebbtide.runtime._following.FIRST_WAIT_S",
+    "most_files_held": "ebbtide.runtime._following.MOST_FILES_HELD",
+    "whole_look_s": "ebbtide.runtime._following.WHOLE_LOOK_S",
+    "most_files": "ebbtide.runtime._idle.MOST_FILES",
+    "idle_most_rows": "ebbtide.runtime._idle.MOST_ROWS",
+    "progress_most_steps": "ebbtide.runtime._progress.MOST_STEPS",
+    "way_back_most_rows": "ebbtide.runtime._way_back.MOST_ROWS",
+    "file_source_bytes_in_driver": "ebbtide.sources._file_source.BYTES_IN_DRIVER",
+    "batch_bytes": "ebbtide.sources._files.BATCH_BYTES",
+    "batch_rows": "ebbtide.sources._files.BATCH_ROWS",
+    "answer_s": "ebbtide.sources._kafka.client.ANSWER_S",
+    "reading_held_bytes": "ebbtide.sources._kafka.reading.HELD_BYTES",
+    "silence_s": "ebbtide.sources._kafka.reading.SILENCE_S",
+    "chunk_bytes": "ebbtide.sources._lines.CHUNK_BYTES",
+    "records_in_driver": "ebbtide.sources._positioned.RECORDS_IN_DRIVER",
+    "first_offsets": "ebbtide.sources._sizing.FIRST_OFFSETS",
+    "ending_s": "ebbtide.sql._gateway.server.ENDING_S",
+    "headers_timeout_s": "ebbtide.sql._gateway.server.HEADERS_TIMEOUT_S",
+    "most_connections": "ebbtide.sql._gateway.server.MOST_CONNECTIONS",
+    "most_of_address": "ebbtide.sql._gateway.server.MOST_OF_ADDRESS",
+    "remote_poll_s": "ebbtide.sql._remote.POLL_S",
+    "in_memory": "ebbtide.storage._arrow.IN_MEMORY",
+    "read_ahead": "ebbtide.storage._arrow.READ_AHEAD",
+    "quick_retries": "ebbtide.storage._bucket.QUICK_RETRIES",
+    "budget_s": "ebbtide.storage._faults.BUDGET_S",
+    "first_pause_s": "ebbtide.storage._faults.FIRST_PAUSE_S",
+    "together_held_bytes": "ebbtide.storage._together.HELD_BYTES",
+    "small_bytes": "ebbtide.tables._joining.SMALL_BYTES",
+    "width": "ebbtide.tables._joining.WIDTH",
+    "rewritten_share": "ebbtide.tables._state.deletion.REWRITTEN_SHARE",
+    "doomed_rows_in_part": "ebbtide.tables._state.doomed.ROWS_IN_PART",
+    "judging_rows_in_driver": "ebbtide.tables._state.judging.ROWS_IN_DRIVER",
+    "rewriting_rows_in_part": "ebbtide.tables._state.rewriting.ROWS_IN_PART",
+    "rows_in_piece": "ebbtide.tables._state.rewriting.ROWS_IN_PIECE",
+    "flush_bytes": "ebbtide.tables._state.staging.FLUSH_BYTES",
+    "step_commits_bytes_in_driver": "ebbtide.tables._step_commits.BYTES_IN_DRIVER",
+    "rows_per_file": "ebbtide.tables._upsert.ROWS_PER_FILE",
+    "cutting_most_rows": "ebbtide.views.cutting.MOST_ROWS",
+    "view_table_bytes": "ebbtide.views.cutting.TABLE_BYTES",
+}
+"""The word of a limit to its module and name."""
+_changed: list[tuple[ModuleType, str, Any]] = []
+"""What has been set, and the value before, in order."""
+
+
+def set_limits(**values: Any) -> None:
+    """Set limits until the end of the test, or of the `limits` that it is in."""
+    for word, value in values.items():
+        module_name, _, name = LIMITS[word].rpartition(".")
+        module = import_module(module_name)
+        _changed.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+
+
+@contextmanager
+def limits(**values: Any) -> Iterator[None]:
+    """Set limits for a while; those that are set meanwhile end with it, too."""
+    n_before = len(_changed)
+    set_limits(**values)
+    try:
+        yield
+    finally:
+        while len(_changed) > n_before:
+            module, name, value = _changed.pop()
+            setattr(module, name, value)
