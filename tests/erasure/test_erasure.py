@@ -12,8 +12,9 @@ import pytest
 from byte_scan import scan, scan_files
 from deltalake import write_deltalake
 from erasing import KINDS, Plants
+from interrupting import killed_before
 from kafka_support import TopicPipeline
-from local_pipeline import LATER, LocalPipeline, killed
+from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
 
@@ -27,7 +28,6 @@ from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import ConfigError
 from ebbtide.operations import _adopt as adopt
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _driver as driver
 
 FEW = 4
 MANY = 200
@@ -339,9 +339,7 @@ def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none
 
 @pytest.mark.spark
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.grid)])
-def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_keys(
-    spark, tmp_path, copies, monkeypatch, is_whole
-):
+def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_keys(spark, tmp_path, copies, is_whole):
     plants = Plants(tmp_path, "sequence", 4, 4)
     name = plants.pipeline.spec.name
     columns = "who STRING NOT NULL, v STRING, n BIGINT"
@@ -368,10 +366,8 @@ def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_ke
             "view people": "gone by the next",
             "view counted": "gone by the next",
         }
-        with monkeypatch.context() as patch:
-            patch.setattr(driver, "purge_view", killed)
-            with pytest.raises(InterruptedError):
-                ebbtide.run(spark, people, plants.pipeline.root, clock=lambda: LATER)
+        with killed_before("a view is purged"):
+            ebbtide.run(spark, people, plants.pipeline.root, clock=lambda: LATER)
     report = plants.act("apply", spark, beside=lambda: views[::-1])
     fates = {place["place"]: place["fate"] for place in report["places"]}
     assert all(fates[f"view {view.name}"].startswith("gone now") for view in views)

@@ -6,7 +6,8 @@ import sys
 import dagster as dg
 import dagster_pipes
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from metrics_support import command, write_spec
 
 from ebbtide.inspect import _pipes as pipes
@@ -97,12 +98,11 @@ def test_step_without_an_asset_of_the_pipeline_gets_the_log_alone(make, started,
     assert methods(read()) == ["opened", "log", "closed"]
 
 
-def test_failed_run_materializes_nothing_and_says_why(make, started, monkeypatch):
+def test_failed_run_materializes_nothing_and_says_why(make, started):
     read = started("t")
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr("ebbtide.runtime._reading.SourceSteps._finish", killed)
-    with pytest.raises(InterruptedError):
+    with killed_before("a source is done"):
         pipeline.run()
     messages = read()
     assert methods(messages) == ["opened", "log", "closed"]

@@ -4,7 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
 
@@ -72,12 +73,10 @@ def test_by_arrival_a_row_is_retracted_by_its_content(make):
     assert pipeline.rows() == {101: 7, **dict.fromkeys((102, 103, 104), -1)}
 
 
-def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monkeypatch):
+def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make):
     pipeline = adoptable(make)
-    with monkeypatch.context() as patch:
-        patch.setattr(Location, "delete", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("adopt")
+    with killed_before("files are deleted"):
+        pipeline.do("adopt")
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
         pipeline.run()
     assert adopted(pipeline) == (3, (2, 3))
@@ -86,12 +85,10 @@ def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monke
     assert pipeline.rows() == {**ROWS, 9: 9}
 
 
-def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make, monkeypatch):
+def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make):
     pipeline = adoptable(make)
-    with monkeypatch.context() as patch:
-        patch.setattr(Location, "delete", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("adopt")
+    with killed_before("files are deleted"):
+        pipeline.do("adopt")
     sink = Snapshot.read(pipeline.plan.sink.path)
     theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
     Writer().commit(sink, replacing(theirs, []), {"operation": "DELETE"})
@@ -101,20 +98,12 @@ def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make
     assert pipeline.is_idle()
 
 
-def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_adopted_again(make, monkeypatch):
+def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_adopted_again(make):
     pipeline = adoptable(make)
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
-        with pytest.raises(InterruptedError):
-            pipeline.do("adopt")
+    with killed_before("a decided step is published"):
+        pipeline.do("adopt")
     assert adopted(pipeline) == (3, (2, 3))
     assert sorted(row["id"] for row in pipeline.table("sink", pipeline.plan.sink.schema)) == sorted(ROWS)
-
-
-def killed_behind_a_decision(_, __, head, ___):
-    if head.facts.step:
-        raise InterruptedError
-    return {}
 
 
 def test_adoption_waits_for_no_run_and_leaves_a_lease_free(make):

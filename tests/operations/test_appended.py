@@ -5,8 +5,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from interrupting import killed_before
 from limits import set_limits
-from local_pipeline import Kept, LocalPipeline, killed, up
+from local_pipeline import Kept, LocalPipeline, up
 from local_run import SPARK, START, as_found
 from thinned import thinned
 
@@ -14,7 +15,6 @@ from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.operations._repair import appended
 from ebbtide.tables import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -97,13 +97,11 @@ def test_what_is_nowhere_is_counted(five_steps):
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
 
 
-@pytest.mark.parametrize("place", ["AppendTable.append_missed", "commit_stage"])
-def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
+@pytest.mark.parametrize("place", ["missed rows are appended", "a stage is appended"])
+def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, place):
     put_back(five_steps, "changelog")
-    with monkeypatch.context() as patch:
-        patch.setattr(f"ebbtide.tables._append_table.{place}", killed)
-        with pytest.raises(InterruptedError):
-            five_steps.repair()
+    with killed_before(place):
+        five_steps.repair()
     assert not five_steps.is_idle()
     five_steps.run()
     assert contents(five_steps) == WHOLE
@@ -204,13 +202,11 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
 
 
-@pytest.mark.parametrize("place", ["ebbtide.storage.Location.copy_to", f"{appended.__name__}.OwnTables"])
-def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
+@pytest.mark.parametrize("place", ["files are set aside", "a table is set aside"])
+def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, place):
     tear(five_steps.home / "quarantine")
-    with monkeypatch.context() as patch:
-        patch.setattr(place, killed)
-        with pytest.raises(InterruptedError):
-            findings(five_steps)
+    with killed_before(place):
+        findings(five_steps)
     [said] = findings(five_steps)
     assert "; 2 rows of step 1, 3 can be appended again" in said
     assert contents(five_steps) == WHOLE

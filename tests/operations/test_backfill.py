@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import local_run
 import pytest
+from interrupting import killed_before
 from limits import set_limits
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
@@ -177,7 +178,7 @@ def test_place_is_one_of_the_source_and_stays(make):
     )
 
 
-def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeypatch):
+def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make):
     pipeline = with_steps(make)
     pipeline.do("backfill")
     with Lease(pipeline.plan.backfill.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
@@ -185,10 +186,8 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     backfill.drop(pipeline.spec, pipeline.root)
     assert not Location(pipeline.plan.backfills).exists()
     pipeline.do("backfill")
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("swap")
+    with killed_before("the sink takes its rows"):
+        pipeline.do("swap")
     with pytest.raises(BackfillError) as raised:
         backfill.drop(pipeline.spec, pipeline.root)
     assert str(raised.value) == (
@@ -385,14 +384,12 @@ def test_keys_that_are_personal_are_not_named(make):
     assert (planned["records"], planned["added"], planned["keys"]) == (1, 1, [])
 
 
-def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make, monkeypatch):
+def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make):
     pipeline = with_steps(make)
     pipeline.do("spoil")
     pipeline.do("backfill")
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("swap")
+    with killed_before("the sink takes its rows"):
+        pipeline.do("swap")
     done = pipeline.do("swap")
     assert (done["records"], done["added"], done.step) == (6, 0, 3)
     assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6}
@@ -413,13 +410,11 @@ def test_backfill_begun_behind_a_swap_is_another_one(make):
     assert not Location(pipeline.plan.backfills).exists()
 
 
-def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make, monkeypatch):
+def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make):
     pipeline = with_steps(make)
     pipeline.do("backfill")
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._delta_sink.SinkTable.take_rows", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("swap")
+    with killed_before("the sink takes its rows"):
+        pipeline.do("swap")
     away = pipeline.home / "away"
     Path(pipeline.plan.backfills).rename(away)
     with pytest.raises(BackfillError) as raised:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from interrupting import killed_before
 from local_pipeline import up
-from local_run import HOUR, SPARK, START, killed_behind_a_decision
+from local_run import HOUR, SPARK, START
 
 from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
@@ -195,13 +196,11 @@ def test_clock_of_a_changed_spec_or_a_pipeline_that_runs_is_not_set(make):
     assert pipeline.last.step == 1
 
 
-def test_clock_is_set_behind_a_step_that_was_not_finished(make, monkeypatch):
+def test_clock_is_set_behind_a_step_that_was_not_finished(make):
     pipeline = make(**EXPIRING)
     pipeline.put(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
-        with pytest.raises(InterruptedError):
-            pipeline.run(START)
+    with killed_before("a decided step is published"):
+        pipeline.run(START)
     clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
     assert pipeline.rows() == {1: 1}
 

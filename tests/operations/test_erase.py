@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from local_pipeline import LATER, Kept, LocalPipeline, killed, up
+from interrupting import killed_before
+from local_pipeline import LATER, Kept, LocalPipeline, up
 from local_run import HOUR, SPARK, START, as_found
 from shell import Shell
 from support import UNAVAILABLE
@@ -24,7 +25,6 @@ from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._erase import erase, views
 from ebbtide.operations._erase.operations import Erase
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _purging as purging
 
 CANARY = "canary-7d1f"
 OTHER = "stays-5a20"
@@ -369,11 +369,9 @@ def test_copy_of_another_table_stays(pipeline, tmp_path):
     assert len(holders(copies_of(pipeline), "theirs")) > 0
 
 
-def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(purging, "cut_log", killed)
-        with pytest.raises(InterruptedError):
-            act(pipeline, "apply")
+def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline):
+    with killed_before("a log is cut"):
+        act(pipeline, "apply")
     assert pipeline.plan.erasures.unfinished()
     assert holders(pipeline.home)
     assert not pipeline.is_idle()

@@ -4,8 +4,9 @@ import re
 import shutil
 
 import pytest
+from interrupting import killed_before
 from limits import set_limits
-from local_pipeline import killed, up
+from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 from stored_names import BASE
 
@@ -15,8 +16,7 @@ from ebbtide.ledger import Cause, Lease
 from ebbtide.operations import Context, maintain, operations
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance.measuring import _report
-from ebbtide.runtime import Stepper
-from ebbtide.tables._state import doomed, merging
+from ebbtide.tables._state import doomed
 from ebbtide.tables._state.doomed import is_base
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -70,13 +70,11 @@ def test_job_waits_for_no_run_and_takes_no_changed_spec(make):
         pipeline.do("compaction")
 
 
-def test_job_finishes_the_open_step_first(make, monkeypatch):
+def test_job_finishes_the_open_step_first(make):
     pipeline = make()
     pipeline.put(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._step.publish", killed_behind_a_decision)
-        with pytest.raises(InterruptedError):
-            pipeline.run()
+    with killed_before("a decided step is published"):
+        pipeline.run()
     pipeline.do("compaction")
     assert pipeline.rows() == {1: 1}
 
@@ -530,16 +528,14 @@ def is_of_notes(file):
 
 
 @pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.grid), 1])
-def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, monkeypatch, at):
+def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, at):
     pipeline = with_second_versions(make)
     wanted = newest_of(stored(pipeline))
     act("compact", pipeline, max_files=1)
     before, rows = stored(pipeline), pipeline.rows()
-    with monkeypatch.context() as patch:
-        place = [(merging, "deleting"), (Stepper, "commit")][at]  # files are written and no vector, or both
-        patch.setattr(*place, killed)
-        with pytest.raises(InterruptedError):
-            act("compact", pipeline, max_files=1)
+    place = ["ranges are merged", "a step is committed"][at]  # files are written and no vector, or both
+    with killed_before(place):
+        act("compact", pipeline, max_files=1)
     assert (stored(pipeline), pipeline.rows()) == (before, rows)
     while act("compact", pipeline, max_files=1).step:
         assert pipeline.rows() == rows

@@ -4,7 +4,8 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from local_run import HOUR, SPARK, START, change_state, spoil
 
 from ebbtide.delta import Snapshot
@@ -104,15 +105,12 @@ def test_only_a_migration_that_was_the_last_step_is_undone(make):
 
 
 @pytest.mark.parametrize("reaches_sink", [True, False])
-def test_undoing_is_not_undone_since_only_the_state_would_take_the_columns_again(make, monkeypatch, reaches_sink):
+def test_undoing_is_not_undone_since_only_the_state_would_take_the_columns_again(make, reaches_sink):
     pipeline = make(order="arrival")
     pipeline.read(up(1, 1, "+I"))
     spec = pipeline.spec
-    with monkeypatch.context() as patch:
-        if not reaches_sink:
-            patch.setattr("ebbtide.tables._delta_sink.SinkTable.alter", killed)
-        with contextlib.suppress(InterruptedError):
-            migrated(pipeline, **RENAMED)
+    with contextlib.nullcontext() if reaches_sink else killed_before("the sink is altered"):
+        migrated(pipeline, **RENAMED)
     undo(pipeline)
     assert "Got: step 3, migration. Allowed: a migration as the last step, not an undone one" in refused(pipeline)
     pipeline.spec = spec
@@ -143,15 +141,13 @@ def test_migration_whose_old_files_are_gone_is_not_undone(make):
     assert refused(pipeline).endswith(f" {BACK}")
 
 
-def test_undoing_that_died_is_finished_by_the_next_run(make, monkeypatch):
+def test_undoing_that_died_is_finished_by_the_next_run(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     before, spec = contents(pipeline, "sink"), pipeline.spec
     migrated(pipeline, schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 3")
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._delta_sink.SinkTable.restore", killed)
-        with pytest.raises(InterruptedError):
-            undo(pipeline)
+    with killed_before("the sink is restored"):
+        undo(pipeline)
     pipeline.spec = spec
     pipeline.run()
     assert contents(pipeline, "sink") == before
@@ -180,13 +176,11 @@ def test_what_no_migration_changes_is_named_before_and_after(make):
     )
 
 
-def test_migration_finishes_the_open_step_and_is_refused_over_a_state_of_others(make, monkeypatch):
+def test_migration_finishes_the_open_step_and_is_refused_over_a_state_of_others(make):
     pipeline = make()
     pipeline.put(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._delta_sink.SinkTable.apply", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.run()
+    with killed_before("the sink is written"):
+        pipeline.run()
     migrated(pipeline, ttl="1h")
     assert pipeline.rows() == {1: 1}
     change_state(pipeline.plan)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from local_run import SPARK
 from thinned import thinned
 
@@ -15,7 +16,6 @@ from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import Finding, RepairReport
-from ebbtide.runtime import Stepper
 from ebbtide.storage import Location
 from ebbtide.tables._state.table import StateTable
 
@@ -165,9 +165,7 @@ LOST_BEHIND = itertools.product(WORKS, ("sink", "changelog", "quarantine"), (Fal
 
 
 @pytest.mark.parametrize(("work", "name", "is_killed"), thinned(LOST_BEHIND, 5))
-def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_another_version(
-    make, monkeypatch, work, name, is_killed
-):
+def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_another_version(make, work, name, is_killed):
     pipeline = make(order="arrival", materializer={"emission": "every"})
     pipeline.read(up(1, 1, "+I"), "{")
     pipeline.read(up(2, 2, "+I"), "[")
@@ -178,10 +176,8 @@ def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_anoth
     with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
         pipeline.run()
     if is_killed:
-        with monkeypatch.context() as patch:
-            patch.setattr(Stepper, "publish", killed)
-            with pytest.raises(InterruptedError):
-                pipeline.repair(rows)
+        with killed_before("a step is published"):
+            pipeline.repair(rows)
     pipeline.repair(rows)
     assert pipeline.last.cause.what == "repair"
     assert pipeline.rows() == shown
@@ -206,14 +202,12 @@ def test_sink_with_other_columns_is_neither_compared_nor_repaired(make):
     assert pipeline.rows() == {1: 1}
 
 
-def test_sink_takes_the_columns_of_an_open_migration_before_it_is_compared(make, monkeypatch):
+def test_sink_takes_the_columns_of_an_open_migration_before_it_is_compared(make):
     pipeline = make(order="arrival", materializer={"emission": "every"})
     pipeline.read(up(1, 1, "+I"))
     pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
-    with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "publish", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("alter")
+    with killed_before("a step is published"):
+        pipeline.do("alter")
     shutil.rmtree(pipeline.home / "changelog")
     with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
         pipeline.run()

@@ -14,8 +14,9 @@ import damages
 import pyarrow as pa
 import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
+from interrupting import killed_before
 from limits import set_limits
-from local_pipeline import LATER, Kept, LocalPipeline, killed, up
+from local_pipeline import LATER, Kept, LocalPipeline, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
 from thinned import graded, thinned
@@ -26,7 +27,6 @@ from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Cause
 from ebbtide.model import Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair import repair
-from ebbtide.runtime import _publish as publish
 from ebbtide.tables import SinkTable
 
 FORGETS = {"order": "arrival", "ttl": "150m"}
@@ -234,8 +234,8 @@ def hold_without_change_sets(aged, gone, name):
 
 
 PLACES = {
-    "nothing is committed": (publish, "net_changes"),
-    "the sink is not committed": (SinkTable, "restore_and_apply"),
+    "nothing is committed": "net changes are found",
+    "the sink is not committed": "the sink is restored and written",
 }
 
 
@@ -284,14 +284,9 @@ RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 
 
 
 @pytest.mark.parametrize(("place", "again"), thinned(product(PLACES, ("run", "repair")), 3))
-def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair(
-    forgetful, untouched, monkeypatch, place, again
-):
-    owner, name = PLACES[place]
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, killed)
-        with pytest.raises(InterruptedError):
-            forgetful.repair()
+def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair(forgetful, untouched, place, again):
+    with killed_before(PLACES[place]):
+        forgetful.repair()
     assert not forgetful.is_idle(LATER + 3 * HOUR)
     forgetful.run(LATER + 3 * HOUR) if again == "run" else forgetful.repair()
     assert shown(forgetful) == untouched
@@ -335,18 +330,14 @@ def test_repair_is_one_commit_of_the_sink(forgetful):
 
 
 @pytest.mark.parametrize("kind", graded((*THREE, "live rows expire"), ("expired rows stay", "function")))
-def test_decided_repair_whose_steps_are_gone_is_refused_and_another_one_finds_the_way_that_is_left(
-    make, monkeypatch, kind
-):
+def test_decided_repair_whose_steps_are_gone_is_refused_and_another_one_finds_the_way_that_is_left(make, kind):
     pipeline = make(**KINDS[kind])
     feed(pipeline, FILES)
     right = rows(pipeline)
     before = shown(pipeline)
     damages.drop(pipeline)
-    with monkeypatch.context() as patch:
-        patch.setattr(publish, "net_changes", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.repair()
+    with killed_before("net changes are found"):
+        pipeline.repair()
     trim_state(pipeline)
     with pytest.raises(HistoryGoneError, match=r"what steps up to .* decided is gone.* 'ebbtide repair --apply' again"):
         pipeline.run(LATER + 3 * HOUR)

@@ -1,7 +1,8 @@
 """Migration of states without Spark: what becomes of stored entries under another time to live, or of states that have changed."""
 
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
@@ -10,7 +11,6 @@ from ebbtide.ledger import Cause
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.report import migration_report
 from ebbtide.operations._migration.undo import undo as undo_migration
-from ebbtide.runtime import _driver as driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
 
@@ -238,14 +238,11 @@ def test_time_to_live_of_a_put_stays_where_the_state_keeps_one(make):
     assert row["shown"] == "None, 5"
 
 
-def test_state_that_a_refresh_has_just_emptied_is_migrated(make, monkeypatch):
+def test_state_that_a_refresh_has_just_emptied_is_migrated(make):
     pipeline = make()
     pipeline.read(up(1, 1), clock_ms=START)
-    with monkeypatch.context() as patch:
-        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
-        patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)  # right behind the reset
-        with pytest.raises(InterruptedError):
-            pipeline.do("refresh", START)
+    with killed_before("a source is looked at"):
+        pipeline.do("refresh", START)
     assert pipeline.plan.state.snapshot().files == {}
     done = to(pipeline, START, ttl="1h")
     assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 0, 0, 0)

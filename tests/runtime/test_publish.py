@@ -5,18 +5,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from local_pipeline import killed, up
+from interrupting import killed_before
+from local_pipeline import up
 from local_run import SPARK
 from support import envelope
 
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Cause, Head
-from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._publish import publish
-from ebbtide.tables import SinkTable
-from ebbtide.tables._changelog import ChangelogTable
-from ebbtide.tables._quarantine import QuarantineTable
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 
@@ -78,14 +75,14 @@ def test_run_reads_the_log_of_its_sink_whole_once_and_of_an_appended_table_once_
     assert Counter(read) == Counter(once) + Counter(changelog=2, quarantine=1)
 
 
-@pytest.mark.parametrize("owner", [SinkTable, ChangelogTable, QuarantineTable])
-def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(make, monkeypatch, owner):
+@pytest.mark.parametrize(
+    "place", ["the sink is written", "the changelog is appended to", "the quarantine is appended to"]
+)
+def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(make, place):
     pipeline = make(**EVERY)
     pipeline.put(up(1, 1, "+I"), "{")
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, "apply" if owner is SinkTable else "append", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.run()
+    with killed_before(place):
+        pipeline.run()
     counts = publish(SPARK, pipeline.plan, head_of(pipeline))
     assert counts["inserted"] == 1
     assert pipeline.rows() == {1: 1}
@@ -130,16 +127,13 @@ def test_truncate_reaches_sink_and_changelog_though_no_row_is_emitted(make):
     assert sorted(kinds) == ["+I", "T"]
 
 
-def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
+def test_refresh_leaves_nothing_of_what_the_tables_showed(make):
     pipeline = make(**EVERY)
     pipeline.read(up(1, 1, "+I"), "{")
     staged = Path(pipeline.plan.at("staged"), "2")
     staged.mkdir(parents=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
-        patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)  # right behind the reset
-        with pytest.raises(InterruptedError):
-            pipeline.do("refresh")
+    with killed_before("a source is looked at"):
+        pipeline.do("refresh")
     assert pipeline.last.cause.what == "reset"
     for name, columns in (
         ("sink", pipeline.spec.sink_table.columns),
@@ -157,16 +151,14 @@ def altered(pipeline):
     return pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
 
 
-@pytest.mark.parametrize("owner", [SinkTable, ChangelogTable])
-def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_its_spec(make, monkeypatch, owner):
+@pytest.mark.parametrize("place", ["the sink is altered", "the changelog is altered"])
+def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_its_spec(make, place):
     pipeline = make(**EVERY)
     pipeline.read(up(1, 1, "+I"))
     before = pipeline.spec
     pipeline.spec = altered(pipeline)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, "alter", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("alter")
+    with killed_before(place):
+        pipeline.do("alter")
     step = pipeline.last.step
     after = pipeline.spec
     pipeline.spec = before
@@ -188,14 +180,12 @@ def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_it
     assert pipeline.versions() == versions, "done already, it asks for no spec"
 
 
-def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monkeypatch):
+def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make):
     pipeline = make(**EVERY)
     pipeline.read(up(1, 1, "+I"))
     pipeline.read(up(2, 2, "+I"))
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables._step_commits.restore_stage", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.do("rewind")
+    with killed_before("another table is restored"):
+        pipeline.do("rewind")
     assert pipeline.rows() == {1: 1}
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 2
     publish(SPARK, pipeline.plan, head_of(pipeline))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from installing import install
+from interrupting import killed_before
 from local_pipeline import killed, up
 from local_run import SPARK, START
 from pydantic import ValidationError
@@ -72,13 +73,11 @@ def test_run_that_finds_nothing_is_idle(documents):
     assert not pipeline.is_idle()
 
 
-def test_run_that_died_before_the_sink_had_its_step_is_finished_by_the_next(documents, monkeypatch):
+def test_run_that_died_before_the_sink_had_its_step_is_finished_by_the_next(documents):
     pipeline = documents()
     pipeline.read(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr(type(pipeline.plan.sink), "perform", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.read(up(2, 2))
+    with killed_before("a sink of documents performs"):
+        pipeline.read(up(2, 2))
     assert not pipeline.is_idle()
     pipeline.run()
     assert shown(pipeline) == {1: 1, 2: 2}
@@ -88,10 +87,8 @@ def test_run_that_died_behind_the_sink_performs_no_step_twice(documents, monkeyp
     pipeline = documents()
     sink = type(pipeline.plan.sink)
     pipeline.read(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime._step.Stepper.fold", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.read(up(2, 2))
+    with killed_before("tables are folded"):
+        pipeline.read(up(2, 2))
     assert shown(pipeline) == {1: 1, 2: 2}
     monkeypatch.setattr(sink, "perform", killed)
     pipeline.run()
@@ -154,13 +151,11 @@ def test_erased_keys_are_in_no_document_any_more(documents):
     assert shown(pipeline) == {3: 33, 4: 44}
 
 
-def test_erasure_that_died_before_its_document_was_written_is_finished_by_the_next_run(documents, monkeypatch):
+def test_erasure_that_died_before_its_document_was_written_is_finished_by_the_next_run(documents):
     pipeline = documents()
     pipeline.read(up(1, 11), up(2, 22))
-    with monkeypatch.context() as patch:
-        patch.setattr(type(pipeline.plan.sink), "perform", killed)
-        with pytest.raises(InterruptedError):
-            erase(pipeline, 1)
+    with killed_before("a sink of documents performs"):
+        erase(pipeline, 1)
     assert shown(pipeline) == {1: 11, 2: 22}
     pipeline.run()
     assert shown(pipeline) == {2: 22}

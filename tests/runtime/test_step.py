@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from interrupting import killed_before
 from limits import limits, set_limits
 from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START, die_behind_a_decision
@@ -179,10 +180,8 @@ def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypa
     assert seen == [["1"]], "each step stages in a folder of its own"
     assert not (pipeline.home / "staged").exists()
     pipeline.put(up(1, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr(reading, "decide", killed)
-        with pytest.raises(InterruptedError):
-            pipeline.run()
+    with killed_before("a batch is decided"):
+        pipeline.run()
     assert not (pipeline.home / "staged").exists()
     assert pipeline.last.step == 1
 
@@ -197,9 +196,8 @@ def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make
 
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr(reading, "decide", killed)
     monkeypatch.setattr(Location, "delete", full)
-    with pytest.raises(InterruptedError):
+    with killed_before("a batch is decided"):
         pipeline.run()
 
 

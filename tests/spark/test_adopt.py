@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from interrupting import killed_before
 from judging import verdict_of
 from limits import set_limits
 from spark_support import change, plain_spec, sink, write
@@ -12,7 +13,6 @@ from ebbtide.errors import AdoptionError, TableMismatchError
 from ebbtide.operations import _adopt as adopting
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
-from ebbtide.storage import Location
 
 ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"
 CHANGES = [
@@ -64,7 +64,7 @@ def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path):
 
 @pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
 @pytest.mark.parametrize("mode", MODES)
-def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypatch):
+def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
     set_limits(rows_per_step=2)
     spec = spec_of(tmp_path, mode, "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
     path = made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
@@ -72,10 +72,8 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypa
     with pytest.raises(TableMismatchError, match="'ebbtide adopt'"):
         run(spark, spec, str(tmp_path))
     assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
-    with monkeypatch.context() as patch:
-        patch.setattr(Location, "delete", killed)
-        with pytest.raises(InterruptedError):
-            adopting.apply(spark, spec, str(tmp_path), 0)
+    with killed_before("files are deleted"):
+        adopting.apply(spark, spec, str(tmp_path), 0)
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
         run(spark, spec, str(tmp_path))
     assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 3
@@ -94,10 +92,6 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypa
     assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 4, "its history stays"
     with pytest.raises(AdoptionError, match="has already made steps"):
         adopting.plan(spark, spec, str(tmp_path))
-
-
-def killed(*_, **__):
-    raise InterruptedError
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from interrupting import killed_before
 from judging import verdict_of
 from local_run import spoil
 from spark_support import LOCAL, change, plain_spec, sink, table, write
@@ -21,7 +22,6 @@ from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._completeness import differences
 from ebbtide.runtime._idle import idle_run
-from ebbtide.tables import SinkTable
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],
@@ -233,21 +233,15 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypa
 
 
 @pytest.mark.grid  # at each of its places: test_repair_crash.py
-def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, here, monkeypatch):
+def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, here):
     root, spec = here
     spark.sql(f"DELETE FROM delta.`{root / spec.name / 'sink'}` WHERE id = 1")
-    with monkeypatch.context() as patch:
-        patch.setattr(SinkTable, "perform", killed)
-        with pytest.raises(InterruptedError):
-            repairing.repair(spark, spec, str(root))
+    with killed_before("the sink performs"):
+        repairing.repair(spark, spec, str(root))
     assert idle_run(spec, str(root), 0) is None
     run(LOCAL, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec, ALL_JUDGED) == set()
-
-
-def killed(*_, **__):
-    raise InterruptedError
 
 
 @pytest.mark.grid  # without Spark: tests/checks/test_version_range.py

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from interrupting import killed_before
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
@@ -12,8 +13,6 @@ from ebbtide.inspect import status
 from ebbtide.operations import _rewind as rewinding
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
-from ebbtide.tables import _delta_sink as sinking
-from ebbtide.tables import _step_commits as staging
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
@@ -81,21 +80,15 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
 
 
 @pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
-def test_rewind_that_died_after_its_decision_is_finished_by_the_next_run(spark, tmp_path, monkeypatch):
+def test_rewind_that_died_after_its_decision_is_finished_by_the_next_run(spark, tmp_path):
     spec = made(spark, tmp_path, "every")
     root = tmp_path / "root"
-    for owner in (sinking, staging):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, "restore_stage", killed)
-            with pytest.raises(InterruptedError):
-                rewinding.apply(spark, spec, str(root), 2)
+    for place in ("the sink's stage is restored", "another table is restored"):
+        with killed_before(place):
+            rewinding.apply(spark, spec, str(root), 2)
         run(LOCAL, spec, str(root))
         assert rows(spark, root, spec) == LAST["every"]
         assert bad(spark, root, spec) == [b"{", b"["]
-
-
-def killed(*_, **__):
-    raise InterruptedError
 
 
 @pytest.mark.grid

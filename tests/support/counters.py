@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
+from interrupting import PLACES
 from limits import LIMITS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -166,8 +167,8 @@ def inner_names_of_tests() -> set[Name]:
 
 
 def patches_of_tests() -> int:
-    """Return how often tests change the inside of the product or of the process: by `monkeypatch`, by hand, and the limits they can set."""
-    return len(LIMITS) + sum(_read(path).n_patches for path in test_files())
+    """Return how often tests change the inside of the product or of the process: by `monkeypatch`, by hand, limits and places included."""
+    return len(LIMITS) + len(PLACES) + sum(_read(path).n_patches for path in test_files())
 
 
 @cache
