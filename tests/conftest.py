@@ -6,7 +6,6 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,22 +75,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _module_put_back() -> Iterator[None]:
-    """Give back the limits that are set, and what `local_run` has replaced, by the end of a file's tests."""
-    with limits(), _local_run_put_back():
+    """Give back the limits that are set, and all else that is swapped inside the product, by the end of a file's tests."""
+    with limits():
         yield
 
 
 @pytest.fixture(autouse=True)
 def _test_put_back(_module_put_back: None) -> Iterator[None]:
     """Likewise by the end of each test."""
-    with limits(), _local_run_put_back():
+    with limits():
         yield
-
-
-def _local_run_put_back() -> AbstractContextManager[None]:
-    # Loaded with the first test that needs it: by it alone is anything replaced.
-    local_run = sys.modules.get("local_run")
-    return local_run.as_found() if local_run else nullcontext()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -213,7 +206,6 @@ def unsynced(monkeypatch):
 def make(tmp_path):
     """Makes pipelines that run without Spark."""
     from local_pipeline import LocalPipeline
-    from local_run import as_found
 
-    with as_found():
+    with limits():
         yield lambda **fields: LocalPipeline(tmp_path, **fields)

@@ -294,16 +294,16 @@ def test_no_more_logs_are_kept_than_said(tmp_path):
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/root", "/proc/none"])
-def test_log_of_a_root_that_takes_none_is_a_temporary_file(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_log_of_a_root_that_takes_none_is_a_temporary_file(root, tmp_path, shell):
+    shell.keep_temporary_files(tmp_path)
     assert new_log(root).is_relative_to(tmp_path)
 
 
-def test_log_and_its_folder_are_private_and_no_one_elses_folder_is_taken(tmp_path, monkeypatch):
+def test_log_and_its_folder_are_private_and_no_one_elses_folder_is_taken(tmp_path, shell):
     log = new_log(str(tmp_path / "root"))
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)]
     assert modes == [0o600, 0o700, 0o700]
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shell.keep_temporary_files(tmp_path)
     taken = new_log("s3://bucket/root").parent
     taken.chmod(0o777)
     other = new_log("s3://bucket/root").parent

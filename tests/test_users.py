@@ -43,8 +43,8 @@ def test_pipeline_is_paused_by_a_user_without_a_name(nameless, tmp_path):
     assert turn.paused.by.startswith(f"uid-{NOBODY}@")
 
 
-def test_log_of_a_root_in_a_store_has_its_folder(nameless, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_log_of_a_root_in_a_store_has_its_folder(nameless, tmp_path, shell):
+    shell.keep_temporary_files(tmp_path)
     assert _temporary_log("a.log").parent.name == f"ebbtide-logs-uid-{NOBODY}"
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from circumstances import JvmStartedError, assume
 from click.testing import CliRunner
 from local_pipeline import up
 
@@ -20,16 +21,9 @@ from ebbtide.cli.live import Live
 from ebbtide.cli.quiet import QuietSpark
 
 
-class JvmStartedError(Exception):
-    """Raised in place of a start of Spark."""
-
-
 @pytest.fixture(autouse=True)
-def _no_jvm(monkeypatch):
-    def start(**_):
-        raise JvmStartedError
-
-    monkeypatch.setattr("ebbtide.sessions.build_session", start)
+def _no_jvm():
+    assume("without Spark")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,8 +54,8 @@ def test_row_codes_of_several_columns_tell_rows_apart():
     assert as_they_come(row_codes(table, ["a"])) == [0, 0, 1, 1, 0]
 
 
-def test_rows_are_told_apart_where_pairs_of_codes_pass_32_bits(monkeypatch):
-    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: False)
+def test_rows_are_told_apart_where_pairs_of_codes_pass_32_bits():
+    assume("not compiled")
     numbers = range(2**16 + 1)
     table = pa.table({"a": list(map(str, numbers)), "b": [str(number % 2**16) for number in numbers]})
     assert len(set(row_codes(table, ["a", "b"]).tolist())) == len(numbers)
@@ -71,8 +72,8 @@ def as_they_come(codes):
     "texts",
     [["a", "b", "a", "b"], ["", "", "", ""], ["long enough for words" * 3, "b", "long enough for words" * 3, "b"]],
 )
-def test_columns_that_others_tell_need_no_codes_of_their_own(fast, texts, monkeypatch):
-    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: fast)
+def test_columns_that_others_tell_need_no_codes_of_their_own(fast, texts):
+    assume("compiled" if fast else "not compiled")
     for at in range(4):
         for changed in (texts[at], texts[at] + "x", texts[at][:-1] + "y" if texts[at] else "z"):
             given_ = [*texts[:at], changed, *texts[at + 1 :]]
@@ -107,7 +108,7 @@ def test_row_codes_are_dense_and_those_of_equality(rows):
 @pytest.fixture
 def as_python(monkeypatch):
     """Loops are worth compiling, and are run as they are."""
-    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: True)
+    assume("compiled")
     monkeypatch.setattr(compiled, "compiled", lambda loop: loop)
 
 
@@ -143,8 +144,8 @@ def test_column_is_told_where_that_is_quick_to_see(as_python, column, told):
     assert _is_determined_by(column, np.array([0, 1, 0, 1])) is told
 
 
-def test_texts_are_not_compared_where_it_is_not_worth_it(monkeypatch):
-    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: False)
+def test_texts_are_not_compared_where_it_is_not_worth_it():
+    assume("not compiled")
     assert not _is_determined_by(pa.array(["a", "a"]), np.array([0, 0]))
     assert _is_determined_by(pa.array([1, 1]), np.array([0, 0]))
 

@@ -2,6 +2,7 @@
 
 import dagster as dg
 import pytest
+from circumstances import assume
 from local_pipeline import up
 from local_run import START
 from spark_support import plain_spec
@@ -39,11 +40,11 @@ def test_blocking_checks_come_last_and_the_projects_own_after_ordering(tmp_path)
     assert [spec.name for spec in specs if spec.blocking] == ["ordering", "complete", "expectations"]
 
 
-def test_small_tables_are_judged_without_a_session(make, instance, tmp_path, monkeypatch):
+def test_small_tables_are_judged_without_a_session(make, instance, tmp_path):
     pipeline = make()
     pipeline.read(up(1, 1))
     checks = sink_checks(pipeline.spec)
-    monkeypatch.setattr("ebbtide.sessions.build_session", None)
+    assume("without Spark")
     storage = StorageResource(root=pipeline.root, data_docs=str(tmp_path / "docs"))
     definitions = dg.Definitions(
         assets=[dg.AssetSpec(pipeline.spec.name)],

@@ -7,12 +7,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from avro_support import DECIMAL, avro, batch, envelope_of, record, unscaled
+from circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import limits
 from support import plain, spec
 
 from ebbtide.formats import Decoding
-from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._avro import schema_ids
 from ebbtide.formats._records import stored_form
 from ebbtide.runtime._plan import decoding_of
@@ -68,9 +69,9 @@ def staged(decoding, records):
     return pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
 
 
-def exactly(decoding, records, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(decoding_module.QuickDecoder, "of", lambda *_: None)
+def exactly(decoding, records):
+    with limits():
+        assume("decoded exactly")
         return staged(decoding, records)
 
 
@@ -78,7 +79,7 @@ def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeyp
     decoding = decoding_of(spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}))
     schema = envelope_of(COLUMNS)
     records = batch([avro(1, schema, envelope(ROW))], {1: schema})
-    exact = exactly(decoding, records, monkeypatch)
+    exact = exactly(decoding, records)
     assert exact["_detail"].to_pylist() == [None]
     [found] = exact.select(list(TYPES)).to_pylist()
     assert found == {name: value for name, (_, _, _, value) in TYPES.items()}
@@ -117,7 +118,7 @@ def test_columns_that_the_schema_lacks_are_told_with_the_types_of_avro():
 
 
 @pytest.mark.parametrize("row", ["row", None])
-def test_plain_rows_in_avro(row, monkeypatch):
+def test_plain_rows_in_avro(row):
     decoding = decoding_of(
         plain(schema="id BIGINT, price DECIMAL(14,2)", key=["id"], format={"type": "plain", "row": row})
     )
@@ -128,7 +129,7 @@ def test_plain_rows_in_avro(row, monkeypatch):
     records = batch([value], {1: schema})
     rows = staged(decoding, records)
     assert rows.select(["id", "price"]).to_pylist() == [{"id": 1, "price": Decimal("7.50")}]
-    assert exactly(decoding, records, monkeypatch).equals(rows)
+    assert exactly(decoding, records).equals(rows)
 
 
 def test_schemas_that_are_none_or_cannot_be_had_are_named():

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from any_records import JSON, TEXTS, neighbour, paths, replaced
+from circumstances import assume
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
@@ -127,8 +128,8 @@ FIELDS = {"a": None, "b": {"a": None, "c": None}, "d": None}
 
 
 @pytest.fixture(autouse=True)
-def _scan_whatever_there_is(monkeypatch):
-    monkeypatch.setattr(scan_decoder.compiled, "worth_compiling", lambda rows: True)
+def _scan_whatever_there_is():
+    assume("compiled")
 
 
 def line_of(name, value, key=None):

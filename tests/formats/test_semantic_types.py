@@ -9,10 +9,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from avro_support import avro, batch, envelope_of
+from circumstances import assume
 from support import envelope, record, spec
 
 from ebbtide.formats import RECORDS
-from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._quick import QuickDecoder
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
@@ -118,7 +118,7 @@ def test_json_with_a_schema_is_right_or_bad_by_the_type_s_name(name):
 
 
 @pytest.mark.parametrize("name", IN_AVRO)
-def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name, monkeypatch):
+def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name):
     connect_type, value, right = TYPES[name]
     type_ = {"type": AVRO[connect_type], "connect.type": connect_type, "connect.name": name}
     raw = base64.b64decode(value) if connect_type == "bytes" else value
@@ -132,7 +132,7 @@ def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name, monkeypatch
     judge(records, name)
     _, left = QuickDecoder.of(DECODING).decode(records, 1, 0)
     assert left.num_rows == len(COLUMNS) - len(right)
-    monkeypatch.setattr(decoding_module.QuickDecoder, "of", lambda *_: None)
+    assume("decoded exactly")
     judge(records, name)
 
 

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pytest
 from avro_support import DECIMAL, avro, batch, envelope_of
 from avro_support import record as avro_record
+from circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
 from support import UNAVAILABLE, envelope, plain, record, spec
 
-from ebbtide.columns import _compiled as compiled
 from ebbtide.formats import RECORDS, convert
-from ebbtide.formats import _decoding as decoding_module
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._unavailable import placeholder_bytes
 from ebbtide.runtime._plan import decoding_of
@@ -105,11 +104,11 @@ def typed(value: Any, type_: pa.DataType) -> Any:
     return array[0].as_py()
 
 
-def decoded(of, lines, monkeypatch, path):
+def decoded(of, lines, path):
     """Staged rows, by one of the paths."""
-    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: path == "scanned")
+    assume("compiled" if path == "scanned" else "not compiled")
     if path == "exact":
-        monkeypatch.setattr(decoding_module.QuickDecoder, "of", lambda *_: None)
+        assume("decoded exactly")
     n = len(lines)
     data = [line.encode() for line in lines]
     records = pa.record_batch([["f"] * n, [0] * n, range(n), data], schema=RECORDS)
@@ -125,7 +124,7 @@ def forms_of(row):
 
 @pytest.mark.parametrize("path", ["scanned", "quick", "exact"])
 @pytest.mark.parametrize("placeholder", PLACEHOLDERS)
-def test_every_mark_in_every_type_on_every_path_is_known_and_what_is_like_it_is_data(placeholder, path, monkeypatch):
+def test_every_mark_in_every_type_on_every_path_is_known_and_what_is_like_it_is_data(placeholder, path):
     of = spec(SCHEMA, format={"type": "debezium", "unavailable_value": placeholder})
     wanted = {}
     lines = []
@@ -136,7 +135,7 @@ def test_every_mark_in_every_type_on_every_path_is_known_and_what_is_like_it_is_
                     key = len(wanted)
                     wanted[key] = (name, value, is_mark)
                     lines.append(list(forms_of(ROW | {"id": key, name: value}))[form])
-    found = decoded(of, lines, monkeypatch, path)
+    found = decoded(of, lines, path)
     for key, (name, value, is_mark) in wanted.items():
         row = found[key]
         assert row["_reason"] is None, row["_detail"]
@@ -158,7 +157,7 @@ CONNECT = {
 
 
 @pytest.mark.parametrize("path", ["scanned", "quick", "exact"])
-def test_mark_in_a_record_with_a_schema_is_not_decoded_by_it(path, monkeypatch):
+def test_mark_in_a_record_with_a_schema_is_not_decoded_by_it(path):
     columns = {name: values for name, values in marks(UNAVAILABLE).items() if name in CONNECT}
     fields = [{"field": "id", "type": "int64"}, *({"field": name} | field for name, field in CONNECT.items())]
     schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
@@ -168,7 +167,7 @@ def test_mark_in_a_record_with_a_schema_is_not_decoded_by_it(path, monkeypatch):
     for key, (name, value) in enumerate(wanted):
         row = {"id": key, **dict.fromkeys(columns), name: value}
         lines.append(record({"schema": schema, "payload": envelope("u", 5, after=row)}, key))
-    found = decoded(spec(f"id BIGINT NOT NULL, {names}"), lines, monkeypatch, path)
+    found = decoded(spec(f"id BIGINT NOT NULL, {names}"), lines, path)
     for key, (name, value) in enumerate(wanted):
         assert (found[key]["_detail"], found[key]["_unavailable"]) == (None, [name]), (name, value)
 
@@ -178,9 +177,9 @@ def ddl_of(names):
 
 
 @pytest.mark.parametrize("path", ["quick", "exact"])
-def test_mark_in_avro_is_known(path, monkeypatch):
+def test_mark_in_avro_is_known(path):
     if path == "exact":
-        monkeypatch.setattr(decoding_module.QuickDecoder, "of", lambda *_: None)
+        assume("decoded exactly")
     raw = UNAVAILABLE.encode()
     geometry = avro_record("Geometry", {"wkb": "bytes", "srid": ["null", "int"]})
     values = {

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from circumstances import assume
 from local_pipeline import up
 
 from ebbtide.errors import ConfigError, DamagedFileError
@@ -31,10 +32,6 @@ def off(shell):
     settling._warn.cache_clear()
 
 
-def restarted(monkeypatch):
-    monkeypatch.setattr(settling, "boot", lambda: "another")
-
-
 def test_nothing_but_the_mark_is_synced(make, synced, off, caplog):
     pipeline = make()
     with caplog.at_level(logging.WARNING):
@@ -49,10 +46,10 @@ def test_nothing_but_the_mark_is_synced(make, synced, off, caplog):
     )
 
 
-def test_root_that_was_not_synced_is_refused_after_another_start(make, off, monkeypatch, shell):
+def test_root_that_was_not_synced_is_refused_after_another_start(make, off, shell):
     pipeline = make()
     pipeline.read(up(1, 1))
-    restarted(monkeypatch)
+    assume("another boot")
     for value in ("off", "on"):
         shell.export(EBBTIDE_FSYNC=value)
         with pytest.raises(DamagedFileError) as raised:
@@ -68,10 +65,10 @@ def test_root_that_was_not_synced_is_refused_after_another_start(make, off, monk
     assert not (home / "unsynced").exists()
 
 
-def test_refresh_of_a_root_that_is_not_synced_notes_the_new_boot(make, off, monkeypatch):
+def test_refresh_of_a_root_that_is_not_synced_notes_the_new_boot(make, off):
     pipeline = make()
     pipeline.read(up(1, 1))
-    restarted(monkeypatch)
+    assume("another boot")
     pipeline.do("refresh")
     assert (pipeline.home / "unsynced").read_text() == "another"
 
@@ -85,7 +82,7 @@ def test_run_that_syncs_writes_all_to_disk_before_it_forgets(make, off, monkeypa
     monkeypatch.setattr(os, "sync", lambda: at_sync.append(mark.exists()))
     pipeline.read(up(1, 2))
     assert (at_sync, mark.exists()) == ([True], False)
-    restarted(monkeypatch)
+    assume("another boot")
     pipeline.read(up(1, 3))
     assert pipeline.rows() == {1: 3}
 

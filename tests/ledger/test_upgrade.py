@@ -5,8 +5,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from limits import limits
 from local_pipeline import LocalPipeline
-from local_run import adopt_without_spark, as_found, swap_without_spark
+from local_run import adopt_without_spark, swap_without_spark
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError
@@ -186,7 +187,7 @@ def test_step_that_an_earlier_release_decided_is_finished_as_that_release_did(na
     if name == "repair":  # Spark compares the sink with the state; see tests/spark/test_repair.py
         assert pipeline.last.decision.tables == all_of(Rewrite())
         return
-    with as_found():
+    with limits():
         adopt_without_spark()
         swap_without_spark()
         if name == "adopt":

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from interrupting import killed_before
-from limits import set_limits
+from limits import limits, set_limits
 from local_pipeline import Kept, LocalPipeline, up
-from local_run import SPARK, START, as_found
+from local_run import SPARK, START
 from thinned import thinned
 
 from ebbtide.delta import Log, Snapshot, Writer
@@ -23,7 +23,7 @@ APPENDED = ("changelog", "quarantine")
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    with as_found():
+    with limits():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("appended"), **EVERY)
         pipeline.read(up(1, 1, "+I"), "{")
         pipeline.read(up(2, 2, "+I"))

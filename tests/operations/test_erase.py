@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from interrupting import killed_before
+from limits import limits
 from local_pipeline import LATER, Kept, LocalPipeline, up
-from local_run import HOUR, SPARK, START, as_found
+from local_run import HOUR, SPARK, START
 from shell import Shell
 from support import UNAVAILABLE
 from thinned import graded
@@ -85,7 +86,7 @@ def kept(tmp_path_factory):
     def find(name, fields):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
-            with as_found(), Shell() as shell:
+            with limits(), Shell() as shell:
                 shell.export(EBBTIDE_CACHE=folder / "copies")
                 pipeline = LocalPipeline(folder, schema=SCHEMA, **fields)
                 pipeline.read(up(CANARY, 1, "+I", v="first"), up(OTHER, 1, "+I", v="a"))

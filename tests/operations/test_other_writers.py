@@ -6,8 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from limits import limits
 from local_pipeline import LATER, Kept
-from local_run import SPARK, as_found
+from local_run import SPARK
 from other_writers import THEIRS, begun, changed, step_three, values
 from parquet_pages import compressed_by_lzo
 
@@ -20,7 +21,7 @@ from ebbtide.operations._repair import repair
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    with as_found():
+    with limits():
         return Kept(begun(tmp_path_factory.mktemp("kept")))
 
 

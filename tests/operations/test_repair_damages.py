@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
 from interrupting import killed_before
-from limits import set_limits
+from limits import limits, set_limits
 from local_pipeline import LATER, Kept, LocalPipeline, up
-from local_run import HOUR, SPARK, as_found, compared_here
+from local_run import HOUR, SPARK, compared_here
 from support import change
 from thinned import graded, thinned
 from victims import refuse_fed_twice
@@ -112,7 +112,7 @@ class Aged:
 @pytest.fixture(scope="module", params=KINDS)
 def aged(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("aged")
-    with as_found():
+    with limits():
         pipeline = LocalPipeline(folder, **KINDS[request.param])
         aged = Aged(pipeline)
         for number, lines in enumerate([*FILES, MORE]):
@@ -242,7 +242,7 @@ PLACES = {
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory):
     """What the sink shows of a pipeline that forgets, and met no damage."""
-    with as_found():
+    with limits():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("twin"), **FORGETS)
         feed(pipeline, FILES)
         return shown(pipeline)
@@ -251,7 +251,7 @@ def untouched(tmp_path_factory):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A pipeline whose state has forgotten rows that stay, of whose sink another client has deleted rows after its second step."""
-    with as_found():
+    with limits():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("forgetful"), **FORGETS)
         feed(pipeline, FILES[:2])
         damages.delete(pipeline)

@@ -5,8 +5,9 @@ from functools import cache
 from itertools import cycle, product
 
 import pytest
+from limits import limits
 from local_pipeline import Kept, LocalPipeline, up
-from local_run import SPARK, as_found
+from local_run import SPARK
 from thinned import graded, thinned
 
 from ebbtide.delta import Snapshot
@@ -48,7 +49,7 @@ def repaired(kept):
 @pytest.fixture(scope="module")
 def three_kept(tmp_path_factory):
     """A pipeline after three steps, with the newest file of each pattern after the second one."""
-    with as_found():
+    with limits():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("damaged"))
         pipeline.read(up(1, 1), up(2, 1), "{")
         pipeline.read(up(1, 2), "[")

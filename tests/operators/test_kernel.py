@@ -1,14 +1,13 @@
 """The columnar kernel: compiled or not, it emits what the materializer emits record by record."""
 
-from unittest import mock
-
 import numpy as np
 import pytest
+from circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import limits
 
 from ebbtide.changelog import RowKind
-from ebbtide.columns import _compiled as compiled
 from ebbtide.columns import equality_key
 from ebbtide.materializer import OrderedMultiset, SinkUpsertMaterializer, Strategy
 from ebbtide.operators._arrival import kernel
@@ -49,9 +48,11 @@ def test_kernel_emits_what_the_materializer_emits(events, replaces):
 @given(EVENTS, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 30))
 def test_compiled_and_plain_give_the_same(events, replaces, waits, first, n_stored):
     given_ = {"replaces": replaces, "keep_unmatched": waits, "first": first, "n_stored": min(n_stored, len(events))}
-    with mock.patch.object(compiled, "worth_compiling", return_value=False):
+    with limits():
+        assume("not compiled")
         plain = kernel.materialize(*coded(events), **given_)
-    with mock.patch.object(compiled, "worth_compiling", return_value=True):
+    with limits():
+        assume("compiled")
         fast = kernel.materialize(*coded(events), **given_)
     for one, other in zip(plain, fast, strict=True):
         assert one.tolist() == other.tolist()

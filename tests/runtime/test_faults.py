@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from circumstances import assume
 from killing import PLACES
 from limits import set_limits
 from local_run import HOUR, START, perform
 from parts import MOUNTS, need
-from processes import as_another_process
 from stored_names import HASH
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
@@ -81,7 +81,7 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def again(made, tmp_path, monkeypatch, shell):
+def again(made, tmp_path, shell):
     """The victim as it was before the last file came, which is there now, without local copies."""
 
     def find(kind):
@@ -89,7 +89,7 @@ def again(made, tmp_path, monkeypatch, shell):
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
         shell.export(EBBTIDE_CACHE=tmp_path / "cache")
-        as_another_process(monkeypatch)
+        assume("another process")
         return victim, want
 
     return find
@@ -189,7 +189,7 @@ def flip_hashes(data):
 
 
 @pytest.mark.parametrize("how", thinned([flip_hashes, cut, empty, gone], 2), ids=lambda how: how.__name__)
-def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
+def test_damaged_local_copy_is_made_again(again, tmp_path, how):
     victim, want = again("sequence")
     shutil.rmtree(victim.root)
     victim.last.unlink(missing_ok=True)
@@ -201,7 +201,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
         copy.unlink()  # it is mapped: what is mapped must not change
         if left is not None:
             copy.write_bytes(left)
-    as_another_process(monkeypatch)
+    assume("another process")
     victim.more()
     victim.run()
     assert victim.tables() == want

@@ -250,7 +250,7 @@ def test_snapshot_topic_is_read_first_and_the_pipeline_s_own_behind_it(over, bro
     assert pipeline.rows()[4] == 4
 
 
-def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker):
+def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker, monkeypatch):
     pipeline = over()
     snapshot = f"{pipeline.topic}.snapshot"
     broker.create(snapshot, 1, retention_ms="-1")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from ebbtide.users import user_name
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+def temporary(tmp_path, shell):
+    shell.keep_temporary_files(tmp_path / "tmp")
     (tmp_path / "tmp").mkdir()
     return tmp_path / "tmp"
 

@@ -8,8 +8,7 @@ import threading
 
 import pytest
 from judging import verdict_of
-from limits import set_limits
-from local_run import as_found
+from limits import limits, set_limits
 from spark_support import LOCAL, change, plain_spec, write
 from spark_support import table as table_on_spark
 from store_support import line, stateful
@@ -46,7 +45,7 @@ ON_SPARK = pytest.mark.parametrize(
 def session(request):
     """What runs a pipeline; on Spark steps of a few changes are dealt out to tasks."""
     if request.param == "local":
-        with as_found():
+        with limits():
             yield LOCAL
         return
     set_limits(rows_in_driver=2)

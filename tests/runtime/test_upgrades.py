@@ -147,7 +147,7 @@ def test_begin_that_an_earlier_release_has_noted_is_read_once(monkeypatch, first
 
 
 @pytest.mark.usefixtures("logbook")
-def test_begin_that_an_earlier_release_left_torn_is_named(monkeypatch):
+def test_begin_that_an_earlier_release_left_torn_is_named():
     pipeline, _ = kept_root("format_3/begun", LogPipeline)
     (pipeline.home / "checkpoint" / "ebbtide_start.json").write_text("{")
     for look in (pipeline.run, pipeline.is_idle, lambda: status(pipeline.spec, pipeline.root)):

@@ -1,14 +1,14 @@
 """Spark writes the sink of a pipeline: the pipeline goes on with what it left, and a repair takes it back."""
 
 import pytest
+from limits import limits
 from local_pipeline import Kept
-from local_run import as_found
 from other_writers import THEIRS, begun, step_three, values
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    with as_found():
+    with limits():
         return Kept(begun(tmp_path_factory.mktemp("kept")))
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from judging import verdict_of
+from limits import limits
 from local_pipeline import LATER, LocalPipeline, up
-from local_run import as_found
 from power import copies_at_syncs
 
 import ebbtide
@@ -38,7 +38,7 @@ class MergedPipeline(LocalPipeline):
 @pytest.fixture
 def pipeline(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(spark_stream, "drive", local.drive)
-    with as_found():
+    with limits():
         made = MergedPipeline(tmp_path, spark)
         made.read(up(1, 1), up(2, 1))
         yield made

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
+from circumstances import CIRCUMSTANCES
 from interrupting import PLACES
 from limits import LIMITS
 
@@ -112,7 +113,7 @@ def _n_patches(node: ast.AST, ours: set[str]) -> int:
 def _is_patch(called: ast.expr) -> bool:
     """Return whether a call changes an attribute, an item or a variable of something else."""
     if isinstance(called, ast.Name):
-        return called.id in {"setattr", "delattr"}
+        return called.id in {"setattr", "delattr", "swap_inside"}
     if not isinstance(called, ast.Attribute):
         return False
     holder = ast.unparse(called.value)
@@ -168,7 +169,7 @@ def inner_names_of_tests() -> set[Name]:
 
 def patches_of_tests() -> int:
     """Return how often tests change the inside of the product or of the process: by `monkeypatch`, by hand, limits and places included."""
-    return len(LIMITS) + len(PLACES) + sum(_read(path).n_patches for path in test_files())
+    return len(CIRCUMSTANCES) + len(LIMITS) + len(PLACES) + sum(_read(path).n_patches for path in test_files())
 
 
 @cache

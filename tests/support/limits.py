@@ -1,14 +1,14 @@
 """Sizes, counts and times of the product that tests make small: each by a word, and the one place that has it.
 
-Tests set them by `set_limits`; each test, and each file, has them back at its end.
+Tests set them by `set_limits`; each test, and each file, has them back at its end. So does it with all that is changed by `swap_inside`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from types import ModuleType
+from inspect import getattr_static
+from pkgutil import resolve_name
 from typing import Any
 
 LIMITS = {
@@ -80,17 +80,29 @@ LIMITS = {
     "view_table_bytes": "ebbtide.views.cutting.TABLE_BYTES",
 }
 """The word of a limit to its module and name."""
-_changed: list[tuple[ModuleType, str, Any]] = []
+_changed: list[tuple[Any, str, Any]] = []
 """What has been set, and the value before, in order."""
 
 
 def set_limits(**values: Any) -> None:
     """Set limits until the end of the test, or of the `limits` that it is in."""
     for word, value in values.items():
-        module_name, _, name = LIMITS[word].rpartition(".")
-        module = import_module(module_name)
-        _changed.append((module, name, getattr(module, name)))
-        setattr(module, name, value)
+        swap_inside(LIMITS[word], value)
+
+
+def swap_inside(place: str, value: Any) -> None:
+    """Put something else in a place of the product, as long as limits last.
+
+    Args:
+        place: Module, perhaps class, and name.
+        value: It.
+    """
+    holder_name, _, name = place.rpartition(".")
+    holder = resolve_name(holder_name)
+    # Of a class as it is defined, not bound to it.
+    before = getattr_static(holder, name) if isinstance(holder, type) else getattr(holder, name)
+    _changed.append((holder, name, before))
+    setattr(holder, name, value)
 
 
 @contextmanager
@@ -102,5 +114,5 @@ def limits(**values: Any) -> Iterator[None]:
         yield
     finally:
         while len(_changed) > n_before:
-            module, name, value = _changed.pop()
-            setattr(module, name, value)
+            holder, name, value = _changed.pop()
+            setattr(holder, name, value)

@@ -6,15 +6,13 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
-from limits import limits, set_limits
+from limits import set_limits, swap_inside
 
 import ebbtide
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
@@ -38,7 +36,6 @@ from ebbtide.operations._repair.state import restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _swap as swap
 from ebbtide.runtime._belonging import refuse_older_state
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
@@ -142,10 +139,9 @@ def adopt_without_spark() -> None:
         actions = Definition(sink.stored_schema, sink.stored_properties).redefining(found)
         Writer().commit(found, actions, {"operation": "SET TBLPROPERTIES"})
 
-    adopting: Any = adopt
-    sinks: Any = SinkTable
-    adopting._adoptable = adopting._unadopted = unadopted
-    sinks.extend = extend
+    swap_inside("ebbtide.operations._adopt._adoptable", unadopted)
+    swap_inside("ebbtide.operations._adopt._unadopted", unadopted)
+    swap_inside("ebbtide.tables.SinkTable.extend", extend)
 
 
 def spoil(path: str) -> None:
@@ -211,10 +207,8 @@ def swap_without_spark() -> None:
         key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
         sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
 
-    swapping: Any = swap
-    sinks_room: Any = SinkTable
-    swapping.net_changes = net_changes
-    sinks_room.replace = replace
+    swap_inside("ebbtide.runtime._swap.net_changes", net_changes)
+    swap_inside("ebbtide.tables.SinkTable.replace", replace)
 
 
 def compared_here(_: Any, stepper: Stepper) -> RepairReport:
@@ -225,21 +219,7 @@ def compared_here(_: Any, stepper: Stepper) -> RepairReport:
 
 def repair_without_spark() -> None:
     """Have repairs compare nothing where the log of the sink shows nothing wrong."""
-    repairing: Any = repair
-    repairing._compared = compared_here
-
-
-@contextmanager
-def as_found() -> Iterator[None]:
-    """Give back what `perform` replaces for the whole process; `tests/conftest.py` does so after each test and file."""
-    with pytest.MonkeyPatch.context() as patch, limits():
-        patch.setattr(swap, "net_changes", swap.net_changes)
-        patch.setattr(repair, "_compared", repair._compared)
-        patch.setattr(SinkTable, "replace", SinkTable.replace)
-        patch.setattr(SinkTable, "extend", SinkTable.extend)
-        for name in ("_adoptable", "_unadopted"):
-            patch.setattr(adopt, name, getattr(adopt, name))
-        yield
+    swap_inside("ebbtide.operations._repair.repair._compared", compared_here)
 
 
 def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:

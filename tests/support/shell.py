@@ -33,6 +33,10 @@ class Shell:
         """Work in a folder."""
         self._changes.chdir(folder)
 
+    def keep_temporary_files(self, folder: Any) -> None:
+        """Have temporary files made in a folder, as TMPDIR does at a start."""
+        self._changes.setattr("tempfile.tempdir", str(folder))
+
     def put_on_path(self, *folders: Any) -> None:
         """Have the modules of folders found, the last folder's first; PYTHONPATH does so at a start."""
         for folder in folders:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local_run import START, as_found, perform
+from limits import limits
+from local_run import START, perform
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -57,7 +58,7 @@ class Input:
 
     def do(self, work: str) -> Any:
         """See `local_run.perform`."""
-        with as_found():
+        with limits():
             return perform(work, self.spec, self.root, LATER, {"width": 100})
 
     def add_column(self, name: str) -> None:

@@ -7,9 +7,9 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from circumstances import assume
 from deltalake import DeltaTable, QueryBuilder
 from limits import set_limits
-from processes import as_another_process
 from thinned import thinned
 
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
@@ -122,7 +122,7 @@ def test_each_file_is_mapped_once_in_a_process_and_read_from_its_copy_in_the_nex
     path = made(tmp_path)
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), merge(1))
     if process == "another":
-        as_another_process(monkeypatch)
+        assume("another process")
     mapped, computed = [], []
     open_copy, compute = Copy.__init__, IndexCache._computed
     monkeypatch.setattr(Copy, "__init__", lambda copy, at: mapped.append(at) or open_copy(copy, at))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from circumstances import assume
 from deltalake import DeltaTable
 from disk import DiskPipeline
 from limits import set_limits
-from processes import as_another_process
 from stored_names import DOMAIN, FOOTER
 from support import change, plain
 
@@ -145,13 +145,13 @@ def test_rows_of_a_file_with_another_footer_are_refused(disk):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
 
 
-def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk, monkeypatch):
+def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk):
     state = disk.plan.state
     [add] = Log(state.path).commit(disk.snapshot.version).adds()
     changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
-    as_another_process(monkeypatch)
+    assume("another process")
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
     location = Path(state.path, add["path"])
     rows = pq.read_table(location)
