@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from limits import set_limits, swap_inside
 
 import ebbtide
