@@ -9,6 +9,7 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.changelog import RowKind as RowKind
+    from ebbtide.definitions import load as load
     from ebbtide.errors import EbbtideError as EbbtideError
     from ebbtide.inspect import create_view as create_view
     from ebbtide.inspect import state as state
@@ -34,15 +35,14 @@ if TYPE_CHECKING:
     from ebbtide.runtime import RunSummary as RunSummary
     from ebbtide.runtime import StepProgress as StepProgress
     from ebbtide.runtime import auto_session as auto_session
-    from ebbtide.runtime._driver import refresh as refresh
-    from ebbtide.runtime._driver import run as run
-    from ebbtide.runtime._local import local_session as local_session
+    from ebbtide.runtime import local_session as local_session
+    from ebbtide.runtime import refresh as refresh
+    from ebbtide.runtime import run as run
     from ebbtide.sessions import build_session as build_session
     from ebbtide.spec import MaterializedView as MaterializedView
     from ebbtide.spec import Pipeline as Pipeline
+    from ebbtide.spec import StatefulPipeline as StatefulPipeline
     from ebbtide.spec import UpsertPipeline as UpsertPipeline
     from ebbtide.spec import UpsertPipelines as UpsertPipelines
-    from ebbtide.spec._load import load as load
-    from ebbtide.spec._stateful import StatefulPipeline as StatefulPipeline
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -69,9 +69,9 @@ def _print_metrics(located: list[Located], reporter: Reporter) -> None:
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Show the backlog of pipelines' sources, without starting Spark. A refused source does not hide the rest."""
+    from ebbtide.definitions import all_several
     from ebbtide.inspect import Lag, UnreadTopics, unread_topics
     from ebbtide.inspect import lag as measure_lag
-    from ebbtide.spec._load import all_several
 
     reporter = Reporter(root, as_json)
     refused = False

@@ -113,7 +113,7 @@ def _context(operation: Operation, located: Located, reporter: Reporter, spark: 
 
 
 def _specs_beside(location: str) -> list[Pipeline]:
-    from ebbtide.spec._load import specs_beside
+    from ebbtide.definitions import specs_beside
 
     return specs_beside(location)
 

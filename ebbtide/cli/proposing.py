@@ -14,6 +14,7 @@ from ebbtide.cli.errors import FAILED, ROOT
 from ebbtide.cli.places import marked_project
 from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_sources, topic_source
 from ebbtide.cli.reporting import Reporter, say
+from ebbtide.definitions import several_at
 from ebbtide.errors import ConfigError
 from ebbtide.proposal import (
     SEVERAL,
@@ -30,7 +31,6 @@ from ebbtide.proposal import (
     write_test,
 )
 from ebbtide.spec import UpsertPipeline, UpsertPipelines, project_of, read_attributes
-from ebbtide.spec._load import several_at
 from ebbtide.sql import Catalog
 
 

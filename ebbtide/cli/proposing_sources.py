@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ebbtide.ddl import parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.proposal import Proposal, Sample, propose, usable_topic
 from ebbtide.runtime._kinds import source_of
 from ebbtide.sources import FileSource, folders_like, matching
-from ebbtide.spec import parse_ddl, project_of, type_ddl
-from ebbtide.spec._several import WILDCARD
+from ebbtide.spec import project_of
 from ebbtide.storage import Location
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
@@ -104,7 +105,7 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
         there = source_of(any_topic, "new", in_order=False).names()
         places = {topic: {"topic": topic} for topic in matching(there, given.topic_pattern)}
         return Listed("topic", given.topic_pattern, shared, places, lines)
-    if given.path is None or not WILDCARD.search(given.path):
+    if given.path is None or not has_magic(given.path):
         return None
     project = project_of(folder)
     pattern = Location(given.path).resolved()

@@ -27,7 +27,7 @@ Located = tuple[str, "Pipeline"]
 
 def load_specs(locations: tuple[str, ...]) -> list[Located]:
     """Load the specs given to a command; an unusable one ends it."""
-    from ebbtide.spec._load import load_all
+    from ebbtide.definitions import load_all
 
     with Reporter().errors():
         return load_all(locations)

@@ -90,7 +90,7 @@ def run(
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
-        from ebbtide.runtime._driver import run as run_pipeline  # only once Spark is needed
+        from ebbtide.runtime import run as run_pipeline
 
         return run_pipeline(*arguments, **options)
 
@@ -159,7 +159,7 @@ def refresh(
     reporter = Reporter(root, as_json)
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
-        from ebbtide.runtime._driver import refresh as refresh_pipeline
+        from ebbtide.runtime import refresh as refresh_pipeline
 
         return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
 

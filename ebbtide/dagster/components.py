@@ -10,16 +10,13 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide import spec
 from ebbtide.dagster.definitions import automation_definitions, table_definitions
 from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.sensors import topics_sensor
+from ebbtide.definitions import refuse_shared_names
 from ebbtide.sessions import refuse_literal_credentials
 from ebbtide.spec import Pipeline
-from ebbtide.spec import _several as several
-from ebbtide.spec import _stateful as stateful
-from ebbtide.spec import _upsert as upsert
-from ebbtide.spec import _view as view
-from ebbtide.spec._load import refuse_shared_names
 from ebbtide.storage import Location
 from ebbtide.tasks import EngineKind
 
@@ -175,14 +172,14 @@ class _Pipelines(dg.Component):
 class UpsertPipeline(_Pipelines):
     """Turns a changelog into a Delta table. Its attributes are those of `ebbtide.UpsertPipeline`."""
 
-    model = upsert.UpsertPipeline
+    model = spec.UpsertPipeline
 
 
 @dg.scaffold_with(SeveralScaffolder)
 class UpsertPipelines(_Pipelines):
     """Several upsert pipelines, with their shared fields said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
 
-    model = several.UpsertPipelines
+    model = spec.UpsertPipelines
 
     @property
     def specs(self) -> Sequence[Pipeline]:
@@ -201,14 +198,14 @@ class UpsertPipelines(_Pipelines):
 class StatefulPipeline(_Pipelines):
     """Runs a function with expiring state, per key. Its attributes are those of `ebbtide.StatefulPipeline`."""
 
-    model = stateful.StatefulPipeline
+    model = spec.StatefulPipeline
 
 
 @dg.scaffold_with(ViewScaffolder)
 class MaterializedView(_Pipelines):
     """Keeps a query over the tables of other pipelines as a table. Its attributes are those of `ebbtide.MaterializedView`."""
 
-    model = view.MaterializedView
+    model = spec.MaterializedView
 
 
 class Resources(dg.Component, dg.Model, dg.Resolvable):

@@ -10,9 +10,9 @@ from typing import cast
 import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
+from ebbtide.ddl import type_ddl
 from ebbtide.durations import format_duration
 from ebbtide.runtime._engines import spark_needed_for
-from ebbtide.spec import type_ddl
 from ebbtide.tasks import EngineKind
 
 TABLE = "ebbtide/table"

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ebbtide.ddl import TableSchema, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.expressions._called_functions import first_fault
 from ebbtide.expressions._determinism import what_may_differ
@@ -31,10 +32,8 @@ from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.redaction import MASK
-from ebbtide.spec import TableSchema, Transform, type_ddl
-from ebbtide.spec._expressions import columns_read
-from ebbtide.spec._row_functions import UnfitFunctionError
-from ebbtide.spec._transform import ALLOWED
+from ebbtide.spec import Transform, UnfitFunctionError
+from ebbtide.sqltext import columns_read
 from ebbtide.tables import arrow_frame, spark_schema
 from ebbtide.tasks import described_jobs, is_for_driver
 
@@ -246,10 +245,10 @@ class Expressions:
         except PySparkException as error:
             columns = ", ".join(self.inputs.names)
             message = _first_line(str(error))
-            return None, (message, f"{ALLOWED}; columns: {columns}")
+            return None, (message, f"{Transform.ALLOWED}; columns: {columns}")
         own = self._not_row_by_row(frame)
         if own is not None:
-            return None, (own, ALLOWED)
+            return None, (own, Transform.ALLOWED)
         return frame, None
 
     def _problem(

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField
 
 from ebbtide.expressions._row_functions import ERROR, VALUE, checked_function, checked_type
 from ebbtide.spec import RowFunction
-from ebbtide.spec._expressions import FunctionCall, innermost_call
+from ebbtide.sqltext import FunctionCall, innermost_call
 
 _ARGUMENTS = "_ebbtide_arguments"
 _GIVEN = "_ebbtide_given"

@@ -14,7 +14,6 @@ from pyspark.sql.udf import UserDefinedFunction
 
 from ebbtide.redaction import printable
 from ebbtide.spec import RowFunction
-from ebbtide.spec._row_functions import ARROW, PANDAS, plain_types
 from ebbtide.tables._state.user_code import Shipped, ship
 
 if TYPE_CHECKING:
@@ -194,12 +193,12 @@ def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
         name: Its name in expressions.
         function: The function.
     """
-    kinds: dict[int, Callable[[Worker], Callable[..., Any]]] = {
-        PANDAS: CheckedPandas,
-        ARROW: CheckedArrow,
+    kinds: dict[str, Callable[[Worker], Callable[..., Any]]] = {
+        "rows": CheckedRow,
+        "pandas": CheckedPandas,
+        "arrow": CheckedArrow,
     }
-    checked = kinds.get(function.eval_type, CheckedRow)
-    call = checked(_worker(name, function))
+    call = kinds[function.takes](_worker(name, function))
     return _of_spark(name, function, call, checked_type(function))
 
 
@@ -211,11 +210,8 @@ def checked_type(function: RowFunction) -> StructType:
 
 
 def _worker(name: str, function: RowFunction) -> Worker:
-    types: tuple[type, ...] = ()
-    if function.annotation is not None:
-        types = tuple(plain_types(function.annotation))
     shipped = ship(function.call, function.call.__module__)
-    return Worker(name, shipped, types)
+    return Worker(name, shipped, function.python_types)
 
 
 def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:

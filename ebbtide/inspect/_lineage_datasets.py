@@ -19,10 +19,11 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+from ebbtide.ddl import TableSchema, type_ddl
 from ebbtide.delta import Log
 from ebbtide.errors import EbbtideError, MissingExtraError
 from ebbtide.runtime import Plan
-from ebbtide.spec import Pipeline, TableSchema, type_ddl
+from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 
 try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ebbtide.amounts import amount
+from ebbtide.ddl import added_ddl
 from ebbtide.ledger import ForeignWrites
 from ebbtide.runtime import RunSummary
-from ebbtide.spec import added_ddl
 
 
 def remarks(summary: RunSummary) -> Iterator[str]:

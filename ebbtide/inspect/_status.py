@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from ebbtide.amounts import amount
+from ebbtide.ddl import added_ddl
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.inspect._all_bad import fault_of_all_bad
@@ -23,7 +24,7 @@ from ebbtide.ledger import (
 from ebbtide.runtime import OwnTables, Plan
 from ebbtide.runtime._belonging import refuse_misfits_at_rest
 from ebbtide.runtime._missing_files import refuse_missing_files
-from ebbtide.spec import Pipeline, added_ddl
+from ebbtide.spec import Pipeline
 
 LOOK_BACK = 100
 """Steps whose ignored columns, and records of other tables, are reported."""

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ebbtide.ddl import as_compared, as_written, is_column_name
 from ebbtide.errors import ConfigError
 from ebbtide.formats import DecodedChange, Encoding, TimeUnit, agreed, read_bytes
 from ebbtide.formats._connect import MOST_PRECISE
 from ebbtide.formats._encodings import BinaryEncoding, is_precise, may_be_hex
 from ebbtide.formats._inference import UNCERTAIN, type_of_value
 from ebbtide.formats._unavailable import DEFAULT
-from ebbtide.spec import as_compared, as_written, is_column_name
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

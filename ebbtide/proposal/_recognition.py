@@ -14,7 +14,7 @@ from ebbtide.formats import TOOLS, BadRecordError, Json, PositionField, key_row
 from ebbtide.formats._record_map import Path, RecordMap, Word, found_at, path_of, position_in
 from ebbtide.formats._tools import Tool
 from ebbtide.proposal._sample import SampledRecord
-from ebbtide.spec._parts import MappedFormat
+from ebbtide.spec import MappedFormat
 
 _MEANINGS = {
     "insert": ("insert", "inserted", "i", "create", "created", "c", "read", "r", "snapshot", "load"),

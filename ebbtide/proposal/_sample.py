@@ -16,8 +16,7 @@ from ebbtide.formats._debezium_events import is_beside_rows
 from ebbtide.formats._parsing import value_field
 from ebbtide.formats._tools import table_of
 from ebbtide.redaction import printable
-from ebbtide.spec import KafkaSource
-from ebbtide.spec._reading import explained
+from ebbtide.spec import KafkaSource, explained
 
 _PLACE = {"topic", "partition", "offset"}
 """Fields of a line with a Kafka record, other than its value."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ebbtide.changelog import RowKind
+from ebbtide.ddl import as_written, is_listable
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
     TOOLS,
@@ -26,8 +27,6 @@ from ebbtide.proposal._order import has_retractions, order_notes
 from ebbtide.proposal._recognition import Recognised, recognise
 from ebbtide.proposal._sample import Sample
 from ebbtide.redaction import printable
-from ebbtide.spec import as_written
-from ebbtide.spec._ddl import is_listable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from ebbtide.runtime._belonging import OwnTables as OwnTables
     from ebbtide.runtime._clock import Clock as Clock
     from ebbtide.runtime._clock import system_clock as system_clock
+    from ebbtide.runtime._driver import refresh as refresh
+    from ebbtide.runtime._driver import run as run
     from ebbtide.runtime._engines import auto_session as auto_session
-    from ebbtide.runtime._guests import kept_versions as kept_versions
+    from ebbtide.runtime._local import local_session as local_session
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ebbtide.ddl import as_compared, is_column_name
 from ebbtide.formats import agreed
 from ebbtide.model import BatchSummary
-from ebbtide.spec import Pipeline, as_compared, is_column_name
+from ebbtide.spec import Pipeline
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 

@@ -19,11 +19,17 @@ from ebbtide.formats._unavailable import UNAVAILABLE, Unavailable
 from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
 from ebbtide.sources import Client, FileSource, KafkaSource, PositionedSource, Registry, Source, SourceSettings
 from ebbtide.spec import KafkaSource as KafkaSpec
-from ebbtide.spec import MaterializedView, Pipeline, UpsertPipeline
+from ebbtide.spec import (
+    MaterializedView,
+    OtherFormat,
+    OtherSink,
+    OtherSource,
+    Pipeline,
+    PositionedPart,
+    StatefulPipeline,
+    UpsertPipeline,
+)
 from ebbtide.spec import _parts as parts
-from ebbtide.spec._extensions import OtherFormat, OtherSink, OtherSource
-from ebbtide.spec._positioned import PositionedPart
-from ebbtide.spec._stateful import StatefulPipeline
 
 if TYPE_CHECKING:
     from ebbtide.tables import Sink, SinkTable

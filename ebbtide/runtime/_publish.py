@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebbtide.ddl import parse_ddl
 from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
@@ -20,7 +21,6 @@ from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import net_changes, way_of_forgotten
-from ebbtide.spec import parse_ddl
 from ebbtide.storage import Location
 from ebbtide.tables import StepChanges
 

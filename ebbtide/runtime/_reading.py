@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ebbtide.ddl import ddl_of
 from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, BatchSummary, Decision, Reading, SchemaChange, Source, ViewPosition
@@ -40,7 +41,6 @@ from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, igno
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import Discovery, Part, SourceBatch, Span, begun_at, stored_form_of
-from ebbtide.spec import ddl_of
 from ebbtide.storage import Location, before_commit
 from ebbtide.tables._state.staging import Staging
 from ebbtide.tasks import describe_work, is_without_spark

@@ -50,12 +50,14 @@ class BoundedLoader(yaml.SafeLoader):
         return node
 
 
-def read_yaml(text: str) -> Any:
-    """Parse a YAML text.
+def read_yaml(source: str | Path) -> Any:
+    """Parse a YAML text, or a file.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: it is beyond a bound, or not YAML: a `yaml.YAMLError` is raised unchanged.
     """
+    text = text_of(source) if isinstance(source, Path) else source
     # A loader of plain values only: no tag creates a Python object.
     return yaml.load(text, Loader=BoundedLoader)  # noqa: S506
 

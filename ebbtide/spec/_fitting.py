@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
+from ebbtide.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.entries import ENTRY_COLUMNS
 from ebbtide.formats import Coding, Encoding, convert, holds_binary, of_bytes
 from ebbtide.formats._columns import PLAIN
 from ebbtide.formats._settings import STAGED_COLUMNS
 from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
-from ebbtide.spec._ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import ByMap, DebeziumFormat, FormatPart, refuse
 from ebbtide.tables._bounded import COLUMNS as STATISTICS

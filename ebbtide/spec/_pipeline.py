@@ -15,9 +15,9 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import ValidationError, model_validator
 
+from ebbtide.ddl import TableSchema, added_ddl, as_compared, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.spec import _fitting as fitting
-from ebbtide.spec._ddl import TableSchema, added_ddl, as_compared, parse_ddl
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import DeltaSink, PlainFormat
 from ebbtide.spec._reading import explained, project_of, read_attributes

@@ -30,7 +30,7 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
     path = Path(location)
     path = path / "defs.yaml" if path.is_dir() else path
     try:
-        document = read_yaml(text_of(path))
+        document = read_yaml(path)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise ConfigError.of(f"The spec '{path}' cannot be read: {why}.", allowed=_ALLOWED) from error

@@ -7,23 +7,20 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from sqlglot import exp
 
 from ebbtide.redaction import printable
-from ebbtide.spec._changing import CHANGING
-from ebbtide.spec._expressions import GENERATORS
+from ebbtide.sqltext import CHANGING, GENERATORS
 from ebbtide.tables._state.project_sources import project_sources
 
-TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-"""Pattern of a function's name: `module:name`."""
 ALLOWED = "a function with the type that it returns, def f(v: str) -> str, or one made by pyspark's udf, pandas_udf, arrow_udf"
 SPARK_TYPES: dict[Any, str] = {
     bool: "BOOLEAN",
@@ -57,6 +54,9 @@ class RowFunction:
         is_deterministic: False: it declares that it may return different values for one row.
     """
 
+    TARGET: ClassVar = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+    """Pattern of a function's name."""
+
     target: str
     call: Callable[..., Any]
     returns: Any
@@ -85,6 +85,32 @@ class RowFunction:
             raise UnfitFunctionError(f"got {target}, {type(found).__name__}; allowed: {ALLOWED}")
         annotation = _returned(target, found)
         return cls(target, found, _spark_type(target, annotation), annotation=annotation)
+
+    @property
+    def takes(self) -> Literal["rows", "pandas", "arrow"]:
+        """The form of its arguments: values of one row, or columns of pandas or Arrow."""
+        if self.eval_type == PANDAS:
+            return "pandas"
+        return "arrow" if self.eval_type == ARROW else "rows"
+
+    @property
+    def python_types(self) -> tuple[type, ...]:
+        """The Python types that its values may have; none: PySpark converts them."""
+        if self.annotation is None:
+            return ()
+        own = typing.get_origin(self.annotation) or self.annotation
+        return (own, int) if own is float else (own,)
+
+    @staticmethod
+    def refuse_name(name: str) -> None:
+        """Refuse the name of a Spark function: its meaning would be ambiguous.
+
+        Raises:
+            UnfitFunctionError: it is.
+        """
+        upper = name.upper()
+        if upper in exp.FUNCTION_BY_NAME or upper in CHANGING | GENERATORS:
+            raise UnfitFunctionError(f"got {name}, a function of Spark; allowed: another name")
 
     def refuse_arguments(self, n_arguments: int) -> None:
         """Refuse a call with a number of arguments that it does not take.
@@ -146,17 +172,6 @@ def _spark_type(target: str, annotation: Any) -> str:
     )
 
 
-def refuse_own_name(name: str) -> None:
-    """Refuse the name of a Spark function: its meaning would be ambiguous.
-
-    Raises:
-        UnfitFunctionError: it is.
-    """
-    upper = name.upper()
-    if upper in exp.FUNCTION_BY_NAME or upper in CHANGING | GENERATORS:
-        raise UnfitFunctionError(f"got {name}, a function of Spark; allowed: another name")
-
-
 def make_importable(folder: Path) -> None:
     """Make functions importable from a project's folder and the current one."""
     for each in (str(folder), str(Path.cwd())):
@@ -178,10 +193,3 @@ def digest(target: str) -> str:
     if not texts:  # an installed module
         texts = [Path(file).read_text(encoding="utf-8")]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
-
-
-def plain_types(annotation: Any) -> Iterator[type]:
-    """Yield the Python types that values of an annotation may have."""
-    yield typing.get_origin(annotation) or annotation
-    if annotation is float:
-        yield int

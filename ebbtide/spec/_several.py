@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from glob import has_magic
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -18,7 +18,6 @@ from ebbtide.spec._upsert import UpsertPipeline
 from ebbtide.storage import Location
 
 Attributes = Mapping[str, Any]
-WILDCARD = re.compile(r"[*?\[]")
 
 
 class UpsertPipelines(SpecPart):
@@ -92,7 +91,7 @@ class UpsertPipelines(SpecPart):
         if len(addresses) > 1:
             refuse(self.listed, [pattern], "none if brokers differ")
         above, _, _ = (self.folders or "").rpartition("/")
-        if WILDCARD.search(above):
+        if has_magic(above):
             refuse("folders", [pattern], "wildcards only in the last name")
         return self
 

@@ -9,25 +9,21 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from inspect import signature
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.changelog import RowKind
+from ebbtide.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.keyed_state import SOURCE_COLUMNS, MapStateDescriptor, StatefulFunction, StateTtlConfig, Ttl
 from ebbtide.keyed_state._function import StateDescriptor
 from ebbtide.operators import StateSpec
 from ebbtide.redaction import is_credential, printable
-from ebbtide.spec._ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 from ebbtide.spec._parts import refuse
 from ebbtide.spec._pipeline import Pipeline
-
-FUNCTION_PARTS = ("function", "options", "kinds")
-"""Parts of the identity that decide the treatment of a row. If they change, state and sink stay, and later rows are treated in
-the new way."""
 
 
 class StatefulPipeline(Pipeline):
@@ -41,6 +37,9 @@ class StatefulPipeline(Pipeline):
         >>> spec.sink_table.columns.names
         ['customer_id', 'last_seen', 'changes']
     """
+
+    FUNCTION_PARTS: ClassVar = ("function", "options", "kinds")
+    """Parts of the identity that decide the treatment of a row. If they change, state and sink stay, and later rows are treated in the new way."""
 
     function: str = Field(
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
@@ -178,7 +177,7 @@ class StatefulPipeline(Pipeline):
     @property
     def migrates(self) -> frozenset[str]:
         """Parts of `identity` that a migration can change."""
-        return frozenset({"ttl", "states", *FUNCTION_PARTS})
+        return frozenset({"ttl", "states", *self.FUNCTION_PARTS})
 
     @property
     def kinds_taken(self) -> frozenset[RowKind]:

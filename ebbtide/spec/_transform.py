@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
+from ebbtide.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.spec._ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
-from ebbtide.spec._expressions import UnfitExpressionError, columns_read, functions_called, single_column
 from ebbtide.spec._parts import SpecPart, refuse
-from ebbtide.spec._row_functions import RowFunction, UnfitFunctionError, digest, refuse_own_name
-
-ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
+from ebbtide.spec._row_functions import RowFunction, UnfitFunctionError, digest
+from ebbtide.sqltext import UnfitExpressionError, columns_read, functions_called, single_column
 
 
 class Transform(SpecPart):
@@ -24,6 +22,9 @@ class Transform(SpecPart):
     histories: the state keeps the selected rows. A row whose expression fails is quarantined (`transform_failed`). See
     [transform](transform.md).
     """
+
+    ALLOWED: ClassVar = "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
+    """The expressions that are allowed, in words."""
 
     schema_: str = Field(
         alias="schema",
@@ -81,7 +82,7 @@ class Transform(SpecPart):
         )
         for name in self.functions:
             try:
-                refuse_own_name(name)
+                RowFunction.refuse_name(name)
                 function = self.row_function(name)
             except UnfitFunctionError as error:
                 raise ValueError(f"transform.functions.{name}: {error}") from error
@@ -222,4 +223,6 @@ def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
     try:
         return columns_read(text, names)
     except UnfitExpressionError as error:
-        raise ValueError(f"{field}: got {text}: {error}; allowed: {ALLOWED}; columns: {', '.join(names)}") from error
+        raise ValueError(
+            f"{field}: got {text}: {error}; allowed: {Transform.ALLOWED}; columns: {', '.join(names)}"
+        ) from error

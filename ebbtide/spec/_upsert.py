@@ -10,12 +10,12 @@ import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.changelog import LOG_POSITIONS, PLACE
+from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import NaturalDuration
 from ebbtide.formats import PositionField
 from ebbtide.formats._positions import PositionType, position_columns
 from ebbtide.keyed_state import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators import Emission, Keep, OnExpire
-from ebbtide.spec._ddl import TableSchema, as_compared, is_exact
 from ebbtide.spec._fitting import RESERVED_COLUMNS, refuse_lone_updates
 from ebbtide.spec._log_sequences import LOG_SEQUENCES
 from ebbtide.spec._parts import Name, SpecPart, refuse

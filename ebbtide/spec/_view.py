@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.changelog import STEP
+from ebbtide.ddl import has_map
 from ebbtide.durations import PositiveDuration, format_duration
 from ebbtide.keyed_state import StateTtlConfig, Ttl
-from ebbtide.spec._ddl import has_map
 from ebbtide.spec._fields import NAME
 from ebbtide.spec._parts import PlainFormat, SpecPart, refuse
 from ebbtide.spec._pipeline import Pipeline

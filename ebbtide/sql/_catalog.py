@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec._reading import read_document
+from ebbtide.spec import read_document
 from ebbtide.sql._statements import IfThere, ObjectKind
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ TYPES = frozenset(
     + [f"ebbtide.{name}" for name in _NAMES]
     + [f"pipelines.components.{name}" for name in _OLD_NAMES]
 )
-"""Each `type` of a file with one or several pipelines: the keys of `ebbtide.spec._load`, known here without the models."""
+"""Each `type` of a file with one or several pipelines: the keys of `ebbtide.definitions._load`, known here without the models."""
 
 
 class Part(StrEnum):
@@ -301,7 +301,7 @@ class Catalog:
                 yield path, None
 
     def _read(self) -> Iterator[Entry]:
-        from ebbtide.spec._load import load_each
+        from ebbtide.definitions import load_each
 
         for path, kind in self._files():
             if kind is not None:
@@ -325,7 +325,7 @@ def _pipeline_summaries(path: Path, document: Mapping[str, Any]) -> list[Summary
         shared = attributes.get("shared") or {}
     is_readable = all(isinstance(part, Mapping) for part in [shared, *members])
     if not (is_readable and all("name" in member for member in members)):
-        from ebbtide.spec._load import load_each
+        from ebbtide.definitions import load_each
 
         load_each(path.parent)  # raises the file's error
         return []

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
+from ebbtide.ddl import parse_ddl
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.expressions import register_function
-from ebbtide.runtime import Plan, kept_versions
-from ebbtide.spec import RowFunction, parse_ddl, project_of
-from ebbtide.spec._row_functions import TARGET, UnfitFunctionError, make_importable, refuse_own_name
+from ebbtide.runtime import Plan
+from ebbtide.runtime._guests import kept_versions
+from ebbtide.spec import RowFunction, UnfitFunctionError, make_importable, project_of
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import (
     PIPELINE,
@@ -47,7 +48,7 @@ def imported(catalog: Catalog, declared: Declared) -> RowFunction:
     """
     make_importable(project_of(catalog.folder))
     try:
-        refuse_own_name(declared.name)
+        RowFunction.refuse_name(declared.name)
         return RowFunction.load(declared.target)
     except UnfitFunctionError as error:
         raise SqlError(f"The function '{declared.name}' cannot be called: {error}.") from error
@@ -148,7 +149,7 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     Raises:
         SqlError: the function cannot be imported, has no type, or the name is taken or Spark's own.
     """
-    if not re.fullmatch(TARGET, asked.target):
+    if not re.fullmatch(RowFunction.TARGET, asked.target):
         raise SqlError.of(
             f"'{asked.name}' is not declared by a function.",
             got=asked.target,

@@ -24,7 +24,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec import NAME, read_yaml
-from ebbtide.spec._bounded_yaml import text_of
 from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
 from ebbtide.storage import Location
 
@@ -113,7 +112,7 @@ def read_environment(file: Path | None) -> Environment:
         return Environment()
     where = f"The environment's file '{file}'"
     try:
-        content = read_yaml(text_of(file))
+        content = read_yaml(file)
         document = _Document.model_validate(content)
     except ValidationError as error:
         raise ConfigError.of(

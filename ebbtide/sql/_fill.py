@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from sqlglot import Token, TokenType, exp
 
 from ebbtide import UpsertPipeline
+from ebbtide.ddl import SparkSql, TableSchema, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec import SparkSql, TableSchema, parse_ddl, read_attributes, type_ddl
+from ebbtide.spec import read_attributes
 from ebbtide.sql._catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
 from ebbtide.sql._declare import imported, refuse_indeterministic
 from ebbtide.sql._listing import quoted

@@ -146,7 +146,7 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     Raises:
         SqlError: the name is a function's.
     """
-    from ebbtide.spec import type_ddl
+    from ebbtide.ddl import type_ddl
 
     entry = entries.get(name)
     if entry is None:
@@ -171,7 +171,7 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
             got=entry.target,
             allowed="a source, a table, a view",
         )
-    from ebbtide.spec import parse_ddl
+    from ebbtide.ddl import parse_ddl
 
     declared = parse_ddl(entry.columns)
     return declared.columns, entry.key, declared.comments
@@ -180,7 +180,7 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
 def show_create(entry: Entry) -> str:
     """Return the statement that declares an entry."""
     if isinstance(entry, Filled):
-        from ebbtide.spec import ddl_of
+        from ebbtide.ddl import ddl_of
 
         spec = entry.spec
         if spec.is_view:

@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
-from ebbtide.spec import KafkaSource, read_yaml
+from ebbtide.spec import FileSource, KafkaSource, read_yaml
 from ebbtide.spec._extensions import source_option_names
-from ebbtide.spec._parts import FileSource
 from ebbtide.spec._reading import field_path
 from ebbtide.sql._statements import Options
 

@@ -19,8 +19,8 @@ from pyspark.sql.types import DataType
 from ebbtide import state
 from ebbtide.columns import quoted
 from ebbtide.errors import SqlError
-from ebbtide.runtime import Plan, kept_versions
-from ebbtide.runtime._guests import spark_columns, step_of_version, version_at_step
+from ebbtide.runtime import Plan
+from ebbtide.runtime._guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.sql._catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql._listing import steps
 from ebbtide.sql._references import Pin, PinKind, Reference

@@ -9,8 +9,8 @@ from typing import ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, errors
 
+from ebbtide.ddl import SparkSql
 from ebbtide.errors import SqlSyntaxError
-from ebbtide.spec import SparkSql
 
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Kinds of tokens whose text is not a keyword."""

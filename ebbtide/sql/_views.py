@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from ebbtide import MaterializedView
+from ebbtide.ddl import ddl_of, is_exact
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
-from ebbtide.runtime import Plan, kept_versions
-from ebbtide.runtime._guests import ViewLineage, delete_tables, spark_columns, view_source
-from ebbtide.spec import ddl_of, is_exact
+from ebbtide.runtime import Plan
+from ebbtide.runtime._guests import ViewLineage, delete_tables, kept_versions, spark_columns, view_source
 from ebbtide.sql._catalog import (
     PIPELINE,
     Catalog,

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ebbtide.ddl import is_exact
 from ebbtide.delta import Action, DataFile, Log, Snapshot
-from ebbtide.spec import is_exact
 from ebbtide.tables._sink_definition import RESERVED
 from ebbtide.views.lineage import Cut
 

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ebbtide import MaterializedView
+from ebbtide.ddl import type_ddl
 from ebbtide.errors import ViewQueryError
 from ebbtide.expressions import Parser, first_fault
 from ebbtide.redaction import MASK
-from ebbtide.spec import type_ddl
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
     refuse_changing,

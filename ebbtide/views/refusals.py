@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from ebbtide.ddl import ALLOWED_TYPES
 from ebbtide.errors import ViewQueryError
 from ebbtide.expressions import what_may_differ
-from ebbtide.spec._changing import has_collation, what_changes
-from ebbtide.spec._ddl import ALLOWED_TYPES
+from ebbtide.sqltext import has_collation, what_changes
 from ebbtide.views.catalyst import (
     LIMITS,
     everywhere,

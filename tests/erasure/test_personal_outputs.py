@@ -23,7 +23,7 @@ from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import state, without_personal
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan
-from ebbtide.spec._parts import ExpectationConfig
+from ebbtide.spec import ExpectationConfig
 
 REGEX = {"type": "expect_column_values_to_match_regex", "kwargs": {"regex": "^never$"}}
 ATTRIBUTES = {

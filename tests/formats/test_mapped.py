@@ -14,7 +14,7 @@ from ebbtide.formats._mapped import of_text
 from ebbtide.formats._mysql_types import column_type
 from ebbtide.formats._record_map import event_ms_of
 from ebbtide.runtime._plan import decoding_of
-from ebbtide.spec._parts import MappedFormat
+from ebbtide.spec import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
 BY_KEY = {"order": "upsert"}

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import UNAVAILABLE, envelope, plain, record, spec
 
+from ebbtide.ddl import type_ddl
 from ebbtide.formats import RECORDS, convert
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._unavailable import placeholder_bytes
 from ebbtide.runtime._plan import decoding_of
-from ebbtide.spec import type_ddl
 from ebbtide.testing import MemoryPipeline
 
 pytestmark = pytest.mark.xdist_group("compiled")

@@ -13,8 +13,8 @@ from mariadb import TABLES
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main
-from ebbtide.spec import parse_ddl
-from ebbtide.spec._load import load_all
+from ebbtide.ddl import parse_ddl
+from ebbtide.definitions import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURE = str(ROOT / "data/shop/capture")

@@ -15,14 +15,13 @@ from spark_support import write
 from ebbtide import UpsertPipeline, run
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
+from ebbtide.ddl import DELTA_REFUSES, as_compared, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import state
 from ebbtide.operations import maintain
 from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime import Plan
-from ebbtide.spec import as_compared, parse_ddl
-from ebbtide.spec._ddl import DELTA_REFUSES
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 PLANTED = "planted@example.org"

@@ -6,7 +6,8 @@ from spark_support import change, plain_spec, sink, write
 from ebbtide import run
 from ebbtide.errors import SpecChangedError
 from ebbtide.inspect import status
-from ebbtide.spec._parts import FileSource, PlainFormat
+from ebbtide.spec import FileSource
+from ebbtide.spec._parts import PlainFormat
 
 
 @pytest.mark.grid

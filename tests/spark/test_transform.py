@@ -14,6 +14,7 @@ from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, 
 from support import SHOP, lines_of
 
 from ebbtide import UpsertPipeline, refresh, run
+from ebbtide.ddl import type_ddl
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect import state
 from ebbtide.operations import _rewind as rewind
@@ -24,7 +25,6 @@ from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._selection import expressions_of
-from ebbtide.spec import type_ddl
 from ebbtide.tables import Selection
 
 CRASH = Path(__file__).parent / "crash.py"

@@ -4,8 +4,8 @@ import pytest
 from thinned import thinned
 from view_inputs import ITEMS, PARTS
 
+from ebbtide.ddl import parse_ddl
 from ebbtide.errors import ViewQueryError
-from ebbtide.spec import parse_ddl
 from ebbtide.tables import spark_schema
 from ebbtide.views.query import analyse, new_session
 

@@ -3,8 +3,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from ebbtide.ddl import SparkSql, added_ddl, as_written, ddl_of, parse_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.spec import SparkSql, added_ddl, as_written, ddl_of, parse_ddl
 
 TYPES = [
     ("BOOLEAN", pa.bool_()),

@@ -7,8 +7,8 @@ import pytest
 
 from ebbtide import UpsertPipeline, load
 from ebbtide.errors import ConfigError
-from ebbtide.spec import RowFunction
-from ebbtide.spec._row_functions import UnfitFunctionError, digest
+from ebbtide.spec import RowFunction, UnfitFunctionError
+from ebbtide.spec._row_functions import digest
 
 ARROW = 250
 PANDAS = 200

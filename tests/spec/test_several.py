@@ -5,9 +5,9 @@ import yaml
 
 from ebbtide import UpsertPipelines, load
 from ebbtide.dagster.sensors import topics_sensor
+from ebbtide.definitions import all_several, load_all
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.inspect import unread_topics
-from ebbtide.spec._load import all_several, load_all
 from ebbtide.sql import Catalog
 
 SHARED = {

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from support import ROOT, plain, spec
 
 from ebbtide import UpsertPipeline
+from ebbtide.definitions import refuse_shared_names
 from ebbtide.errors import ConfigError
 from ebbtide.operators import ArrivalOperator, SequenceOperator
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._plan import decoding_of
-from ebbtide.spec._load import refuse_shared_names
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}

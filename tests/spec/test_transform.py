@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from support import plain, spec
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec._expressions import UnfitExpressionError, columns_read
+from ebbtide.sqltext import UnfitExpressionError, columns_read
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, amount DECIMAL(12,2), status STRING, tags ARRAY<STRING>, at TIMESTAMP"

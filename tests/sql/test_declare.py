@@ -10,8 +10,8 @@ import yaml
 from installing import install
 
 from ebbtide import load
+from ebbtide.definitions._load import KINDS, SEVERAL
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
-from ebbtide.spec._load import KINDS, SEVERAL
 from ebbtide.sql import parse_text
 from ebbtide.sql._catalog import TYPES, DeclaredKind
 from ebbtide.sql._fill import plan_insert, write_filling

@@ -1,7 +1,7 @@
 """Every function that Spark 4.2 registers, and what a view makes of it; a function that is new in a release is in no class."""
 
 from ebbtide.expressions import _allowed_functions as allowed_functions
-from ebbtide.spec._changing import CHANGING
+from ebbtide.sqltext import CHANGING
 
 _BY_THE_ORDER_OF_ROWS = """
 any_value array_agg collect_list collect_set first first_value last last_value listagg string_agg

@@ -23,8 +23,7 @@ from ebbtide.runtime._kinds import positioned_source
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._reading import SourceSteps
 from ebbtide.sources import Span
-from ebbtide.spec import Pipeline, SourceStart
-from ebbtide.spec._positioned import PositionedPart
+from ebbtide.spec import Pipeline, PositionedPart, SourceStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.columns import columns_named
+from ebbtide.ddl import ddl_of, type_ddl
 from ebbtide.errors import MigrationError
 from ebbtide.formats import Coding, convert, of_bytes
 from ebbtide.ledger import StepFacts
@@ -30,7 +31,7 @@ from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import Operator, altered_entries
 from ebbtide.runtime import operator_of
-from ebbtide.spec import Pipeline, ddl_of, type_ddl
+from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep
 from ebbtide.tables._altering import fills_of
 

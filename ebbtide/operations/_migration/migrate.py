@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from ebbtide.ddl import ddl_of
 from ebbtide.delta import Action, Snapshot, replacing
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import Cause, NoStep, StepFacts
@@ -37,7 +38,7 @@ from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Place, Plan, Stepper, refuse_action
 from ebbtide.runtime._fold import rewritten
 from ebbtide.runtime._publish import publish
-from ebbtide.spec import Pipeline, ddl_of
+from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep, KeepEntries
 
 

@@ -32,8 +32,7 @@ from ebbtide.ledger import StepFacts
 from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan, operator_of
-from ebbtide.spec import Pipeline
-from ebbtide.spec._stateful import FUNCTION_PARTS
+from ebbtide.spec import Pipeline, StatefulPipeline
 from ebbtide.tables import StoredEntries, packed
 from ebbtide.tables._state.rewriting import Part
 from ebbtide.tasks import run_tasks
@@ -97,7 +96,7 @@ def state_migration(
 def function_changes(spec: Pipeline, last: StepFacts) -> list[str]:
     """Describe changes of function, options and kinds of changes."""
     words = []
-    for name in FUNCTION_PARTS:
+    for name in StatefulPipeline.FUNCTION_PARTS:
         before = last.state.spec.get(name)
         after = spec.identity.get(name)
         if before != after:

@@ -6,7 +6,7 @@ from spark_support import plain_spec
 
 from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError
-from ebbtide.spec._parts import ExpectationConfig
+from ebbtide.spec import ExpectationConfig
 
 QTY = {"column": "qty", "min_value": 0}
 

@@ -14,9 +14,9 @@ import sqlglot
 from sqlglot import exp
 
 from ebbtide.columns import inner_fields, quoted
+from ebbtide.ddl._dialect import SparkSql
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen
-from ebbtide.spec._dialect import SparkSql
 
 _SIMPLE: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),

@@ -13,9 +13,8 @@ from typing import Any
 import sqlglot
 from sqlglot import TokenType, exp
 
-from ebbtide.spec._changing import CHANGING, what_changes
-from ebbtide.spec._ddl import as_compared
-from ebbtide.spec._dialect import SparkSql
+from ebbtide.ddl import SparkSql, as_compared
+from ebbtide.sqltext._changing import CHANGING, what_changes
 
 GENERATORS = frozenset(
     {

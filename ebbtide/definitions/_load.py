@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec._pipeline import Pipeline
-from ebbtide.spec._reading import project_of, read_document
-from ebbtide.spec._several import UpsertPipelines
-from ebbtide.spec._stateful import StatefulPipeline
-from ebbtide.spec._upsert import UpsertPipeline
-from ebbtide.spec._view import MaterializedView
+from ebbtide.spec import (
+    MaterializedView,
+    Pipeline,
+    StatefulPipeline,
+    UpsertPipeline,
+    UpsertPipelines,
+    project_of,
+    read_document,
+)
 
 KINDS: dict[str, type[Pipeline]] = {
     "ebbtide.dagster.UpsertPipeline": UpsertPipeline,
