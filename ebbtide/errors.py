@@ -156,7 +156,7 @@ class AdoptionError(Terminal):
 
 
 class BackfillError(Terminal):
-    """Raised when a backfill cannot be made, gone on with or swapped in as asked; nothing was changed."""
+    """Raised when a backfill cannot be built, resumed or swapped in as requested; nothing was changed."""
 
 
 class HistoryGoneError(Terminal):
@@ -168,7 +168,7 @@ class StoredFormatError(Terminal):
 
 
 class TableMismatchError(Terminal):
-    """Raised when a pipeline's tables do not belong together: one was deleted, replaced, put back to an older state or changed by another client."""
+    """Raised when a pipeline's tables do not fit: one was deleted, replaced, restored or changed by another client."""
 
 
 class FilesMovedError(Transient):

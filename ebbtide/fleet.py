@@ -1,7 +1,7 @@
-"""Follows many pipelines in one process: each by a run of its own, which `ebbtide.runtime._slots` gives its turns.
+"""Follows many pipelines in one process: each by a separate run, which `ebbtide.runtime._slots` schedules.
 
 A pipeline that fails stops no other one: its run ends, gives its lease back, and is begun again after a while that doubles with each
-failure. Once no pipeline goes on any more the fleet ends; so a fleet of one ends by its first failure.
+failure. Once no pipeline continues, the fleet ends; so a fleet of one ends by its first failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_RETRY_S = 300.0
 STEP_RECORDS = 20_000
 """Records that one step reads while other pipelines wait for their turns: some tenths of a second."""
 STEP_BYTES = 16 * 2**20
-"""Bytes of files, likewise; a larger file is a step of its own."""
+"""Bytes of files, likewise; a larger file is a separate step."""
 
 
 class Follow(Protocol):
@@ -87,10 +87,10 @@ Event = Failed | GoesOn | Ended
 
 @dataclass
 class Retries:
-    """The time until a run that has failed is begun again: longer each time, up to a bound, and short again after it has gone on for that long.
+    """The time until a failed run restarts: longer each time, up to a bound, and short again after it has run for that long.
 
     Args:
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
         first_s: The first time, seconds.
         longest_s: The bound.
     """
@@ -187,7 +187,7 @@ class Fleet:
         try:
             watching = [_FirstSuccess(partial(self._succeeded, spec))]
             summary = self._follow(spec, in_turn=self._slots.in_turn, observers=watching)
-        except BaseException as error:  # noqa: BLE001 - reported; the other pipelines go on
+        except BaseException as error:  # noqa: BLE001 - reported; the other pipelines continue
             # A panic of a library, or `sys.exit` of a user's code, is no Exception, and would end this thread unseen.
             wait_s = retries.wait_after_failure()
             self._events.put(Failed(spec, _named(error), self._noted(spec, wait_s)))
@@ -196,7 +196,7 @@ class Fleet:
         return None
 
     def _noted(self, spec: Pipeline, wait_s: float) -> float | None:
-        """Note that a pipeline has failed; if none goes on, end all. Return how long to wait."""
+        """Record that a pipeline has failed; if none continues, end all. Return how long to wait."""
         with self._lock:
             self.failing.add(spec.name)
             if len(self.failing) == len(self._specs):
@@ -204,7 +204,7 @@ class Fleet:
         return None if self._stop.is_set() else wait_s
 
     def _succeeded(self, spec: Pipeline) -> None:
-        """Note that a pipeline goes on."""
+        """Record that a pipeline continues."""
         with self._lock:
             if spec.name not in self.failing:
                 return
@@ -224,7 +224,7 @@ def _named(error: BaseException) -> Exception:
 def in_fair_steps(spec: Pipeline) -> Pipeline:
     """Return a pipeline with steps that are no longer than other pipelines should wait for.
 
-    Steps on Spark stay as they are: they take long enough for a slot beside them.
+    Steps on Spark are unchanged: they take long enough for a separate slot.
 
     Args:
         spec: The pipeline.
@@ -254,7 +254,7 @@ def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., 
 
 
 class _FirstLook(Observer):
-    """Calls a function at a run's first look at its source: then it goes on.
+    """Calls a function at a run's first poll of its source: then it continues.
 
     Args:
         looked: The function.

@@ -1,8 +1,8 @@
 """Texts made fit to be shown: without credentials, and without characters that a terminal obeys or a reader does not see.
 
 Errors, what commands print and what Dagster shows go through `shown`. What is hidden: values that were registered by
-`hide`, such as settings that came from the environment; `user:password@` of a URI; what follows `Bearer`; the value of whatever
-is named like a credential, `password=...`.
+`hide`, such as settings that came from the environment; `user:password@` of a URI; what follows `Bearer`; the value of anything
+named like a credential, `password=...`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ MOST_IN_ROOMS = {"storage": 3}
 """Room to the words and docstrings that it may have: `tell` is a method of files. A room that is not named has none."""
 MOST_IN_DECISIONS = 43
 """The same of the decisions, which are records of their day."""
+MOST_TURNS = {
+    "of its own": (r"\bof (its|one's|their|our|his) own\b", 0),  # separate, or nothing
+    "goes on": (r"\b(goes|go|gone|going|went) on\b", 0),  # continues
+    "beside": (r"(?<![-\w`])besides?\b(?![-`:])", 0),  # next to, in addition to, other than
+    "whatever": (r"\b(whatever|whichever)\b", 0),  # for any, regardless of
+    "so is": (r"[.;] so (is|are) (?!that)", 0),  # the same holds for
+    "of which": (r"\bof which\b", 0),  # whose
+    "as it is to be": (r"\bas (it|they) (is|are) to be\b", 0),  # with its new ...
+    "in the order in which": (r"in the order in which", 0),  # in order of
+}
+"""Turns of German word order to their pattern and the most of them in docstrings and pages; lower only."""
 GENERATED = {"spec.md", "spec-sources.md", "spec-settings.md", "operations.md", "python.md", "metrics.md"}
 """Pages made from the code, whose words are counted there."""
 PAGES = [
@@ -111,6 +123,32 @@ def test_room_has_none_of_the_listed_words(room):
 def test_decisions_have_no_more_of_the_listed_words_than_before():
     counts = sum((found(prose(path)) for path in (ROOT / "docs" / "decisions").glob("*.md")), Counter())
     assert counts.total() <= MOST_IN_DECISIONS
+
+
+@cache
+def texts_to_turn() -> tuple[str, ...]:
+    """Return the docstrings of the code and the pages, each on one line."""
+    paths = (ROOT / "ebbtide").rglob("*.py")
+    texts = [text for path in paths for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))]
+    texts += [prose(path) for path in PAGES if path.name != "CHANGELOG.md"]
+    return tuple(" ".join(text.split()) for text in texts)
+
+
+def turns(pattern: str) -> list[str]:
+    """Find a turn in the docstrings and the pages, with the words around it."""
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return [
+        text[max(0, found.start() - 40) : found.end() + 40]
+        for text in texts_to_turn()
+        for found in compiled.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("turn", MOST_TURNS)
+def test_code_and_pages_have_no_more_of_a_turn_than_before(turn):
+    pattern, most = MOST_TURNS[turn]
+    found_turns = turns(pattern)
+    assert len(found_turns) <= most, "\n".join(found_turns)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

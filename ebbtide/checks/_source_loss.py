@@ -42,7 +42,7 @@ def _losses(facts: StepFacts, *, with_deletes: bool) -> Iterator[str]:
         yield facts.source.lost
     n_lone = facts.decision.counts.get("lone_tombstones", 0)
     if n_lone and with_deletes:
-        yield f"deletes of which only the tombstone came, {n_lone:,}: their rows are still there"
+        yield f"deletes with only a tombstone, {n_lone:,}: their rows are still there"
 
 
 @rule("expect_records_to_be_read", "No records of the source may be lost before they are read.")

@@ -110,7 +110,7 @@ def _chosen(context: dg.OpExecutionContext, by_name: Mapping[str, Pipeline]) -> 
     """Return the pipeline that a run is for.
 
     Raises:
-        dagster.Failure: the run names none, or one that there is not.
+        dagster.Failure: the run names no partition, or an unknown one.
     """
     got = context.partition_key if context.has_partition_key else "none"
     if got in by_name:

@@ -188,7 +188,7 @@ class _Tick:
         return True
 
     def text(self) -> str:
-        """Return in words what waits and what could not be read."""
+        """Describe the backlog and unreadable sources."""
         lines = [*self.errors, *self._waiting]
         if not lines:
             return f"nothing waits in the sources of {amount(self._n_looked, 'pipeline')}"
@@ -261,7 +261,7 @@ def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
     held = found.backlog.held
     if partitions:
         numbers["held_records"] = sum(held.values())
-    # Without an age of its own a topic counts as 0 s behind if nothing waits; of one that waits an unknown age is left out.
+    # A topic without waiting records counts as 0 s behind; an unknown age of a waiting one is left out.
     if found.behind_ms is not None or (partitions and found.backlog.is_empty and not held):
         numbers["waiting_seconds"] = (found.behind_ms or 0) / 1000
     if len(partitions) <= MOST_PARTITIONS:

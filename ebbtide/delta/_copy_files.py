@@ -4,8 +4,8 @@ A copy serves the boot in which it was written, on the host that wrote it. It ge
 gets its name: later writes change that time, and the copy is no longer used. So no content has to be verified, which
 would read a table's copies whole in each process.
 
-Beside a table's copies, `<prefix>generation` names the generation that they are of. An erasure begins another one: a folder that it did not reach, as
-on another host, is cleared of older copies by the next process that uses it.
+Next to a table's copies, `<prefix>generation` names their generation. An erasure begins another one: a folder that it
+did not reach, as on another host, is cleared of older copies by the next process that uses it.
 """
 
 from __future__ import annotations

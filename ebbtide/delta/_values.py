@@ -11,7 +11,7 @@ from ebbtide.columns import inner_fields
 
 
 class UnfitValuesError(pa.ArrowInvalid):
-    """Raised for values that do not fit, in words that quote none: they may be personal, and Arrow's own words quote them."""
+    """Raised for values that do not fit, without quoting them: they may be personal, and Arrow's messages quote them."""
 
 
 def repeated(text: str | None, type_: pa.DataType, n_rows: int) -> pa.Array:

@@ -26,7 +26,7 @@ def is_scannable(column: pa.Field) -> bool:
 
 
 def _kinds_of(type_: pa.DataType) -> Sequence[int]:
-    """Return the kinds of cells that a column of a type accepts, besides null; empty: its values are not scanned."""
+    """Return the kinds of cells that a column of a type accepts, null aside; empty: its values are not scanned."""
     if pa.types.is_string(type_):
         return _TEXTS
     if pa.types.is_integer(type_):

@@ -3,7 +3,7 @@
 `status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show its
 state, `records` and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`,
 `host_measured`, `openmetrics` and `registry` turn all of this into metrics; `without_personal` masks personal values.
-`remarks` and `fault_of_all_bad` say what is to be done about a run.
+`remarks` and `fault_of_all_bad` give the next steps after a run.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Pipelines of which every record was bad so far: the sink never had a row, and that is no success."""
+"""Pipelines whose records were all bad so far: the sink never had a row, which is a failure."""
 
 from __future__ import annotations
 

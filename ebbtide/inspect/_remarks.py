@@ -23,7 +23,7 @@ def remarks(summary: RunSummary) -> Iterator[str]:
     if summary.recomputed:
         yield f"Computed whole: {'; '.join(summary.recomputed)}."
     if summary.is_aged:
-        yield "As old as max_run_age lets it get; the next run goes on."
+        yield "The run has reached max_run_age; the next run continues."
     if summary.files_young:
         yield f"Younger than source.min_age, and left for a later run: {amount(summary.files_young, 'file')}."
     if summary.files_unmatched:
@@ -50,4 +50,4 @@ def _unapplied(summary: RunSummary) -> Iterator[str]:
         yield f"Events that change no row, such as heartbeats, passed over: {n_not_rows:,}."
     n_lone = summary.totals["lone_tombstones"]
     if n_lone:
-        yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."
+        yield f"Deletes with only a tombstone: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."

@@ -3,7 +3,7 @@
 ```
 run                       from its beginning to its end
   opening the tables      phases outside of steps
-  step                    of a run that ends; in a run that goes on each step is a trace of its own, with a link to the run
+  step                    of a bounded run; in a continuous run each step is a separate trace, with a link to the run
     reading               phases of steps
 ```
 
@@ -116,7 +116,7 @@ class Spans(Observer):
             _flush(self._provider)
 
     def _begin_step(self, number: int) -> Span:
-        """Begin a step's span: a root where the run goes on, whose own span is exported at its end."""
+        """Begin a step's span: a root in a continuous run, whose span is exported at its end."""
         above = trace.set_span_in_context(self._run)
         links = []
         if self._goes_on:
@@ -231,7 +231,7 @@ class _Exporting(SpanExporter):
         """Export spans; called by a thread of OpenTelemetry's."""
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - of any transport; the run goes on
+        except Exception as error:  # noqa: BLE001 - of any transport; the run continues
             _warn_once(f"{type(error).__name__}: {error}")
             return SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:

@@ -123,7 +123,7 @@ def _life(tables: Plan, at: Step) -> list[Column]:
 
 
 def _clock_ms(tables: Plan, at: Step) -> Column:
-    """Return the clock that each entry goes by, epoch ms: that of its own state."""
+    """Return each entry's clock, epoch ms: that of its state."""
     clock_ms = F.lit(0).cast("bigint")
     rules = tables.operator.expiry
     for name, ttl in rules.ttls.items():
@@ -138,7 +138,7 @@ def _clock_ms(tables: Plan, at: Step) -> Column:
 
 
 def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
-    """Return an upsert pipeline's columns beside the key's, and the internal ones that mark the kind of entry."""
+    """Return an upsert pipeline's columns other than the key's, and the internal ones that mark the kind of entry."""
     key = tables.spec.key
     schema = tables.operator.columns
     names = [name for name in schema.names if name not in key]

@@ -1,4 +1,4 @@
-"""The followed runs of one process as seen from beside them: the values of their metrics, and whether they go on.
+"""Watches the continuous runs of a process: the values of their metrics, and their health.
 
 A run that has failed is begun again by its fleet. That makes the process no less healthy: a probe that ended it would end all other runs too.
 """
@@ -34,7 +34,7 @@ class FleetHealth:
 
     @property
     def reason(self) -> str:
-        """Why some do not go on; empty if all do, or are begun again."""
+        """Why some are stuck; empty if all continue or restart."""
         stuck = [health for health in self.runs if health.reason]
         reasons = [f"{health.pipeline}: {health.reason}" for health in stuck]
         return "; ".join(reasons)
@@ -67,7 +67,7 @@ class WatchedFleet:
         return self._runs[name]
 
     def health(self) -> FleetHealth:
-        """Judge whether the runs go on."""
+        """Judge whether the runs continue."""
         runs = [run.health() for run in self._runs.values()]
         return FleetHealth(tuple(runs))
 
@@ -87,7 +87,7 @@ class WatchedFleet:
         for run in self._runs.values():
             try:
                 run.measure(copies, reads_verdicts=reads_verdicts)
-            except Exception as error:  # noqa: BLE001 - the run goes on, and its other values too
+            except Exception as error:  # noqa: BLE001 - the run and its other values continue
                 _log.warning("The source of '%s' could not be measured: %s", run.spec.name, error)
 
     def keep_measuring(self, stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""A followed run as seen from beside it: the values of its metrics, and whether it goes on.
+"""Watches a continuous run: the values of its metrics, and its health.
 
 The run calls `phase`, `step` and `look`. A thread measures the source now and then (`ebbtide.inspect._watched_fleet`). Reading the values
 takes what is in memory, and neither waits for a source nor reads a log.
@@ -41,14 +41,14 @@ COUNTS = ("records", "inserted", "updated", "deleted", *SHOWN_IF_ANY)
 
 @dataclass(frozen=True)
 class Health:
-    """The health of a run: it goes on, or why not.
+    """The health of a run: it continues, or why not.
 
     Args:
         pipeline: Its name.
         phase: Its phase; `waiting` between steps.
         step: Number of its last step; None before the first look at the source.
         progress_s: Seconds since its last step, phase or look at the source.
-        reason: Why it does not go on; empty if it does.
+        reason: Why it is stuck; empty if it continues.
         failure: Why it has failed, if it is begun again.
     """
 
@@ -88,7 +88,7 @@ class WatchedRun(Observer):
         root: Folder of all pipelines' tables.
         healthy_within_s: The longest time without a step, a phase or a look at the source.
         clock: Returns the time, epoch ms.
-        now_s: A clock that only goes on.
+        now_s: A monotonic clock.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class WatchedRun(Observer):
         return self._look is not None
 
     def health(self) -> Health:
-        """Judge whether the run goes on."""
+        """Judge whether the run continues."""
         with self._lock:
             return self._health()
 
@@ -193,7 +193,7 @@ class WatchedRun(Observer):
 
     @cached_property
     def _plan(self) -> Plan:
-        """The pipeline with a source of its own: clients of the run's are not shared between threads."""
+        """The pipeline with a separate source: the run's clients are not shared between threads."""
         return Plan.under(self._root, self.spec)
 
     def _measure_source(self, look: Look) -> None:

@@ -1,8 +1,9 @@
 """The ledger of erasures: which keys were erased, as salted hashes, when, by whom and why.
 
 It is `ROOT/NAME/erasures/<uuid>.json`, a document of `Erasures`. Such a file never changes: an erasure writes a new one with all earlier
-erasures, and the facts of its step, and of all later steps, name it. So a step reads it atomically with the state. Beside it `unfinished` is there
-while the physical part of an erasure is still to be done: see `ebbtide.runtime._purging`. A materialized view has that file alone.
+erasures, and the facts of its step, and of all later steps, name it. So a step reads it atomically with the state. Next
+to it `unfinished` exists while the physical part of an erasure is still to be done: see `ebbtide.runtime._purging`. A
+materialized view has that file alone.
 """
 
 from __future__ import annotations

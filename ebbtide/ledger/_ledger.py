@@ -78,7 +78,7 @@ class Ledger:
             last: Facts of the state's last step; None before the first.
 
         Returns:
-            True if nothing is read any more; False if a run still has to end its step.
+            True if nothing more is read; False if a run must still end its step.
 
         Raises:
             ConfigError: the reason is empty.

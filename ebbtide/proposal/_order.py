@@ -66,7 +66,7 @@ def _redeliveries(sample: Sample) -> str:
         by_position = f"with format: {{position: [{', '.join(fields)}]}}, if that is where a record stands"
     return (
         f"a record that is delivered again is not recognised and counts twice, but {by_position}, "
-        "or with materializer: {upsert_key: [COLUMNS]}, the columns of which a key has one row each"
+        "or with materializer: {upsert_key: [COLUMNS]}, the columns that identify a row within a key"
     )
 
 

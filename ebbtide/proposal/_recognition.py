@@ -93,7 +93,7 @@ def _has_position(value: Json, fields: Sequence[PositionField], record_map: Reco
 
 
 def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:
-    """Return how records are read whose operation is in words, in a field of any name."""
+    """Return how to read records with a textual operation, in a field of any name."""
     values = [record.value for record in records]
     for path in _text_paths(values):
         words = _words_at(path, values)

@@ -145,7 +145,7 @@ def _found(
     tables: Counter[str],
 ) -> Iterator[str]:
     because = f" ({sample.unread_because})" if sample.unread_because else ""
-    yield f"{amount(sample.n_unreadable, 'line')} that are not JSON objects{because}"
+    yield f"{amount(sample.n_unreadable, 'line')} without a JSON object{because}"
     if sample.n_not_rows:
         yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
     if topics:

@@ -1,7 +1,7 @@
 """The batches of a run, one after the other, in this process: planned, and made as steps.
 
 Both engines make batches so: the local one by itself (`ebbtide.runtime._local`), Spark's in a streaming query
-(`ebbtide.runtime._spark_stream`). A run of either goes on where the last step has stopped. A plan is not stored: one that was not decided
+(`ebbtide.runtime._spark_stream`). A run of either continues after the last step. A plan is not stored: one that was not decided
 is forgotten with its process, and the next run plans again behind the last step.
 """
 

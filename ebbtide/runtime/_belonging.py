@@ -158,7 +158,7 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
         head: Its last step.
 
     Raises:
-        TableMismatchError: it was lost, or put back to an older version.
+        TableMismatchError: it was lost, or restored to an older version.
     """
     step = head.facts.step
     if not step:
@@ -245,7 +245,7 @@ def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
         turn: The newest one of its ledger; None if there is none.
 
     Raises:
-        TableMismatchError: the ledger was deleted, or put back to an older version.
+        TableMismatchError: the ledger was deleted, or restored to an older version.
     """
     newest = plan.state.last(older=True)
     if newest is None:

@@ -85,7 +85,7 @@ def run(
         accept_source_path: The source has moved: continue reading at the spec's new path.
         accept_loss: Records of the source are lost: continue with the remaining ones, and note the loss.
         accept_changed_files: By sequence: read files again that have changed since they were read.
-        follow: Go on until `stop` is set. Default: as the spec's `run` says.
+        follow: Continue until `stop` is set. Default: from the spec's `run`.
         observers: Watch it, in addition to observers from the environment (docs/how-to/observability.md).
         in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.fleet`).
         log_begins: What tables without a step know of the source's log, see `ebbtide.model._step.Frontier.log_begins`.
@@ -132,8 +132,10 @@ def refresh(
 ) -> RunSummary:
     """Forget state, sink rows and quarantine, and rebuild them from the source as the spec now is.
 
-    Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
-    stays, and so does what was acknowledged of the source's log. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
+    The tables are created again for the present spec and format, regardless of the former ones. Their history
+    stays, and so does what was acknowledged of the source's log. The first step is first tried separately: a refusal
+    changes nothing. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the
+    source, and what is gone is noted.
     """
     stop = stop or threading.Event()
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
@@ -313,7 +315,7 @@ class _Run:
             self.turn(accepts_path=accepts_path, accepts_loss=accepts_loss)
             has_ended = True
         except (LeaseAskedError, PausedError):
-            pass  # goes on below: an error that is being handled would be held meanwhile, with all tables of its turn
+            pass  # continues below: an error that is being handled would be held meanwhile, with all tables of its turn
         except LeaseHeldError:
             # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
             newest = self.plan.ledger.turn

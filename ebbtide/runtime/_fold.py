@@ -2,7 +2,7 @@
 
 A fold changes no entry and no row of the sink, and is not a step: a reader of the tables sees the same before and after it, and
 one that is lost is done after a later step. It comes after a step is published, when nothing has to be found in that step's own
-files any more. The state's files are folded as a whole once what was added is as large as what the last such fold left, since
+files any more. The whole state is folded once the added files are as large as the result of the last such fold, since
 only then the old versions of all entries go.
 """
 

@@ -1,6 +1,6 @@
 """Judges from source and logs alone that a run would find nothing to do: no JVM, about a CPU second.
 
-Whatever is not certain counts as something to do: the run then starts as ever, and refuses what does not fit.
+Anything uncertain counts as something to do: the run then starts as usual, with its refusals.
 """
 
 from __future__ import annotations

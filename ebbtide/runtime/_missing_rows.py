@@ -59,7 +59,7 @@ def _counted(rows: dict[int, int]) -> str:
 
 
 def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
-    """Return the steps after one that wrote rows of a table, and the last step of which it is unknown what it wrote; 0: of none.
+    """Return the steps after one that wrote rows of a table, and the last step whose rows are unknown; 0: none.
 
     A refresh, if any, comes first: it emptied the table. A repair does not change the rows that a table must show.
 

@@ -262,7 +262,7 @@ class Plan:
         """Look for commits of other clients to sink and state that are neither repaired nor acknowledged.
 
         Args:
-            turn: The newest one of the ledger, or an earlier one: the look goes on from what it noted. None: there is none.
+            turn: The newest one of the ledger, or an earlier one: the poll continues from its notes. None: there is none.
         """
         before = turn.looked if turn else {}
         return ForeignWrites.found(self.spec.name, self.at("state"), self.sink_log, before)

@@ -132,7 +132,7 @@ class MicroBatches:
         query.awaitTermination(ENDS_WITHIN_S)
 
     def _let_go(self) -> None:
-        """Hold nothing of the run any more: the JVM holds this object for as long as it likes, a run's tables with it."""
+        """Release the run: the JVM may hold this object, and with it a run's tables, for any time."""
         self._made = iter(())
         self._context = Context()
         self._failure = None

@@ -228,7 +228,7 @@ class Stepper:
 
     @property
     def lost_before(self) -> str | None:
-        """Records, in words, that were lost before the first step, where that was accepted."""
+        """Description of records lost before the first step, if the loss was accepted."""
         beginning = self.lease.facts.beginning
         return None if beginning is None else beginning.lost
 
@@ -258,7 +258,7 @@ class Stepper:
         self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot)))
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
-        """Go on from a step that was committed as a version of the state."""
+        """Continue from a step that was committed as a version of the state."""
         self.snapshot = made
         self.head = Head(made.version, facts)
         self._unchanged = made.version

@@ -1,8 +1,8 @@
-"""The way back of a sink: its newest version of its own that is whole, and the steps whose change sets follow on it.
+"""The way back of a sink: its newest complete version written by the pipeline, and the later steps' change sets.
 
 A version is the pipeline's own where no other client has changed rows since the last step that ends windows. On it the change sets of
-the later steps are applied again: they stand in the state's commits, until VACUUM or a cleanup of the log deletes them. So rows come
-back that the state has forgotten, or never kept; a state that keeps all rows can do without (`Rewrite`).
+the later steps are applied again: they are in the state's commits, until VACUUM or a cleanup of the log deletes them.
+So rows come back that the state has forgotten, or never kept; a state that keeps all rows can do without (`Rewrite`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _has_acknowledged(plan: Plan, since: int) -> bool:
 
 
 def _may_have_read_the_sink(plan: Plan, step: int) -> bool:
-    """Return whether what a step after one decided may follow from rows of the sink, which stand in for expired entries."""
+    """Return whether decisions of later steps may depend on rows of the sink that replace expired entries."""
     if not plan.spec.expires_live:
         return False
     for _, facts in plan.state.steps():

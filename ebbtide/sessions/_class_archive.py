@@ -118,7 +118,7 @@ def archive_path() -> Path:
     command = java.command()
     executable = Path(shutil.which(command) or command).resolve()
     jars = _spark_home() / "jars"
-    # Whatever replaces Java or Spark in its place changes a time.
+    # Replacing Java or Spark in place changes a time.
     parts = [
         str(executable),
         _time_of(executable),

@@ -3,7 +3,7 @@
 Spark's JVM, and with it Ivy, log4j and Python workers (their prints and tracebacks too), writes where this process does,
 or to a log file if one is given.
 
-Which settings it has: `ebbtide.sessions._settings`. A setting `${NAME}` is the environment's `NAME`: so credentials stand in
+Which settings it has: `ebbtide.sessions._settings`. A setting `${NAME}` is the environment's `NAME`: so credentials are in
 no file and in no user interface, and they are given to Spark by no command line. `EBBTIDE_LOG_LEVEL` is the level of Spark's log
 (default `FATAL`: what fails is raised, and need not be logged as a stack too).
 """

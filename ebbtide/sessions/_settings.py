@@ -50,7 +50,7 @@ ON_ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     "spark.python.daemon.module": "ebbtide.sessions._worker_daemon",
 }
-"""Beside them where no executor is elsewhere: no other machine can reach the driver, and workers run this process's Ebbtide."""
+"""Further settings if all executors are local: other machines cannot reach the driver, and workers run this process's Ebbtide."""
 OF_VARIABLES = {MASTER: MASTER_VARIABLE, "spark.driver.memory": DRIVER_MEMORY}
 JOINED = (PACKAGES, EXTENSIONS)
 

@@ -29,8 +29,8 @@ _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_pattern_mismatch": lambda given: _pattern(given["pattern"]),
     "string_type": lambda _: "text",
     "too_short": lambda given: f"at least {given['min_length']} item",
-    "union_tag_invalid": lambda given: f"fields, one of which is type: {given['expected_tags']}",
-    "union_tag_not_found": lambda _: "fields, one of which is type",
+    "union_tag_invalid": lambda given: f"fields with a type: {given['expected_tags']}",
+    "union_tag_not_found": lambda _: "fields with a type",
 }
 """Type of an error to a function that describes the allowed values from the error's context."""
 

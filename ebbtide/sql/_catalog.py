@@ -1,7 +1,7 @@
 """The catalog: pipelines and declarations by name, read from files without a JVM.
 
-A folder NAME below the definitions holds a pipeline, `defs.yaml`, as Dagster and the command line read it, or a declaration of which
-no pipeline is made yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
+A folder NAME below the definitions holds a pipeline, `defs.yaml`, as Dagster and the command line read it, or a declaration without
+a pipeline: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
 
 Specs are loaded where they are needed only: their models take longer to load than a listing of tables may take.
 """

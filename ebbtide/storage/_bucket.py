@@ -249,7 +249,7 @@ class Bucket:
         self._writing(key, call)
 
     def put_small(self, key: str, data: bytes) -> None:
-        """Write a file of few bytes, replacing an existing one; within a step while that goes on, see `ebbtide.storage._together`."""
+        """Write a small file, replacing an existing one; within a step in the background, see `ebbtide.storage._together`."""
 
         def put() -> None:
             self._writing(key, lambda: self._store.put(key, data))

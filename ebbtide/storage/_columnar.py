@@ -28,7 +28,9 @@ NULLS = "ebbtide.nulls"
 ATTACHED = "ebbtide.attached"
 """The note about attached data: its bytes, which end where the footer begins, their CRC-32, and their kind."""
 DICTIONARY_BYTES = 128 * 2**10
-"""Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
+"""Maximum bytes of a column's dictionary; above it values are written plainly.
+
+Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
 
 LACKED = "not supported"
@@ -193,7 +195,7 @@ def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[
 
 
 def footer_checksum(location: str) -> str:
-    """Return the CRC-32 of a Parquet file's footer, which defines the columns and, unlike the pages, has no checksum of its own.
+    """Return the CRC-32 of a Parquet file's footer, which defines the columns and, unlike the pages, has no checksum.
 
     Raises:
         DamagedFileError: the file is gone.

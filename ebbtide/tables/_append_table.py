@@ -144,7 +144,7 @@ class AppendTable(ABC):
         # The oldest first, each with its step's mark: after a crash this continues after the last one committed.
         for action, earlier in work.missed():
             self.perform(action, earlier)
-        # An empty commit with this step's mark: nothing is missing any more.
+        # An empty commit with this step's mark: nothing more is missing.
         commit_stage(self.path, lambda _: [], work.facts, self.STAGE)
 
     def commit_append(

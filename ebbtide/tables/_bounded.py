@@ -36,7 +36,7 @@ def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, s
 
 
 def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:
-    """Return the table property that names the columns of which writers keep statistics, those of types that Delta takes there.
+    """Return the table property that names the columns with statistics, those of types that Delta accepts there.
 
     Args:
         columns: Top-level columns.

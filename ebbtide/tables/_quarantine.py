@@ -295,7 +295,7 @@ def _refuse_unknown(reasons: Sequence[str], given: Collection[str]) -> None:
 
     Args:
         reasons: Those that are asked for.
-        given: Those of the records that there are.
+        given: Reasons of the present records.
 
     Raises:
         ConfigError: one is unknown.
@@ -305,6 +305,6 @@ def _refuse_unknown(reasons: Sequence[str], given: Collection[str]) -> None:
         raise ConfigError.of(
             "The reason of a bad record is unknown.",
             got=", ".join(unknown),
-            allowed=f"those of the records that there are: {', '.join(sorted(given)) or 'none'}",
+            allowed=f"reasons of present records: {', '.join(sorted(given)) or 'none'}",
             next_step="docs/how-to/bad-records.md lists all.",
         )

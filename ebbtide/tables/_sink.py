@@ -1,7 +1,7 @@
 """The base class of a sink that a project brings along.
 
-A sink implements `facts` and `perform`, and allows actions beside `Apply` by `can`. The other methods have defaults for a sink without a
-Delta log: it has no files to join, and no commits to scan. Importing this loads no Spark.
+A sink implements `facts` and `perform`, and allows further actions than `Apply` by `can`. The other methods have
+defaults for a sink without a Delta log: it has no files to join, and no commits to scan. Importing this loads no Spark.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_reason_that_no_record_can_have_is_refused_with_those_that_there_are(pro
     result = call("quarantine", *command, ".", "--reason", "unknown_knid")
 
     assert result.exit_code == 2
-    assert "Got: unknown_knid. Allowed: those of the records that there are: unknown_kind" in result.stderr
+    assert "Got: unknown_knid. Allowed: reasons of present records: unknown_kind" in result.stderr
     assert call("quarantine", *command, ".", "--reason", "bad_json").exit_code == 0, (
         "it is known, though no record has it"
     )

@@ -68,7 +68,7 @@ def test_records_that_changed_nothing_are_said():
         RunSummary("plain", "root", [step(1, other_tables=3, metrics={"changes": 1, "lone_tombstones": 2})])
     )
     assert "Of other tables than source.table, and left out: 3 records." in text
-    assert "Deletes of which only the tombstone came: 2; their rows are still there" in text
+    assert "Deletes with only a tombstone: 2; their rows are still there" in text
     none = StepProgress("plain", 1, "batch", 1, 0, 0, {}, StepClock(0), 0.5, other_tables=1)
     assert "No record is of source.table:" in report_of(RunSummary("plain", "root", [none]))
 

@@ -115,9 +115,9 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
         (
             [{"ts_ms": 1}, {"ts_ms": 2}],
             [],
-            "No JSON records found. Got: 0 lines that are not JSON objects; 2 events of Debezium that change no row: heartbeats,",
+            "No JSON records found. Got: 0 lines without a JSON object; 2 events of Debezium that change no row: heartbeats,",
         ),
-        ([[1], "x"], [], "No JSON records found. Got: 2 lines that are not JSON objects."),
+        ([[1], "x"], [], "No JSON records found. Got: 2 lines without a JSON object."),
         (
             [flattened(id=1), flattened(id=1) | {"__table": "u"}],
             [],
@@ -126,7 +126,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
         (
             [flattened(id=1)],
             ["--table", "u"],
-            "No JSON records found. Got: 0 lines that are not JSON objects; tables t (1).",
+            "No JSON records found. Got: 0 lines without a JSON object; tables t (1).",
         ),
         ([{"__op": "d", "__lsn": 1, "id": 1}], [], "No record of the sample adds a row"),
     ],

@@ -73,7 +73,7 @@ def apply(
 
     Args:
         spark: A session with Delta.
-        spec: The pipeline as it is to be.
+        spec: The pipeline with its new spec.
         root: Folder of all pipelines' tables.
         clock_ms: The time for new stamps, epoch ms.
 

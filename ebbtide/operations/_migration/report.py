@@ -22,7 +22,7 @@ def migration_report(
 
     Args:
         pipeline: Name of the pipeline.
-        changes: Each in words.
+        changes: Descriptions of the changes.
         step: The step that did it; None of a plan.
         counted: See `COUNTS`; missing counts are 0.
     """

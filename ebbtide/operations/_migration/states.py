@@ -49,7 +49,7 @@ class StateMigration:
     """The effect of a migration on the entries of states.
 
     Args:
-        changes: Each in words; none where the entries stay as they are.
+        changes: Descriptions of the changes; none if the entries do not change.
         stamped: Entries that get a stamp.
         unstamped: Entries that lose theirs.
         revived: Expired entries, still stored, that would become live again.

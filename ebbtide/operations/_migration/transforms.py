@@ -36,7 +36,7 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
     """Describe the changes of a transform; empty if it is the same.
 
     Args:
-        spec: The pipeline as it is to be.
+        spec: The pipeline with its new spec.
         last: Facts of the last step.
     """
     before = last.state.spec.get("transform")

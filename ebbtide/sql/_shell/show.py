@@ -374,7 +374,7 @@ class Printer:
         if not self.settings.result_format.is_data:
             self.say(f"({execution.n_rows:,} {what})")
         if execution.position is not None:
-            self.say(f"Go on from here: EMIT CHANGES FROM '{execution.position}'")
+            self.say(f"Continue from here: EMIT CHANGES FROM '{execution.position}'")
 
     def _put(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -19,7 +19,7 @@ except ImportError as error:
     ) from error
 
 AFTER = b"\xff"
-"""Sorts after whatever follows a prefix: tags of values and lengths begin with smaller bytes."""
+"""Sorts after everything that follows a prefix: tags of values and lengths begin with smaller bytes."""
 
 
 class RocksDbState:

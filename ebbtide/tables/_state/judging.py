@@ -107,7 +107,7 @@ def judge_rows(
 ) -> dict[int, Judged]:
     """Judge the rows of files that may have a doomed one, one by one; return the results by number of the file.
 
-    The newest version of each doomed entry is among these rows; so are rows whose entry has a newer version elsewhere.
+    The newest version of each doomed entry is among these rows; they include rows whose entry has a newer version elsewhere.
     """
     numbers = []
     for number, file in enumerate(state.files):

@@ -157,7 +157,7 @@ def test_changes_go_on_until_they_are_left(terminal):
     terminal.until(lambda: terminal.text != shown, "further changes")
     assert b"\x1b[32m| +I |" in terminal.written
     terminal.type("ctrl-c")
-    terminal.prompts("changes read)", "Go on from here: EMIT CHANGES FROM 'step-", "Cancelled.")
+    terminal.prompts("changes read)", "Continue from here: EMIT CHANGES FROM 'step-", "Cancelled.")
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
 
