@@ -1,5 +1,6 @@
 """The site is built strictly, and its generated pages say what the code says; `python tests/test_docs.py` writes these pages."""
 
+import ast
 import importlib
 import inspect
 import os
@@ -32,6 +33,7 @@ PAGE_FOLDER = ROOT / "docs" / "reference"
 OPERATIONS_PAGE = PAGE_FOLDER / "operations.md"
 PYTHON_PAGE = PAGE_FOLDER / "python.md"
 METRICS_PAGE = PAGE_FOLDER / "metrics.md"
+ROOMS_PAGE = ROOT / "docs" / "rooms.md"
 DECISIONS = ROOT / "docs" / "decisions"
 
 
@@ -252,6 +254,29 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def rooms_page() -> str:
+    """Lay out the rooms by floor, and the door of each."""
+    import counters
+
+    floors = counters.floors()
+    lines = [
+        "# Rooms",
+        "",
+        "A room takes from rooms on lower floors only. Names that are still taken from behind a door are counted by `python tests/support/counters.py`.",
+        "",
+        "```text",
+    ]
+    for floor in range(max(floors.values()), 0, -1):
+        names = sorted(room for room, own in floors.items() if own == floor)
+        lines.append(f"{floor:2}  {'  '.join(names)}")
+    lines += ["```", "", "| room | purpose | names at its door |", "|---|---|---|"]
+    for room, door in sorted(counters.rooms().items()):
+        purpose = (ast.get_docstring(ast.parse(door.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        names = ", ".join(f"`{name}`" for name in sorted(counters.names_of_door(room)))
+        lines.append(f"| `{room}` | {purpose} | {names} |")
+    return "\n".join(lines) + "\n"
+
+
 def decisions_page() -> str:
     """List the decisions by their titles."""
     lines = [
@@ -286,6 +311,10 @@ def test_python_page_is_what_the_docstrings_say():
 
 def test_metrics_page_is_what_the_list_says():
     assert METRICS_PAGE.read_text(encoding="utf-8") == metrics_page()
+
+
+def test_rooms_page_is_what_the_doors_say():
+    assert ROOMS_PAGE.read_text(encoding="utf-8") == rooms_page()
 
 
 def test_fields_of_operations_state_their_default_unless_they_are_required():
@@ -374,6 +403,7 @@ def test_links_of_the_pages_lead_somewhere():
 
 
 if __name__ == "__main__":
+    sys.path.append(str(ROOT / "tests" / "support"))
     for name in SPEC_PAGES:
         (PAGE_FOLDER / name).write_text("", encoding="utf-8")  # so that links find it
     for name in SPEC_PAGES:
@@ -381,4 +411,5 @@ if __name__ == "__main__":
     OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")
     PYTHON_PAGE.write_text(python_page(), encoding="utf-8")
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
+    ROOMS_PAGE.write_text(rooms_page(), encoding="utf-8")
     (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

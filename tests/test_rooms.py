@@ -95,7 +95,7 @@ ALONE = {
 }
 """Libraries that one place has to itself."""
 
-MOST_FLOORS = 16
+MOST_FLOORS = 15
 
 MOST_NAMES_OF_DOOR = 25
 """Names that a room may offer to others."""

@@ -157,6 +157,24 @@ def names_of_door(room: str) -> set[str]:
     return {name.name for name in taken_by(_files()[f"{PRODUCT}.{room}"]) if name.room == room}
 
 
+def rooms() -> dict[str, Path]:
+    """Return the rooms, each with its door: the `__init__` of a folder, or a module that is a room by itself."""
+    return {room_of(module): path for module, path in _files().items() if module.count(".") == 1}
+
+
+def floors() -> dict[str, int]:
+    """Return the floor of each room: 1 if it takes nothing from another one, else one more than the highest that it takes from."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for module, path in _files().items():
+        below[room_of(module)] |= {name.room for name in taken_by(path)} - {room_of(module), ""}
+
+    @cache
+    def floor(room: str) -> int:
+        return 1 + max(map(floor, below[room] & rooms().keys()), default=0)
+
+    return {room: floor(room) for room in rooms()}
+
+
 def test_files() -> Iterator[Path]:
     """Yield the files of the tests."""
     yield from sorted((ROOT / "tests").rglob("*.py"))
