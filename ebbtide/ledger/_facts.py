@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.delta import Commit, Transaction
 from ebbtide.entries import Step
-from ebbtide.errors import PausedError
+from ebbtide.errors import LeaseAskedError, PausedError
 from ebbtide.ledger._upgrade import upgraded
 from ebbtide.model import Action, Decision, Frontier, StepRecords, StoredDocument
 
@@ -78,7 +78,7 @@ class LedgerFacts(BaseModel):
     makes_way: bool = Field(
         default=False,
         exclude_if=lambda value: not value,
-        description="The holder gives the lease back for a while on request (ebbtide.ledger._requests).",
+        description="The holder gives the lease back for a while on request.",
     )
     taken_by: str = Field(
         default="",
@@ -89,6 +89,16 @@ class LedgerFacts(BaseModel):
         default=None,
         exclude_if=lambda value: value is None,
         description="When the lease was taken last, epoch ms of the holder's clock.",
+    )
+    requests: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="Processes that ask for the lease, repeated by each turn until they withdraw.",
+    )
+    changes: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Commits of other processes in this epoch, pauses and requests: `heartbeat` counts them too.",
     )
     paused: Pause | None = Field(
         default=None,
@@ -138,6 +148,23 @@ class LedgerFacts(BaseModel):
     def is_free(self) -> bool:
         """True if the lease is free: no run holds it, or died with it."""
         return self.holder == FREE
+
+    @property
+    def sign_of_life(self) -> tuple[int, str, int]:
+        """Changes as long as the holder lives; a pause or a request of another process does not change it."""
+        return self.epoch, self.holder, self.heartbeat - self.changes
+
+    def refuse_asked(self) -> None:
+        """Refuse to begin a step while another process asks for the lease.
+
+        Raises:
+            LeaseAskedError: there is a request.
+        """
+        if self.requests:
+            raise LeaseAskedError.of(
+                "The run makes way for maintenance between two steps.",
+                next_step="It continues by itself afterwards.",
+            )
 
     def refuse_paused(self) -> None:
         """Refuse to read for a pipeline that is paused.

@@ -24,9 +24,12 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError
 from ebbtide.ledger._facts import FREE, Beginning, LedgerFacts, Looked
 from ebbtide.ledger._requests import POLL_S, Requests
 from ebbtide.ledger._settling import settle
-from ebbtide.ledger._turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
+from ebbtide.ledger._turns import TRIES, OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
 from ebbtide.processes import Process
+from ebbtide.storage import Location
 
+ASKED_EVERY_S = 5.0
+"""Seconds from one look of an idle run for requests to the next, in an object store."""
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
 TRIM_EVERY = 100
@@ -102,7 +105,10 @@ class Lease:
         self._me = f"{Process.this()}/{uuid.uuid4().hex[:8]}"
         self._makes_way = makes_way
         self._asks = asks
-        self._requests = Requests(path)
+        self._requests = Requests(path, pipeline)
+        self._looks_s = 0.0
+        self._is_over = False
+        self.facts = self.seen = first_turn(pipeline)
         self._request = self._me.replace("/", "-")
         self.taken_by: str | None = None
         self.turns = OwnTurns(path)
@@ -127,10 +133,8 @@ class Lease:
         version, newest = newest_turn(self.path)
         seen = newest or first_turn(self.pipeline)
         self._wait_until_free(seen)
-        self.facts = next_epoch(self.pipeline, seen, self._me, makes_way=self._makes_way)
-        self.seen = self.facts
         try:
-            self._take(version + 1)
+            self._take(version, seen)
         except StoreUnavailableError:
             # The store may have taken the turn and lost the answer: a later run of this process then knows that it is free.
             _ended.add(self._me)
@@ -145,6 +149,7 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
+        self._is_over = True
         if isinstance(error, StoreUnavailableError):
             _ended.add(self._me)
             return  # the store was retried for long enough: another call would wait as long again
@@ -160,7 +165,8 @@ class Lease:
         try:
             if self.taken_by is None and self._is_mine():
                 self._renew(holder=FREE)
-            self._withdraw()
+            else:
+                self._withdraw()
         except Exception as failure:
             _ended.add(self._me)
             if error is None:
@@ -183,17 +189,21 @@ class Lease:
                 next_step="This run stopped before its next commit; nothing is lost.",
             )
 
-    def make_way(self) -> None:
+    def make_way(self, *, looks: bool = False) -> None:
         """Refuse to begin a step while another process asks for the lease, if this run makes way.
+
+        Args:
+            looks: Read the newest turn, of a store now and then; else the one that `check` has read counts.
 
         Raises:
             LeaseAskedError: another process has asked.
-            LeaseLostError: a heartbeat has found that another run has taken the lease.
+            LeaseLostError: another run has taken the lease.
         """
-        if self.taken_by is not None:
+        is_due = looks and self._makes_way and time.monotonic() >= self._looks_s
+        if self.taken_by is not None or is_due:
             self.check()
         if self._makes_way:
-            self._requests.refuse_asked()
+            self.seen.refuse_asked()
 
     def settle(self, *, is_fresh: bool = False) -> None:
         """Put the commits of earlier processes to all tables on disk, before steps rely on them; or note that nothing is synced.
@@ -252,6 +262,8 @@ class Lease:
 
     def _is_mine(self) -> bool:
         self.seen = self._newest()
+        if Location(self.path).is_in_object_store:
+            self._looks_s = time.monotonic() + ASKED_EVERY_S
         return self.seen.epoch == self.facts.epoch and self.seen.holder == self._me
 
     def _ask(self) -> None:
@@ -267,26 +279,40 @@ class Lease:
             if not has_said and time.monotonic() > began + SAYS_AFTER_S:
                 has_said = True
                 _log.warning("Waiting for the run of '%s' by %s to end the step under way.", self.pipeline, seen.holder)
-            self._requests.leave(self._request)
+            if self._request not in seen.requests:
+                self._requests.leave(self._request)
             if self._done.wait(POLL_S) or time.monotonic() > end:
                 return  # no heartbeat: the holder is treated as one that was not asked
             _, newest = newest_turn(self.path)
-            if newest != seen:
-                seen = newest
+            if newest is None or newest.sign_of_life != seen.sign_of_life:
                 end = time.monotonic() + self.ttl_s
+            seen = newest
 
     def _withdraw(self) -> None:
         if self._asks:
             self._requests.withdraw(self._request)
 
-    def _take(self, version: int) -> None:
-        """Commit the first turn of an epoch as the version after the newest that was read."""
-        # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
-        # believed dead. In both cases another run lives.
-        try:
-            self.turns.take(version, self.facts)
-        except VersionTakenError as error:
-            raise _held(self.pipeline, self._newest()) from error
+    def _take(self, version: int, seen: LedgerFacts) -> None:
+        """Commit the first turn of an epoch as the version after the newest that was read.
+
+        Args:
+            version: The newest version that was read.
+            seen: The turn that counts in it.
+        """
+        # Put if absent. A version that has gone to a pause or to a request is tried again behind that. Not if it has gone to another
+        # taker, or to a heartbeat of a holder that was believed dead: then another run lives.
+        for _ in range(TRIES):
+            self.facts = self.seen = next_epoch(self.pipeline, seen, self._me, makes_way=self._makes_way)
+            try:
+                self.turns.take(version + 1, self.facts)
+            except VersionTakenError as error:
+                version, newest = newest_turn(self.path)
+                if newest is None or newest.sign_of_life != seen.sign_of_life:
+                    raise _held(self.pipeline, newest or seen) from error
+                seen = newest
+            else:
+                return
+        raise _held(self.pipeline, seen)
 
     def _renew(self, **changes: str | Beginning | None) -> None:
         """Commit the next heartbeat of this epoch, with changes to its facts.
@@ -307,9 +333,12 @@ class Lease:
             if newest.epoch != facts.epoch:
                 self.taken_by = _process(newest.holder)
                 self.check()
-            # A pause is committed by a process without the lease: the holder repeats that of the newest turn.
+            # Pauses and requests are committed by processes without the lease: the holder repeats those of the newest turn.
+            left = [name for name in newest.requests if name != self._request]
             carried_on = {
                 "heartbeat": max(newest.heartbeat, facts.heartbeat) + 1,
+                "changes": newest.changes,
+                "requests": tuple(left) if self._is_over else newest.requests,
                 "paused": newest.paused,
                 "paused_ms": newest.paused_ms,
             }
@@ -333,7 +362,7 @@ class Lease:
         while time.monotonic() < end:
             self._done.wait(pause_s)
             _, newest = newest_turn(self.path)
-            if newest is not None and newest != seen:
+            if newest is not None and newest.sign_of_life != seen.sign_of_life:
                 raise _held(self.pipeline, newest)
 
     def _keep(self) -> None:

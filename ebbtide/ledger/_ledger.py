@@ -1,8 +1,8 @@
 """The ledger of one pipeline: who holds it, whether it is paused, and who asks for it.
 
-It is a Delta table without rows, `ROOT/NAME/ledger`. Each of its commits holds one turn: the lease and the pause. A pause is a turn that
-differs from the newest only in its `paused`, and each later turn repeats it. So it needs no lease, is atomic, and the run that holds the
-lease reads it before its next step. Requests for the lease are files next to the table.
+It is a Delta table without rows, `ROOT/NAME/ledger`. Each of its commits holds one turn: the lease, the pause, and the requests for the
+lease. A pause is a turn that differs from the newest only in its `paused`, a request in its `requests`, and each later turn repeats both. So
+they need no lease, are atomic, and the run that holds the lease reads them before its next step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError, LeaseHeldError
 from ebbtide.ledger._facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger._lease import TURNS_KEPT, Lease, has_ended
 from ebbtide.ledger._requests import Requests
-from ebbtide.ledger._turns import commit_next, create_ledger, first_turn, newest_turn
+from ebbtide.ledger._turns import change_turn, create_ledger, newest_turn
 
 POLL_S = 2.0
 """Seconds between two reads of the ledger by a paused run."""
@@ -55,7 +55,7 @@ class Ledger:
     @cached_property
     def requests(self) -> Requests:
         """The requests for the lease."""
-        return Requests(self.location)
+        return Requests(self.location, self.pipeline)
 
     def pause(
         self,
@@ -101,7 +101,7 @@ class Ledger:
                 update["paused_ms"] = max(turn.paused_ms, last.frontier.clock.paused_ms)
             return turn.model_copy(update=update)
 
-        turn = self._change(paused)
+        turn = change_turn(self.location, self.pipeline, paused)
         if turn.makes_way and not has_ended(turn.holder):
             with contextlib.suppress(LeaseHeldError), self.lease(lease_ttl_s, asks=True):
                 return True
@@ -122,7 +122,7 @@ class Ledger:
             paused_ms = turn.paused_until(now_ms)
             return turn.model_copy(update={"paused": None, "paused_ms": paused_ms})
 
-        self._change(resumed)
+        change_turn(self.location, self.pipeline, resumed)
         return ended
 
     def refuse_paused(self) -> None:
@@ -148,15 +148,3 @@ class Ledger:
     def trim(self) -> None:
         """Delete all turns but the newest ones."""
         trim_log(self.location, commits_kept=TURNS_KEPT)
-
-    def _change(self, changed: Callable[[LedgerFacts], LedgerFacts]) -> LedgerFacts:
-        """Commit a changed copy of the newest turn, of the same epoch and holder; return it."""
-
-        def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
-            # One more heartbeat: the greatest turn of an epoch counts.
-            turn = changed(newest or first_turn(self.pipeline))
-            heartbeat = turn.heartbeat + 1
-            return turn.model_copy(update={"heartbeat": heartbeat})
-
-        turn, _ = commit_next(self.location, turn_after)
-        return turn

@@ -1,7 +1,7 @@
 """Requests for the lease: a process that needs it for a while asks a continuous run to make way.
 
-A request is a file in the pipeline's folder `requests`, named after the requesting process. The run that holds the lease ends the
-current step, gives the lease back, and takes it again after the request is withdrawn.
+A request is a turn of the ledger that differs from the newest only in its `requests`, as a pause differs only in its `paused`. The run that
+holds the lease ends the current step, gives the lease back, and takes it again after the request is withdrawn.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import threading
 import time
 
-from ebbtide.delta import Log
-from ebbtide.errors import LeaseAskedError
 from ebbtide.ledger._facts import LedgerFacts
-from ebbtide.storage import Location
+from ebbtide.ledger._turns import change_turn, newest_turn
 
 POLL_S = 0.5
-ASKED_EVERY_S = 5.0
-"""Seconds between polls of a run, if a poll lists an object store, which costs as much as a put."""
 
 
 class Requests:
@@ -24,68 +20,57 @@ class Requests:
 
     Args:
         ledger: Location of the ledger.
+        pipeline: Name of the pipeline.
     """
 
-    def __init__(self, ledger: str) -> None:
-        home, _, _ = ledger.rpartition("/")
+    def __init__(self, ledger: str, pipeline: str) -> None:
         self._ledger = ledger
-        self._folder = Location(home) / "requests"
-        self._looks_s = 0.0
+        self._pipeline = pipeline
 
     def leave(self, name: str) -> None:
         """Request the lease."""
-        (Location(self._folder) / name).write_bytes(b"")
 
-    def withdraw(self, name: str) -> None:
-        """Withdraw the request."""
-        (Location(self._folder) / name).delete()
+        def asked(turn: LedgerFacts) -> LedgerFacts:
+            return turn.model_copy(update={"requests": (*turn.requests, name)})
+
+        if name not in self.names:
+            change_turn(self._ledger, self._pipeline, asked)
+
+    def withdraw(self, *names: str) -> None:
+        """Withdraw requests."""
+
+        def without(turn: LedgerFacts) -> LedgerFacts:
+            left = tuple(each for each in turn.requests if each not in names)
+            return turn.model_copy(update={"requests": left})
+
+        if not set(names).isdisjoint(self.names):
+            change_turn(self._ledger, self._pipeline, without)
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         """Names of the requests."""
-        return Location(self._folder).list_files()
-
-    def refuse_asked(self) -> None:
-        """Refuse to begin a step while another process asks for the lease; of a store that is asked now and then.
-
-        Raises:
-            LeaseAskedError: there is a request.
-        """
-        now_s = time.monotonic()
-        if now_s < self._looks_s:
-            return
-        if Location(self._folder).is_in_object_store:
-            self._looks_s = now_s + ASKED_EVERY_S
-        if self.names:
-            raise LeaseAskedError.of(
-                "The run makes way for maintenance between two steps.",
-                next_step="It continues by itself afterwards.",
-            )
+        newest = self._newest()
+        return newest.requests if newest else ()
 
     def wait_until_served(self, patience_s: float, stop: threading.Event) -> None:
-        """Wait until all requests are withdrawn; delete them if neither a requester nor a holder shows activity.
+        """Wait until all requests are withdrawn; withdraw them if neither a requester nor a holder shows activity.
 
         Args:
             patience_s: Seconds without activity.
             stop: Ends the waiting.
         """
-        # A requester that was killed leaves its file behind: without this the run would wait for it forever.
-        seen = self._signs()
+        # A requester that was killed leaves its request behind: without this the run would wait for it forever.
+        seen = self._newest()
         end = time.monotonic() + patience_s
-        while self.names and not stop.wait(POLL_S):
-            found = self._signs()
+        while seen is not None and seen.requests and not stop.wait(POLL_S):
+            found = self._newest()
             if found != seen:
-                seen = found
                 end = time.monotonic() + patience_s
             elif time.monotonic() > end:
-                for name in self.names:
-                    self.withdraw(name)
+                self.withdraw(*seen.requests)
+                found = self._newest()
+            seen = found
 
-    def _signs(self) -> object:
-        """Return a value that changes with activity: the newest turn of the lease, and the requests."""
-        newest = next(Log(self._ledger).own_commits(), None)
-        turn = None
-        if newest is not None:
-            _, facts = newest
-            turn = LedgerFacts.read(facts, self._ledger)
-        return turn, tuple(self.names)
+    def _newest(self) -> LedgerFacts | None:
+        _, newest = newest_turn(self._ledger)
+        return newest

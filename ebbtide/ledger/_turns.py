@@ -160,6 +160,7 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
         makes_way=makes_way,
         taken_by=user_name(),
         taken_ms=time.time_ns() // 1_000_000,
+        requests=seen.requests,
         paused=seen.paused,
         paused_ms=seen.paused_ms,
         looked=seen.looked,
@@ -247,6 +248,25 @@ def commit_next(
     raise VersionTakenError.of(
         f"The ledger '{ledger}' is written by other processes all the time.", got=f"{TRIES} tries"
     )
+
+
+def change_turn(ledger: str, pipeline: str, changed: Callable[[LedgerFacts], LedgerFacts]) -> LedgerFacts:
+    """Commit a changed copy of the newest turn, of the same epoch and holder, by a process that need not be the holder; return it.
+
+    Args:
+        ledger: Location of the ledger.
+        pipeline: Name of the pipeline.
+        changed: Returns the changed copy.
+    """
+
+    def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
+        turn = changed(newest or first_turn(pipeline))
+        # One heartbeat more: of the turns of an epoch the greatest counts. It is no sign of life of the holder.
+        counts = {"heartbeat": turn.heartbeat + 1, "changes": turn.changes + 1}
+        return turn.model_copy(update=counts)
+
+    turn, _ = commit_next(ledger, turn_after)
+    return turn
 
 
 def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None:

@@ -202,7 +202,7 @@ class Watcher:
         if now_s < self._looks_s:
             return False
         self._looks_s = now_s + self._following.interval_ms / 1000
-        self._steps.stepper.lease.make_way()
+        self._steps.stepper.lease.make_way(looks=True)
         try:
             found = self._discover()
         except Transient as error:

@@ -89,27 +89,26 @@ def test_lease_of_a_living_process_of_this_machine_is_refused_at_once(path):
 
 
 def about_to_take(path):
-    """A lease that has seen that it is free, and the version at which it has."""
+    """A lease that has seen that it is free, the version at which it has, and the turn there."""
     with Lease(path, "p", 3600):
         pass
     late = Lease(path, "p", 3600)
     version, seen = newest_turn(path)
-    late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
-    return late, version
+    return late, version, seen
 
 
 def test_taker_who_comes_after_a_whole_turn_of_another_is_refused(path):
-    late, version = about_to_take(path)
+    late, version, seen = about_to_take(path)
     with Lease(path, "p", 3600):
         pass
     with pytest.raises(LeaseHeldError, match="by process that has ended on 'another host'"):
-        late._take(version + 1)
+        late._take(version, seen)
 
 
 def test_taker_whose_version_was_taken_meanwhile_is_refused(path):
-    late, version = about_to_take(path)
+    late, version, seen = about_to_take(path)
     with Lease(path, "p", 3600), pytest.raises(LeaseHeldError):
-        late._take(version + 1)
+        late._take(version, seen)
 
 
 def test_lease_beats_and_is_free_in_the_end(path):

@@ -1,13 +1,14 @@
-"""Requests for a lease are files; they are waited for as long as anybody lives, and then forgotten."""
+"""Requests for a lease are turns of the ledger; they are waited for as long as anybody lives, and then forgotten."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from ebbtide.errors import LeaseAskedError
-from ebbtide.ledger import Lease
+from ebbtide.ledger import Lease, Ledger
 from ebbtide.ledger import _requests as module
 from ebbtide.ledger._requests import POLL_S, Requests
+from ebbtide.ledger._turns import newest_turn
 
 
 class Waits:
@@ -29,10 +30,17 @@ class Waits:
         return bool(self.acts.get(f"at_{self.n}", lambda: False)())
 
 
+def requests_in(folder):
+    ledger = str(folder / "ledger")
+    with Lease(ledger, "t", 60):
+        pass
+    return Requests(ledger, "t")
+
+
 @pytest.fixture
 def waited(tmp_path, monkeypatch):
     """Waits, with patience for two waits, until a request is served; returns how often it did, and who still asks."""
-    requests = Requests(str(tmp_path / "ledger"))
+    requests = requests_in(tmp_path)
     requests.leave("gone")
 
     def wait(**acts):
@@ -44,33 +52,60 @@ def waited(tmp_path, monkeypatch):
     return wait
 
 
-def test_request_is_an_empty_file_and_refuses_steps_until_it_is_withdrawn(tmp_path):
-    requests = Requests(str(tmp_path / "ledger"))
-    requests.refuse_asked()
+def test_request_refuses_steps_until_it_is_withdrawn(tmp_path):
+    requests = requests_in(tmp_path)
+    ledger = Ledger(str(tmp_path / "ledger"), "t")
+    ledger.turn.refuse_asked()
     requests.leave("a job")
-    assert (tmp_path / "requests" / "a job").read_bytes() == b""
     with pytest.raises(LeaseAskedError) as refused:
-        requests.refuse_asked()
+        ledger.turn.refuse_asked()
     assert str(refused.value) == (
         "The run makes way for maintenance between two steps. It continues by itself afterwards."
     )
     requests.leave("another")
+    requests.leave("another")
     requests.withdraw("a job")
-    assert requests.names == ["another"]
+    assert requests.names == ("another",)
     requests.withdraw("another")
-    requests.refuse_asked()
+    ledger.turn.refuse_asked()
+
+
+def test_request_and_pause_are_no_sign_of_life_and_are_repeated_by_each_turn(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger"), "t")
+    with ledger.lease(60) as lease:
+        before = ledger.turn.sign_of_life
+        ledger.requests.leave("a job")
+        ledger.pause("me", "why", 1, 60)
+        assert ledger.turn.sign_of_life == before
+        lease.renew_incarnation()
+        assert ledger.turn.sign_of_life != before
+        assert ledger.turn.requests == ("a job",)
+    with ledger.lease(60):
+        assert ledger.requests.names == ("a job",)
+        assert ledger.turn.paused.reason == "why"
+
+
+def test_lease_is_taken_behind_a_request_that_came_between_the_look_and_the_commit(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger"), "t")
+    with ledger.lease(60):
+        pass
+    version, seen = newest_turn(ledger.location)
+    ledger.requests.leave("a job")
+    ledger.lease(60)._take(version, seen)
+    assert ledger.turn.epoch == 2
+    assert ledger.requests.names == ("a job",)
 
 
 def test_request_of_one_who_died_is_forgotten_once_patience_is_over(waited):
-    assert waited() == (3, [])
+    assert waited() == (3, ())
 
 
 def test_request_that_is_withdrawn_is_waited_for_no_longer(waited, tmp_path):
-    assert waited(at_2=lambda: Requests(str(tmp_path / "ledger")).withdraw("gone")) == (2, [])
+    assert waited(at_2=lambda: Requests(str(tmp_path / "ledger"), "t").withdraw("gone")) == (2, ())
 
 
 def test_run_that_is_stopped_waits_no_longer(waited):
-    assert waited(at_1=lambda: True) == (1, ["gone"])
+    assert waited(at_1=lambda: True) == (1, ("gone",))
 
 
 def test_turn_of_the_lease_is_a_sign_of_life(waited, tmp_path):
@@ -78,8 +113,8 @@ def test_turn_of_the_lease_is_a_sign_of_life(waited, tmp_path):
         with Lease(str(tmp_path / "ledger"), "t", 60):
             pass
 
-    assert waited(at_2=take) == (5, [])
+    assert waited(at_2=take) == (5, ())
 
 
 def test_another_request_is_a_sign_of_life(waited, tmp_path):
-    assert waited(at_2=lambda: Requests(str(tmp_path / "ledger")).leave("new")) == (5, [])
+    assert waited(at_2=lambda: Requests(str(tmp_path / "ledger"), "t").leave("new")) == (5, ())

@@ -114,7 +114,7 @@ class Watched:
         self.n_files_read += 1
         return {"a": 1}
 
-    def make_way(self):
+    def make_way(self, *, looks):
         self.asked.append("make way")
 
     def discover(self, *given):
@@ -330,7 +330,7 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
     assert made[0] == made[-1] == "batch"
     assert "compaction" in made
     assert len(kinds) == 1
-    assert pipeline.plan.ledger.requests.names == []
+    assert pipeline.plan.ledger.requests.names == ()
     assert pipeline.rows()[2] == 2
 
 
@@ -368,7 +368,7 @@ def test_run_that_ends_makes_no_way(make):
     pipeline.put(up(1, 1))
     with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
-    assert pipeline.plan.ledger.requests.names == []
+    assert pipeline.plan.ledger.requests.names == ()
 
 
 def test_run_ends_after_a_step_once_it_is_as_old_as_it_may_get(make):

@@ -13,8 +13,7 @@ import ebbtide
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Log, Snapshot, replacing
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import Lease, writer_of
-from ebbtide.ledger import _requests as requests
+from ebbtide.ledger import Lease, Ledger, writer_of
 from ebbtide.ledger._facts import Pause
 from ebbtide.ledger._turns import commit_next
 from ebbtide.runtime import Plan
@@ -322,12 +321,11 @@ def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch
 
 
 def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root):
-    asked = requests.Requests(f"{root}/p/ledger")
-    asked.refuse_asked()
-    asked.leave("other")
-    asked.refuse_asked()  # too soon to look again
-    set_limits(asked_every_s=0.0)
-    again = requests.Requests(f"{root}/p/ledger")
-    for _ in range(2):
+    ledger = Ledger(f"{root}/p/ledger", "p")
+    with ledger.lease(3600, makes_way=True) as lease:
+        lease.make_way(looks=True)
+        ledger.requests.leave("other")
+        lease.make_way(looks=True)  # too soon to look again
+        lease.check()
         with pytest.raises(LeaseAskedError):
-            again.refuse_asked()
+            lease.make_way()

@@ -31,7 +31,7 @@ LIMITS = {
     "trim_every": "ebbtide.ledger._lease.TRIM_EVERY",
     "turns_kept": "ebbtide.ledger._lease.TURNS_KEPT",
     "ledger_poll_s": "ebbtide.ledger._ledger.POLL_S",
-    "asked_every_s": "ebbtide.ledger._requests.ASKED_EVERY_S",
+    "asked_every_s": "ebbtide.ledger._lease.ASKED_EVERY_S",
     "rows_per_step": "ebbtide.operations._adopt.ROWS_PER_STEP",
     "last_steps": "ebbtide.operations._backfill.status.LAST_STEPS",
     "sample": "ebbtide.operations._backfill.swap.SAMPLE",

@@ -6,7 +6,7 @@
 | commits of the tables | older than `delta.logRetentionDuration` (30 days), once a checkpoint has their content |
 | turns of the lease | all but the last thousand |
 | staged files | at once: the last step is finished |
-| the checkpoint folder of releases before format 4 | at once: the ledger has its content |
+| the folders `checkpoint` and `requests` of releases before format 4 | at once: the ledger has their content |
 | files of processes that died before committing them | older than a day |
 """
 
@@ -25,6 +25,8 @@ from ebbtide.storage._location import DAY_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OF_EARLIER_RELEASES = ("checkpoint", "requests")
+"""Folders of a pipeline that nothing reads any more."""
 SCHEME = re.compile(r"^[a-z0-9]+:/+")
 """Prefix of a location in a store, or of a local location in Spark's form."""
 
@@ -56,7 +58,8 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     plan.ledger.trim()
     Location(plan.at("staged")).delete()
     Location(plan.rehearsal).delete()
-    Location(plan.at("checkpoint")).delete()
+    for name in OF_EARLIER_RELEASES:
+        Location(plan.at(name)).delete()
     delete_all_unfinished(plan)
     return Done(is_step=False, left=left)
 
