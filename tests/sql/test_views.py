@@ -85,7 +85,7 @@ def test_what_a_view_reads_is_dropped_after_it(do, catalog):
         ("CREATE MATERIALIZED VIEW orders AS SELECT * FROM ids", "There is a table 'orders' already"),
         ("CREATE OR REPLACE MATERIALIZED VIEW orders AS SELECT 1", "There is a table 'orders' already"),
         ("CREATE MATERIALIZED VIEW ids AS SELECT * FROM orders", "a materialized view 'ids' already"),
-        ("CREATE MATERIALIZED VIEW `../v` AS SELECT * FROM orders", "no name of a materialized view"),
+        ("CREATE MATERIALIZED VIEW `../v` AS SELECT * FROM orders", "not the name of a materialized view"),
         ("CREATE MATERIALIZED VIEW v WITH (path = x) AS SELECT * FROM orders", "no option 'path' of a view"),
         ("CREATE MATERIALIZED VIEW v WITH (query = x) AS SELECT * FROM orders", "no option 'query' of a view"),
         ("CREATE MATERIALIZED VIEW v WITH (sink.token = x) AS SELECT * FROM orders", "is a credential"),
