@@ -27,8 +27,8 @@ def figures() -> dict[str, tuple[str, str]]:
         f"Ebbtide got none wrong, at **less than {fraction} of the CPU**."
     )
     row = (
-        f"| {events:,} events of a shop in 8 steps, beside newest-per-key and MERGE | {min(ratios):.2f} to {worst:.2f} of its CPU; "
-        f"rows wrong: 0 beside {wrong:,} of {rows:,} |"
+        f"| {events:,} events of a shop in 8 steps, against newest-per-key and MERGE | {min(ratios):.2f} to {worst:.2f} of its CPU; "
+        f"rows wrong: 0 against {wrong:,} of {rows:,} |"
     )
     return {
         "README.md": (r"On [\d,]+ Debezium events of a shop it got .+ of the CPU\*\*\.", readme),

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from limits import limits
+from shell import Shell
 
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
@@ -91,8 +92,8 @@ def _test_put_back(_module_put_back: None) -> Iterator[None]:
 def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep local copies apart from those of the user's own runs, and of other files: a process looks at all that are there."""
     folder = tmp_path_factory.mktemp("copies")
-    os.environ["EBBTIDE_CACHE"] = str(folder)
-    with pytest.MonkeyPatch.context() as patch:
+    with Shell() as shell, pytest.MonkeyPatch.context() as patch:
+        shell.export(EBBTIDE_CACHE=folder)
         copy_files = sys.modules.get("ebbtide.delta._copy_files")
         if copy_files:  # an erasure reaches the user's own folder too
             patch.setattr(copy_files, "own_folder", lambda: folder)
@@ -188,10 +189,8 @@ def warm_programs() -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell() -> Iterator["Shell"]:  # noqa: F821 - loaded when needed
+def shell() -> Iterator[Shell]:
     """What the process was started from: gives it variables and a working directory, until the end of the test."""
-    from shell import Shell
-
     with Shell() as shell:
         yield shell
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from alert_rules import fires
+from circumstances import assume
 from installing import install
 from local_pipeline import LATER, up
 from local_run import SPARK, START
@@ -309,11 +310,11 @@ def test_bound_is_ten_triggers_and_at_least_as_long_as_faults_are_waited_out(mak
     assert longest_silence_s(make(trigger_interval="10m").spec) == 6000
 
 
-def test_lost_lease_is_not_healthy(watch, monkeypatch):
+def test_lost_lease_is_not_healthy(watch):
     pipeline = watch.pipeline
     pipeline.put(up(1, 1))
     found = []
-    monkeypatch.setattr(Lease, "_keep", lambda _: None)
+    assume("without heartbeats")
 
     def take(look):
         lease = look.stepper.lease

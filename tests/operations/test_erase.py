@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from interrupting import killed_before
-from limits import limits
+from limits import limits, swap_inside
 from local_pipeline import LATER, Kept, LocalPipeline, up
 from local_run import HOUR, SPARK, START
 from shell import Shell
@@ -392,10 +392,15 @@ def test_mark_of_a_later_erasure_outlives_the_end_of_an_earlier_one(tmp_path):
     assert ErasureLedger(home).unfinished() is None
 
 
+def views_there_are(inputs):
+    """Have an erasure find these views, by the tables that each reads; None: unknown."""
+    swap_inside("ebbtide.operations._erase.views.views_under", lambda _: inputs)
+
+
 @BY_SEQUENCE
-def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, monkeypatch):
+def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline):
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id STRING", key=["id"], inputs=["t"])
-    monkeypatch.setattr(views, "views_under", lambda _: {"v": frozenset({"t"}), "older": None})
+    views_there_are({"v": frozenset({"t"}), "older": None})
     ErasureLedger(f"{pipeline.root}/v").mark_unfinished()
     ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, clock=lambda: LATER, beside=lambda: [view])
     [of_view, of_older] = views.computed_again(ctx, pipeline.plan)
@@ -405,9 +410,9 @@ def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, mon
 
 
 @BY_SEQUENCE
-def test_views_are_computed_after_those_that_they_read(pipeline, monkeypatch):
+def test_views_are_computed_after_those_that_they_read(pipeline):
     inputs = {"a": frozenset({"c", "t"}), "b": frozenset({"other"}), "c": frozenset({"t"}), "d": frozenset({"a"})}
-    monkeypatch.setattr(views, "views_under", lambda _: inputs)
+    views_there_are(inputs)
     assert views.views_above(pipeline.plan) == ["c", "a", "d"]
 
 

@@ -21,7 +21,6 @@ from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipel
 from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.errors import ConfigError
 from ebbtide.operations import BUILT_IN, Context, Operation, Report, operations
-from ebbtide.operations import _registry as registry
 from ebbtide.operations._backfill.operations import Start
 from ebbtide.operations._operation_page import section_of
 from ebbtide.operations._operations import Clock, Repair
@@ -300,13 +299,13 @@ class Interrupted(Long):
         return super().apply(ctx, params)
 
 
-def test_operation_that_makes_steps_is_shown_and_is_stopped_by_a_signal(pipeline, tmp_path, monkeypatch):
+def test_operation_that_makes_steps_is_shown_and_is_stopped_by_a_signal(pipeline, tmp_path, shell):
     asked = ["long", tmp_path / "defs.yaml", "--root", pipeline.root]
-    monkeypatch.setattr(registry, "built_in", lambda _: [Long()])
+    install(tmp_path / "site-1", shell, {"long": f"{__name__}:Long"})
     step, report = call(*asked, "--json").stdout.splitlines()
     assert (json.loads(step)["step"], json.loads(report)["records"]) == (7, 3)
     assert call(*asked).stdout == "t: done.\n"
-    monkeypatch.setattr(registry, "built_in", lambda _: [Interrupted()])
+    install(tmp_path / "site-2", shell, {"long": f"{__name__}:Interrupted"})
     stopped = call(*asked)
     assert re.fullmatch(r"t: stopped by .+@.+\.\n", stopped.stdout)
     assert "Stopping after this step" in stopped.stderr

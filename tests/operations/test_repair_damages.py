@@ -13,11 +13,12 @@ from typing import Any
 import damages
 import pyarrow as pa
 import pytest
+from circumstances import assume
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
 from interrupting import killed_before
 from limits import limits, set_limits
 from local_pipeline import LATER, Kept, LocalPipeline, up
-from local_run import HOUR, SPARK, compared_here
+from local_run import HOUR, SPARK
 from support import change
 from thinned import graded, thinned
 from victims import refuse_fed_twice
@@ -130,8 +131,8 @@ def restored(pipeline):
 
 
 def planned(pipeline):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "_compared", compared_here)
+    with limits():
+        assume("a sink like the state")
         return repair.plan(SPARK, pipeline.spec, pipeline.root)
 
 

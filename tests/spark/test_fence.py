@@ -1,8 +1,10 @@
 """A run that slept through a take-over, and a refresh by the one who took over, stops: it writes nothing any more."""
 
 import threading
+from pkgutil import resolve_name
 
 import pytest
+from limits import swap_inside
 from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide import refresh, run
@@ -22,10 +24,10 @@ FILES = [[change("+I", 1, "a", 1)], [change("+U", 1, "b", 2), change("+I", 2, "c
 class Sleeper:
     """Runs something as on another host, without heartbeats, and puts it to sleep at a call; then wakes it up."""
 
-    def __init__(self, monkeypatch, owner, name):
+    def __init__(self, owner, name):
         self._asleep, self._woken = threading.Event(), threading.Event()
         self._error = None
-        call = getattr(owner, name)
+        call = resolve_name(f"{owner}.{name}")
 
         def sleepy(*args, **options):
             if threading.current_thread() is self._thread:
@@ -33,10 +35,10 @@ class Sleeper:
                 assert self._woken.wait(120)
             return call(*args, **options)
 
-        monkeypatch.setattr(owner, name, sleepy)
+        swap_inside(f"{owner}.{name}", sleepy)
         here, keep = Process.this, Lease._keep
-        monkeypatch.setattr(Process, "this", lambda: Process("elsewhere@0-1:1:1") if self._is_it() else here())
-        monkeypatch.setattr(Lease, "_keep", lambda own: None if own._me.startswith("elsewhere") else keep(own))
+        swap_inside("ebbtide.processes.Process.this", lambda: Process("elsewhere@0-1:1:1") if self._is_it() else here())
+        swap_inside("ebbtide.ledger.Lease._keep", lambda own: None if own._me.startswith("elsewhere") else keep(own))
 
     def _is_it(self):
         return threading.current_thread() is self._thread
@@ -70,9 +72,9 @@ def rows(spark, tmp_path, spec):
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_step.py and test_jobs.py
-def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path, spec, monkeypatch):
+def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path, spec):
     root = str(tmp_path)
-    sleeper = Sleeper(monkeypatch, compacting, "replacing")
+    sleeper = Sleeper(compacting.__name__, "replacing")
     sleeper.fall_asleep(lambda: maintain(spark, spec, root, "compaction"))
     refresh(spark, spec, root)
     refreshed = table(spark, tmp_path, spec, "state")
@@ -84,9 +86,9 @@ def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_step.py
-def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_sink(spark, tmp_path, spec, monkeypatch):
+def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_sink(spark, tmp_path, spec):
     root = str(tmp_path)
-    sleeper = Sleeper(monkeypatch, stepping, "publish")
+    sleeper = Sleeper(stepping.__name__, "publish")
     sleeper.fall_asleep(lambda: stepped(spark, spec, root))
     refresh(spark, spec, root)
     assert isinstance(sleeper.wake_up(), LeaseLostError)

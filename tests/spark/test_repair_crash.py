@@ -45,7 +45,7 @@ def copied(damaged, tmp_path):
     return spec, tmp_path
 
 
-def dies(monkeypatch, owner, name, when, work):
+def dies(owner, name, when, work):
     holder = resolve_name(owner)
     call = getattr(holder, name)
 
@@ -54,7 +54,7 @@ def dies(monkeypatch, owner, name, when, work):
             call(*given, **options)
         raise KilledError
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holder, name, fatal)
         with pytest.raises(KilledError):
             work()
@@ -66,9 +66,9 @@ def rows(spark, root, spec):
 
 @pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
 @pytest.mark.parametrize(("owner", "name", "when"), PLACES)
-def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, monkeypatch, owner, name, when):
+def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, owner, name, when):
     spec, root = copied
-    dies(monkeypatch, owner, name, when, lambda: repair.repair(spark, spec, str(root)))
+    dies(owner, name, when, lambda: repair.repair(spark, spec, str(root)))
     is_decided = (owner, when) != (STATE, "before")
     if is_decided:
         run(spark, spec, str(root), clock=lambda: START)
@@ -80,9 +80,9 @@ def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, m
 
 @pytest.mark.grid  # without Spark: tests/operations/test_repair.py
 @pytest.mark.parametrize(("owner", "name", "when"), PLACES[:2])
-def test_acknowledgement_that_died_is_there_when_it_is_asked_for_again(spark, copied, monkeypatch, owner, name, when):
+def test_acknowledgement_that_died_is_there_when_it_is_asked_for_again(spark, copied, owner, name, when):
     spec, root = copied
-    dies(monkeypatch, owner, name, when, lambda: repair.acknowledge(spark, spec, str(root), "meant so"))
+    dies(owner, name, when, lambda: repair.acknowledge(spark, spec, str(root), "meant so"))
     report = repair.acknowledge(spark, spec, str(root), "meant so")
     n_left = 1 if when == "before" else 0
     assert report.missing == n_left

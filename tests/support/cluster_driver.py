@@ -24,12 +24,11 @@ from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.operations import Context, operations
-from ebbtide.operations import _adopt as adopt
 from ebbtide.runtime import Plan, StepProgress, system_clock
 from ebbtide.sessions import build_session
 from ebbtide.spec import Pipeline
 from ebbtide.tables import _step_commits as step_commits
-from ebbtide.tables._state import deletion, doomed, rewriting
+from ebbtide.tables._state import deletion, rewriting
 
 SMALL = {
     "spark.executor.memory": "512m",
@@ -115,11 +114,8 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
 
 def operate(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, name: str, given: str) -> dict[str, Any]:
     """Apply an operation; a host dies as it begins, and one under its tasks, if it has some."""
-    rewriting.ROWS_IN_PART, doomed.ROWS_IN_PART, adopt.ROWS_PER_STEP = (
-        1_000,
-        50,
-        300,
-    )  # several tasks, however small the state is
+    # Several tasks, however small the state is.
+    set_limits(rewriting_rows_in_part=1_000, doomed_rows_in_part=50, rows_per_step=300)
     [operation] = [each for each in operations(name.partition(".")[0]) if each.name == name]
     say(begins=name, deaths=0)
     with dying(deaths):

@@ -102,6 +102,10 @@ def swap_inside(place: str, value: Any) -> None:
     # Of a class as it is defined, not bound to it.
     before = getattr_static(holder, name) if isinstance(holder, type) else getattr(holder, name)
     _changed.append((holder, name, before))
+    _put(holder, name, value)
+
+
+def _put(holder: Any, name: str, value: Any) -> None:
     setattr(holder, name, value)
 
 
@@ -114,5 +118,4 @@ def limits(**values: Any) -> Iterator[None]:
         yield
     finally:
         while len(_changed) > n_before:
-            holder, name, value = _changed.pop()
-            setattr(holder, name, value)
+            _put(*_changed.pop())

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from local_run import HOUR, SPARK, START, compared_here, perform
+from circumstances import assume
+from limits import limits, swap_inside
+from local_run import HOUR, SPARK, START, perform
 from support import change, plain
 
 import ebbtide
@@ -138,16 +139,13 @@ class LocalPipeline:
     @contextmanager
     def taken_over(self) -> Iterator[Stepper]:
         """What makes steps of a run that slept until another one took the pipeline over."""
-        beats: Callable[..., None] = Lease._keep
-        try:
-            Lease._keep = lambda _: None
+        with limits():
+            assume("without heartbeats")
             with self.stepper() as stepper:
                 stepper.lease._me = "elsewhere@0-1:1:1/x"
                 stepper.lease._renew(holder=stepper.lease._me)
                 with Lease(self.plan.at("ledger"), self.spec.name, 0.05):
                     yield stepper
-        finally:
-            Lease._keep = beats
 
 
 class KeptFolder:
@@ -194,9 +192,9 @@ def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> Repa
         adds = [DataFile.write(sink.path, f"repaired-{work.facts.step}.parquet", rows, bounded=())] if len(rows) else []
         commit_stage(sink.path, lambda found: replacing(found.files.values(), adds), work.facts, "sink")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SinkTable, "rewrite", give)
-        patch.setattr(repair, "_compared", compared_here)
+    with limits():
+        assume("a sink like the state")
+        swap_inside("ebbtide.tables.SinkTable.rewrite", give)
         return repair.repair(SPARK, spec, root)
 
 
