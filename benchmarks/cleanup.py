@@ -36,11 +36,11 @@ from ebbtide.columns import entry_table, key_hashes
 from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Cause
 from ebbtide.operations import Context
+from ebbtide.operations._maintenance import deletion
 from ebbtide.operations._maintenance.jobs import Cleanup, Compact
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
-from ebbtide.tables._state import deletion
-from ebbtide.tables._state.rewriting import BASE
+from ebbtide.tables import BASE
 
 HOUR_MS = 3_600_000
 START_MS = 500_000 * HOUR_MS

@@ -299,7 +299,8 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
     from ebbtide.columns import flags
     from ebbtide.delta import in_hash_order, write_files
-    from ebbtide.tables import StoredEntries, packed
+    from ebbtide.runtime._workers.deciding import packed
+    from ebbtide.tables import StoredEntries
     from ebbtide.tables._state.layout import with_kind
     from ebbtide.tables._state.rewriting import Part
 

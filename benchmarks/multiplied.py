@@ -19,7 +19,8 @@ from ebbtide.columns import key_hashes
 from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, write_files
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
-from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART
+from ebbtide.tables import BASE
+from ebbtide.tables._state.rewriting import ROWS_IN_PART
 
 Keys = NDArray[np.int64]
 ROWS_IN_FOLD = 2_000_000

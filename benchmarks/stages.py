@@ -42,18 +42,18 @@ STAGES = {
     "exact path": ("ebbtide.formats._decoding:Decoding._decode_exactly",),
     "deal": (
         "ebbtide.formats._summary:summarize",
-        "ebbtide.tables._state.staging:Stager.stage",
-        "ebbtide.tables._state.staging:Share.changes",
+        "ebbtide.runtime._workers.staging:Stager.stage",
+        "ebbtide.runtime._workers.staging:Share.changes",
     ),
     "find": (
-        "ebbtide.tables._state.deciding:Decider._find",
-        "ebbtide.tables._state.deciding:Decider._entries",
+        "ebbtide.runtime._workers.deciding:Decider._find",
+        "ebbtide.runtime._workers.deciding:Decider._entries",
     ),
     "operator": (
         "ebbtide.operators._arrival.operator:ArrivalOperator.apply",
         "ebbtide.operators._sequence.operator:SequenceOperator.apply",
     ),
-    "state": ("ebbtide.tables._state.deciding:Decider._write",),
+    "state": ("ebbtide.runtime._workers.deciding:Decider._write",),
     "copies": (
         "ebbtide.delta._key_index:IndexCache.indexed",
         "ebbtide.delta._key_index:IndexCache.keep",

@@ -9,8 +9,8 @@ from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations import Context, Operation, Report
 from ebbtide.runtime import Observer, RunBegun, RunEnded
 from ebbtide.sources import Available, Backlog, PositionedSource, SourceSettings, Span
-from ebbtide.tables import Sink
-from ebbtide.tables._table import ChangeSet, Work
+from ebbtide.tables import Sink, Work
+from ebbtide.tables._table import ChangeSet
 
 __all__ = [
     "PLACED_RECORDS",

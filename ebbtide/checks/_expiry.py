@@ -14,7 +14,7 @@ from ebbtide.columns import LONG_MAX, LONG_MIN
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
-from ebbtide.tables._state.deletion import Expired, earlier, hidden_rows
+from ebbtide.tables._state.layout import hidden_rows
 
 _HIDDEN = pa.schema([("_file", pa.string()), ("_rows", pa.int64())])
 
@@ -57,14 +57,14 @@ def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
     """
     state = judged.tables.state
     operator = state.operator
-    is_overdue = Expired(earlier(_now(judged), stored_ms))
+    at = _now(judged).earlier(stored_ms)
     rows = []
     for file in state.snapshot(judged.window.state_until).files.values():
         if file.vector is None:
             continue
         dead = file.deleted_rows(state.path)
         hidden = hidden_rows(state.path, file, dead, operator, frozenset(operator.expiry.columns))
-        rows.append({"_file": file.path, "_rows": int(is_overdue(hidden, operator).sum())})
+        rows.append({"_file": file.path, "_rows": int(operator.expiry.expired(hidden, at).sum())})
     return Rows.given(pa.Table.from_pylist(rows, _HIDDEN)) if rows else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,11 @@ class Step:
     watermark_ms: int | None = None
     floor: tuple[int, ...] | None = None
     orphans: bool = False
+
+    def earlier(self, by_ms: int) -> Step:
+        """Return the step with earlier clocks."""
+        watermark_ms = None if self.watermark_ms is None else self.watermark_ms - by_ms
+        return replace(self, now_ms=self.now_ms - by_ms, watermark_ms=watermark_ms)
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""

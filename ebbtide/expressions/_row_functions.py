@@ -14,7 +14,7 @@ from pyspark.sql.udf import UserDefinedFunction
 
 from ebbtide.redaction import printable
 from ebbtide.spec import RowFunction
-from ebbtide.tables._state.user_code import Shipped, ship
+from ebbtide.user_code import Shipped, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

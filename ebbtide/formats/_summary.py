@@ -112,49 +112,6 @@ def _records(rows: pa.Table) -> int:
     return 1 + int(is_next_record.sum())
 
 
-def to_json(summary: BatchSummary) -> str:
-    """Write a summary as text, to send it from a worker to the driver."""
-    # JSON has neither sets nor objects whose keys are pairs.
-    truncates = []
-    for partition_offset, order in summary.truncates.items():
-        name, offset = partition_offset
-        truncates.append([name, offset, list(order)])
-    types = {column: sorted(own) for column, own in summary.types.items()}
-    fields = {
-        **vars(summary),
-        "counts": vars(summary.counts),
-        "ignored": sorted(summary.ignored),
-        "truncates": truncates,
-        "types": types,
-        "snapshots": [snapshot.model_dump() for snapshot in summary.snapshots],
-        "logs": [log.model_dump() for log in summary.logs],
-    }
-    return json.dumps(fields)
-
-
-def from_json(text: str) -> BatchSummary:
-    """Read the text of `to_json`."""
-    fields = json.loads(text)
-    if fields["truncate"] is not None:
-        fields["truncate"] = tuple(fields["truncate"])
-    offsets: dict[str, Intervals] = {}
-    for name, ranges in fields["offsets"].items():
-        offsets[name] = [tuple(ends) for ends in ranges]
-    truncates: dict[PartitionOffset, Floor] = {}
-    for name, offset, order in fields["truncates"]:
-        truncates[name, offset] = tuple(order)
-    types = {column: frozenset(own) for column, own in fields["types"].items()}
-    fields |= {
-        "counts": BatchCounts(**fields["counts"]),
-        "ignored": frozenset(fields["ignored"]),
-        "offsets": offsets,
-        "truncates": truncates,
-        "types": types,
-    }
-    snapshots, logs = fields.pop("snapshots"), fields.pop("logs")
-    return BatchSummary(**fields).with_snapshots(snapshots).with_logs(logs)
-
-
 def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
     """Return the floor of each TRUNCATE: its sequence; in arrival mode its order."""
     if decoding.sequence:

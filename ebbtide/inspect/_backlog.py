@@ -16,7 +16,7 @@ from ebbtide.runtime._belonging import refuse_misfits_at_rest
 from ebbtide.runtime._kinds import positioned_source
 from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
 from ebbtide.spec import Pipeline, UpsertPipelines
-from ebbtide.tables._state.layout import files_noted
+from ebbtide.tables import files_noted
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ The next frontier is a function of the last one, the clock and the totals of a b
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -418,6 +419,48 @@ class BatchSummary:
             snapshots=WholeSnapshot.joined(snapshot for part in parts for snapshot in part.snapshots),
             logs=_joined_parts(log for part in parts for log in part.logs),
         )
+
+    def to_json(self) -> str:
+        """Write it as text, to send it from a worker to the driver."""
+        # JSON has neither sets nor objects whose keys are pairs.
+        truncates = []
+        for partition_offset, order in self.truncates.items():
+            name, offset = partition_offset
+            truncates.append([name, offset, list(order)])
+        types = {column: sorted(own) for column, own in self.types.items()}
+        fields = {
+            **vars(self),
+            "counts": vars(self.counts),
+            "ignored": sorted(self.ignored),
+            "truncates": truncates,
+            "types": types,
+            "snapshots": [snapshot.model_dump() for snapshot in self.snapshots],
+            "logs": [log.model_dump() for log in self.logs],
+        }
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> BatchSummary:
+        """Read the text of `to_json`."""
+        fields = json.loads(text)
+        if fields["truncate"] is not None:
+            fields["truncate"] = tuple(fields["truncate"])
+        offsets: dict[str, Intervals] = {}
+        for name, ranges in fields["offsets"].items():
+            offsets[name] = [tuple(ends) for ends in ranges]
+        truncates: dict[tuple[str, int], tuple[int, ...]] = {}
+        for name, offset, order in fields["truncates"]:
+            truncates[name, offset] = tuple(order)
+        types = {column: frozenset(own) for column, own in fields["types"].items()}
+        fields |= {
+            "counts": BatchCounts(**fields["counts"]),
+            "ignored": frozenset(fields["ignored"]),
+            "offsets": offsets,
+            "truncates": truncates,
+            "types": types,
+        }
+        snapshots, logs = fields.pop("snapshots"), fields.pop("logs")
+        return cls(**fields).with_snapshots(snapshots).with_logs(logs)
 
 
 def _total_types(parts: Sequence[BatchSummary]) -> dict[str, frozenset[str]]:

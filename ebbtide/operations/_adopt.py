@@ -27,11 +27,11 @@ from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refuse_action, refuse_changed_spec
+from ebbtide.runtime._workers.staging import Stager, to_json
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
-from ebbtide.tables import Stager, columns, spark_schema
+from ebbtide.tables import columns, spark_schema
 from ebbtide.tables._spark_columns import numbered
-from ebbtide.tables._state.staging import to_json
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000

@@ -13,8 +13,8 @@ from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Append
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
+from ebbtide.runtime._workers.staging import too_many_bad
 from ebbtide.spec import Pipeline
-from ebbtide.tables._state.staging import too_many_bad
 
 REASONS = ("unknown_column", "wrong_type", "missing_column")
 """Reasons of bad records that do not fit the schema."""

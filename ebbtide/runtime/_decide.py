@@ -25,13 +25,13 @@ from ebbtide.runtime._abilities import refuse_unable
 from ebbtide.runtime._local_copies import generation_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
+from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare, packed
+from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
-from ebbtide.tables import Decided, Decider, Stored, packed
-from ebbtide.tables._state.deciding import DecideShare
+from ebbtide.tables import Stored
 from ebbtide.tables._state.lookup import distinct_keys, due_keys
 from ebbtide.tables._state.notes import LINKS
-from ebbtide.tables._state.staging import SLICES, Share, balanced
 from ebbtide.tables._state.table import StateWork
 from ebbtide.tasks import is_without_spark, run_tasks
 

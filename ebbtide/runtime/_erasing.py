@@ -210,7 +210,7 @@ class RefusedRows:
     records: RecordsOfKeys
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """See `ebbtide.tables._state.staging.Refused`."""
+        """See `ebbtide.runtime._workers.staging.Refused`."""
         marks = self.changes.marks(rows)
         is_bad = rows["_reason"].is_valid().to_numpy()
         if is_bad.any():

@@ -15,10 +15,11 @@ from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile, Snapshot
 from ebbtide.ledger import writer_of
 from ebbtide.runtime._plan import Plan
-from ebbtide.tables import Keep, KeepEntries, StoredEntries, packed
+from ebbtide.runtime._workers.deciding import packed
+from ebbtide.tables import BASE, Keep, KeepEntries, Rewrite, StoredEntries
 from ebbtide.tables._joining import small_files
 from ebbtide.tables._state.layout import columns_by_name
-from ebbtide.tables._state.rewriting import BASE, ROWS_IN_PART, Rewrite
+from ebbtide.tables._state.rewriting import ROWS_IN_PART
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Ledger
 from ebbtide.model import ViewPosition
+from ebbtide.runtime._workers.staging import Stager
 from ebbtide.sources import Source
 from ebbtide.spec import MaterializedView
 from ebbtide.storage import Location
-from ebbtide.tables import Stager, newest_step
+from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,7 @@ class ViewSource(Source, Protocol):
             staging: What the view is computed from.
 
         Returns:
-            What the tasks returned (`ebbtide.tables._state.staging.to_json`); why all of the view was computed, empty if it was not.
+            What the tasks returned (`ebbtide.runtime._workers.staging.to_json`); why all of the view was computed, empty if it was not.
         """
 
 

@@ -20,8 +20,8 @@ from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
 from ebbtide.sources import Discovery, span_of
 from ebbtide.spec import Pipeline
-from ebbtide.tables import ROW, newest_step
-from ebbtide.tables._state.layout import files_noted, may_hold_expired, rows_of
+from ebbtide.tables import ROW, files_noted, may_hold_expired, newest_step
+from ebbtide.tables._state.layout import rows_of
 
 MOST_FILES = 1_000
 """Maximum data files that are opened; for more, Spark does not cost more."""

@@ -19,18 +19,16 @@ from ebbtide.model import Frontier, Reading, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
+from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import Source, Span
 from ebbtide.spec import MaterializedView, Pipeline
 from ebbtide.spec import _parts as parts
 from ebbtide.storage import Location
-from ebbtide.tables import Stager, newest_step
-from ebbtide.tables._state.staging import BadLimit, Refused
+from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
-    from ebbtide.tables import Sink, SinkTable
+    from ebbtide.tables import QuarantineTable, Sink, SinkTable, StateTable
     from ebbtide.tables._changelog import ChangelogTable
-    from ebbtide.tables._quarantine import QuarantineTable
-    from ebbtide.tables._state.table import StateTable
     from ebbtide.tables._table import Table
 
 
@@ -114,7 +112,7 @@ class Plan:
     @property
     def state(self) -> StateTable:
         """The state table."""
-        from ebbtide.tables._state.table import StateTable
+        from ebbtide.tables import StateTable
 
         return StateTable(self.at("state"), self.operator, self.spec.personal)
 
@@ -167,7 +165,7 @@ class Plan:
     @property
     def quarantine(self) -> QuarantineTable:
         """The table of bad records."""
-        from ebbtide.tables._quarantine import QuarantineTable
+        from ebbtide.tables import QuarantineTable
 
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 

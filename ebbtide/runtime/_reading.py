@@ -40,9 +40,9 @@ from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, ignore
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
+from ebbtide.runtime._workers.staging import Staging
 from ebbtide.sources import Discovery, Part, SourceBatch, Span, begun_at, stored_form_of
 from ebbtide.storage import Location, before_commit
-from ebbtide.tables._state.staging import Staging
 from ebbtide.tasks import describe_work, is_without_spark
 
 if TYPE_CHECKING:

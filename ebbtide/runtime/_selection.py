@@ -20,10 +20,10 @@ from ebbtide.redaction import MASK
 from ebbtide.runtime._bad_rows import refuse_too_many
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Find, Staged
+from ebbtide.runtime._workers.deciding import Decided, Decider
+from ebbtide.runtime._workers.staging import BAD_ROWS, Share, StagedFile, Stager, balanced
+from ebbtide.runtime._workers.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 from ebbtide.storage import Location, ParquetFile
-from ebbtide.tables import BAD_ROWS, Decided, Decider, Stager
-from ebbtide.tables._state.staging import Share, StagedFile, balanced
-from ebbtide.tables._state.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,9 @@ from ebbtide.errors import EbbtideError, QuarantineThresholdError
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._guests import ViewSource, ViewStaging
+from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
 from ebbtide.storage import Location, current, read_parquet
-from ebbtide.tables import BAD_ROWS
-from ebbtide.tables._state.staging import StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ class Staged:
 
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:
-        """Put together what tasks returned; see `ebbtide.tables._state.staging.to_json`."""
+        """Put together what tasks returned; see `ebbtide.runtime._workers.staging.to_json`."""
         files = []
         summaries = []
         for text in results:

@@ -19,9 +19,9 @@ LOADED = (
     "ebbtide.formats._decoding",
     "ebbtide.operators._sequence.operator",
     "ebbtide.sources._files",
-    "ebbtide.tables._state.deciding",
+    "ebbtide.runtime._workers.deciding",
     "ebbtide.tables._state.rewriting",
-    "ebbtide.tables._state.staging",
+    "ebbtide.runtime._workers.staging",
 )
 """Modules that the tasks of a step import. None of them starts a thread of Python's: a fork has only the thread that made it."""
 

@@ -18,7 +18,6 @@ from ebbtide.formats._settings import STAGED_COLUMNS
 from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import ByMap, DebeziumFormat, FormatPart, refuse
-from ebbtide.tables._bounded import COLUMNS as STATISTICS
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -31,6 +30,8 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
 """Columns added to the user's: in tables, in staged rows, in the checks' results."""
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""Property of a Delta table: the columns that writers keep statistics of."""
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """Pattern of an owner in Dagster."""
 LARGEST_UNSIGNED = 2**64 - 1

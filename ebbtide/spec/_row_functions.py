@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from ebbtide.redaction import printable
 from ebbtide.sqltext import CHANGING, GENERATORS
-from ebbtide.tables._state.project_sources import project_sources
+from ebbtide.user_code import project_sources
 
 ALLOWED = "a function with the type that it returns, def f(v: str) -> str, or one made by pyspark's udf, pandas_udf, arrow_udf"
 SPARK_TYPES: dict[Any, str] = {

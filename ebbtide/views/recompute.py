@@ -24,7 +24,8 @@ from pyspark.sql import functions as F
 from ebbtide.columns import quoted
 from ebbtide.delta import Action, Log
 from ebbtide.model import ViewPosition
-from ebbtide.tables import Stager, arrow_frame, columns
+from ebbtide.runtime._workers.staging import Stager
+from ebbtide.tables import arrow_frame, columns
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole

@@ -21,8 +21,7 @@ from ebbtide.errors import ViewKeyError
 from ebbtide.formats._settings import STAGED_COLUMNS
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.tables import Stager
-from ebbtide.tables._state.staging import to_json
+from ebbtide.runtime._workers.staging import Stager, to_json
 
 COPIES = "_copies"
 

@@ -8,7 +8,6 @@ from support import UNAVAILABLE, change, envelope, plain, spec
 
 from ebbtide.formats import RECORDS, agreed, summarize
 from ebbtide.formats._inference import type_of_value
-from ebbtide.formats._summary import from_json, to_json
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._plan import decoding_of
@@ -28,7 +27,7 @@ def decoded(of, *lines):
 
 def summary(of, *lines):
     rows = decoded(of, *lines)
-    return from_json(to_json(summarize(rows, decoding_of(of), tracks_offsets=False)))
+    return BatchSummary.from_json(BatchSummary.to_json(summarize(rows, decoding_of(of), tracks_offsets=False)))
 
 
 def reasons(rows):

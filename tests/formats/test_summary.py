@@ -9,7 +9,6 @@ from support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.formats import RECORDS, summarize
-from ebbtide.formats._summary import from_json, to_json
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
@@ -42,7 +41,7 @@ def staged(pipeline, lines):
         records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
         for batch in decoding.decode([records], step=1, wall_ms=0):
             summary = summarize(pa.Table.from_batches([batch]), decoding, tracks_offsets=True)
-            assert from_json(to_json(summary)) == summary
+            assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
             parts.append(summary)
     return BatchSummary.total(parts)
 
@@ -73,7 +72,7 @@ def summary_of(pipeline, *lines, tracks_offsets=False):
     decoding = decoding_of(pipeline)
     rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
     summary = summarize(rows, decoding, tracks_offsets=tracks_offsets)
-    assert from_json(to_json(summary)) == summary
+    assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
     return summary
 
 

@@ -16,9 +16,8 @@ from ebbtide.ledger import Lease
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._adopt import AdoptedRows, _report
 from ebbtide.runtime import Staged
+from ebbtide.runtime._workers.staging import SLICES, Stager
 from ebbtide.storage import Location
-from ebbtide.tables import Stager
-from ebbtide.tables._state.staging import SLICES
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}

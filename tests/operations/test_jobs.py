@@ -15,9 +15,9 @@ from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecCh
 from ebbtide.ledger import Cause, Lease
 from ebbtide.operations import Context, maintain, operations
 from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._maintenance import doomed
+from ebbtide.operations._maintenance.doomed import is_base
 from ebbtide.operations._maintenance.measuring import _report
-from ebbtide.tables._state import doomed
-from ebbtide.tables._state.doomed import is_base
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
 EXPIRING = {"ttl": {"ttl": "1h"}}

@@ -22,8 +22,7 @@ from ebbtide.operations._quarantine.redecoding import read_corrected, redecoded
 from ebbtide.operations._quarantine.replay import Found
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
-from ebbtide.tables import COLUMNS, Selection
-from ebbtide.tables._quarantine import QuarantineTable
+from ebbtide.tables import COLUMNS, QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)

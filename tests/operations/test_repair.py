@@ -17,7 +17,7 @@ from ebbtide.operations._migration.undo import undo as undo_migration
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.storage import Location
-from ebbtide.tables._state.table import StateTable
+from ebbtide.tables import StateTable
 
 LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
 REFUSED = Finding("sink", "gone", "no way", is_refused=True)

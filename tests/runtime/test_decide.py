@@ -12,7 +12,7 @@ from support import change, envelope, record, spec
 
 from ebbtide.delta import IndexCache
 from ebbtide.runtime._decide import partitions
-from ebbtide.tables._state.table import StateTable
+from ebbtide.tables import StateTable
 
 UNSENT = "__debezium_unavailable_value"
 

@@ -12,7 +12,7 @@ from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._bad_rows import refuse_drift
-from ebbtide.tables import BAD_ROWS
+from ebbtide.runtime._workers.staging import BAD_ROWS
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
 

@@ -11,10 +11,8 @@ from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.runtime import system_clock
 from ebbtide.runtime._following import Following
 from ebbtide.sessions import build_session
-from ebbtide.tables import Selection, SinkTable
+from ebbtide.tables import QuarantineTable, Selection, SinkTable, StateTable
 from ebbtide.tables._changelog import ChangelogTable
-from ebbtide.tables._quarantine import QuarantineTable
-from ebbtide.tables._state.table import StateTable
 
 PLACES = {
     "before the decision": (StateTable, "perform", "before"),

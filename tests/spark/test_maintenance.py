@@ -14,8 +14,8 @@ from ebbtide.operations import _registry as registry
 from ebbtide.operations import maintain
 from ebbtide.operations._maintenance.cleanup import delete_entries
 from ebbtide.operations._maintenance.jobs import Maintenance
+from ebbtide.operations._maintenance.judging import Doom
 from ebbtide.runtime import Plan, system_clock
-from ebbtide.tables._state.judging import Doom
 
 DAY_MS = 86_400_000
 JOBS = ("cleanup", "compaction", "vacuum")

@@ -24,11 +24,12 @@ from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.operations import Context, operations
+from ebbtide.operations._maintenance import deletion
 from ebbtide.runtime import Plan, StepProgress, system_clock
 from ebbtide.sessions import build_session
 from ebbtide.spec import Pipeline
 from ebbtide.tables import _step_commits as step_commits
-from ebbtide.tables._state import deletion, rewriting
+from ebbtide.tables._state import rewriting
 
 SMALL = {
     "spark.executor.memory": "512m",
@@ -141,7 +142,7 @@ def load_workers(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths)
     def loaded(_: object) -> str:
         import time
 
-        import ebbtide.tables._state.deciding  # noqa: F401
+        import ebbtide.runtime._workers.deciding  # noqa: F401
 
         time.sleep(1)  # or one executor does the tasks of all
         return os.environ["SPARK_LOCAL_IP"]

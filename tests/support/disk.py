@@ -18,9 +18,9 @@ from ebbtide.model import Append, BatchSummary, StepRecords
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._fold import fold_state
+from ebbtide.runtime._workers.staging import StagedFile, Stager
 from ebbtide.spec import Pipeline
-from ebbtide.tables import Stager, StepChanges
-from ebbtide.tables._state.staging import StagedFile
+from ebbtide.tables import StepChanges
 
 Row = dict[str, Any]
 

@@ -66,7 +66,12 @@ COMMITS: dict[str, Place] = {
 UPKEEP: dict[str, dict[str, Place]] = {
     "cleanup": {
         "the entries are found": ("ebbtide.operations._maintenance.cleanup", "find", "after", 1),
-        "the files and vectors are written": ("ebbtide.tables._state.deletion:Deletion", "actions", "after", 1),
+        "the files and vectors are written": (
+            "ebbtide.operations._maintenance.deletion:Deletion",
+            "actions",
+            "after",
+            1,
+        ),
     }
     | COMMITS,
     "compaction": {
@@ -77,7 +82,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "merge": {
         "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
         "the files of the ranges are written": (
-            "ebbtide.delta:Snapshot from ebbtide.tables._state.merging",
+            "ebbtide.delta:Snapshot from ebbtide.operations._maintenance.merging",
             "deleting",
             "before",
             1,

@@ -9,8 +9,9 @@ from made_facts import made_facts as facts
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
-from ebbtide.tables import BAD_ROWS, COLUMNS, Selection
-from ebbtide.tables._quarantine import QuarantineTable, oldest_first
+from ebbtide.runtime._workers.staging import BAD_ROWS
+from ebbtide.tables import COLUMNS, QuarantineTable, Selection
+from ebbtide.tables._quarantine import oldest_first
 from ebbtide.tables._quarantine_removal import ORDERS
 
 

@@ -7,9 +7,8 @@ from ebbtide.changelog import ORDER, ORIGIN
 from ebbtide.errors import ViewKeyError
 from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
+from ebbtide.runtime._workers.staging import SLICES, Stager, from_json
 from ebbtide.storage import read_parquet
-from ebbtide.tables import Stager
-from ebbtide.tables._state.staging import SLICES, from_json
 from ebbtide.views.staging import StageDifference
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

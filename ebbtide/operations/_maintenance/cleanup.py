@@ -19,15 +19,15 @@ from ebbtide.delta import DataFile
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause, StepFacts
+from ebbtide.operations._maintenance.deletion import Expired, planned
+from ebbtide.operations._maintenance.doomed import Found, find, is_base
+from ebbtide.operations._maintenance.judging import Doom, judge_rows
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._quarantine.drop import trim
 from ebbtide.operators import Operator
 from ebbtide.runtime import Plan, Stepper
-from ebbtide.tables import Found, Stored, find, packed
-from ebbtide.tables._state.deletion import Expired, earlier, planned
-from ebbtide.tables._state.doomed import is_base
-from ebbtide.tables._state.judging import Doom, judge_rows
-from ebbtide.tables._state.layout import may_hold_expired
+from ebbtide.runtime._workers.deciding import packed
+from ebbtide.tables import Stored, may_hold_expired
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ class Gone:
             return has_own_ttls or may_hold_expired(file, rules, at)
 
         # Half of the time that the check allows: the other half remains until the next cleanup.
-        half_ago = earlier(self.at, self.stored_ms // 2)
+        half_ago = self.at.earlier(self.stored_ms // 2)
         return Doom(
             self,
             frozenset(columns),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import replacing
 from ebbtide.ledger import Cause
 from ebbtide.operations._maintenance.measuring import Done
+from ebbtide.operations._maintenance.merging import merged
 from ebbtide.runtime import Stepper
 from ebbtide.runtime._fold import rewriting, rewritten
 from ebbtide.tables import KeepEntries
-from ebbtide.tables._state.merging import merged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ebbtide.amounts import amount
 from ebbtide.delta import DataFile, Snapshot
+from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, Stepper, refuse_changed_spec
+from ebbtide.runtime._workers.deciding import packed
 from ebbtide.storage import Location
-from ebbtide.tables import ROW, Found, find, packed
+from ebbtide.tables import ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,24 +11,25 @@ from ebbtide.amounts import amount
 from ebbtide.delta import DataFile, Held, Log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
+from ebbtide.operations._maintenance.deletion import Deletion, planned
+from ebbtide.operations._maintenance.doomed import find, is_base
+from ebbtide.operations._maintenance.judging import judge_rows
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
+from ebbtide.operations._maintenance.merging import to_merge
 from ebbtide.operations._maintenance.vacuum import unneeded
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._places import BY_VACUUM, with_places
 from ebbtide.operations._quarantine.drop import excess
 from ebbtide.operations._stepping import has_state
 from ebbtide.runtime import Place, Plan
-from ebbtide.tables import StoredEntries, find, packed
-from ebbtide.tables._state.deletion import Deletion, planned
-from ebbtide.tables._state.doomed import is_base
-from ebbtide.tables._state.judging import judge_rows
-from ebbtide.tables._state.merging import to_merge
+from ebbtide.runtime._workers.deciding import packed
+from ebbtide.tables import StoredEntries
 from ebbtide.tables._state.rewriting import rows_of
 
 if TYPE_CHECKING:
     from ebbtide.entries import Step
     from ebbtide.ledger import StepFacts
-    from ebbtide.tables import Found as Entries
+    from ebbtide.operations._maintenance.doomed import Found as Entries
     from ebbtide.tables import Stored
 
 MOST_FILES = 100

@@ -32,8 +32,9 @@ from ebbtide.ledger import StepFacts
 from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan, operator_of
+from ebbtide.runtime._workers.deciding import packed
 from ebbtide.spec import Pipeline, StatefulPipeline
-from ebbtide.tables import StoredEntries, packed
+from ebbtide.tables import StoredEntries
 from ebbtide.tables._state.rewriting import Part
 from ebbtide.tasks import run_tasks
 

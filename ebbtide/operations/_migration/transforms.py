@@ -21,11 +21,11 @@ from ebbtide.operators import SELECTED_COLUMNS, Operator
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._finding import Found, Order
 from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
+from ebbtide.runtime._workers.transform import StoredFinish, StoredInputs
 from ebbtide.spec import Pipeline, Transform
 from ebbtide.storage import Location
 from ebbtide.tables import COLUMNS, Keep, Selection
 from ebbtide.tables._state.layout import columns_by_name
-from ebbtide.tables._state.transform import StoredFinish, StoredInputs
 from ebbtide.tasks import BYTES_IN_DRIVER
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._erasing import refused_rows
 from ebbtide.runtime._finding import Found, Order
+from ebbtide.runtime._workers.staging import BAD_ROWS, without_refused
 from ebbtide.storage import Location
-from ebbtide.tables import BAD_ROWS
-from ebbtide.tables._state.staging import without_refused
 
 TOO_LARGE = "too_large"
 """The reason of a record whose head only was kept."""

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
+from pyroaring import BitMap64
 
-from ebbtide.columns import entry_table
-from ebbtide.delta import Commit, DataFile, Log, Snapshot
+from ebbtide.columns import entry_table, equals
+from ebbtide.delta import Commit, DataFile, Log, Snapshot, positions_in
 from ebbtide.entries import Step
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger import StepFacts
@@ -123,6 +124,31 @@ def rows_of(
             tables.append(_of_kind(rows, entry))
     # Creating an empty table from Python lists would load pandas.
     return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def hidden_rows(
+    table: str,
+    file: DataFile,
+    dead: BitMap64,
+    operator: Operator,
+    names: frozenset[str] | None,
+) -> pa.Table:
+    """Read the deleted rows of a file that were entries.
+
+    Args:
+        table: Location of the state table.
+        file: The file.
+        dead: Positions of its deleted rows.
+        operator: The operator of the entries.
+        names: Columns of an entry to read; None: all.
+    """
+    kind = pa.field("_entry", pa.string())
+    columns = pa.schema([kind, *columns_of_entries(operator, names)])
+    rows = file.read(table, columns, live=False)
+    positions = positions_in(dead)
+    hidden = rows.take(pa.array(positions))
+    is_entry = equals(hidden, "_entry", ROW)
+    return hidden.filter(pa.array(is_entry))
 
 
 def may_have(file: DataFile, entry: str) -> bool:

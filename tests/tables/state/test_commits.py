@@ -27,8 +27,8 @@ from ebbtide.errors import (
 from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.model import Append, StoredDocument
 from ebbtide.operators import ExpiryRules
-from ebbtide.tables import StepChanges, foreign_change, newest_step
-from ebbtide.tables._state.layout import may_hold_expired, rows_of
+from ebbtide.tables import StepChanges, foreign_change, may_hold_expired, newest_step
+from ebbtide.tables._state.layout import rows_of
 from ebbtide.tables._state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})

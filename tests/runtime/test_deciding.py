@@ -11,8 +11,7 @@ from spark_support import cut, shop_lines, shop_spec
 from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
-from ebbtide.tables import Stager
-from ebbtide.tables._state.staging import SLICES, StagedFile, balanced
+from ebbtide.runtime._workers.staging import SLICES, StagedFile, Stager, balanced
 from ebbtide.testing import MemoryPipeline
 
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from ebbtide.changelog import ORDER, ORIGIN, RowKind
 from ebbtide.columns import Hashes, key_hashes, only
 from ebbtide.errors import QuarantineThresholdError
-from ebbtide.formats import IN_DOUBT, Decoding
-from ebbtide.formats import _summary as summaries
+from ebbtide.formats import IN_DOUBT, Decoding, summarize
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.storage import Location, ParquetFile, open_arrow, write_arrow
 
@@ -361,10 +360,10 @@ class Staging:
 
     def _summary(self, decoded: pa.Table, kept: pa.Table) -> BatchSummary:
         """Sum up the rows that were written, with the refused records counted."""
-        summary = summaries.summarize(decoded, self.decoding, tracks_offsets=self.tracks_offsets)
+        summary = summarize(decoded, self.decoding, tracks_offsets=self.tracks_offsets)
         if len(kept) == len(decoded):
             return summary
-        of_kept = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
+        of_kept = summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
         # The refused records were read: their offsets count, so that a redelivery is known.
         n_records = summary.counts.records
         n_erased = n_records - of_kept.counts.records
@@ -385,7 +384,7 @@ def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
     summary = BatchSummary.total(parts)
     result = {
         "file": file.as_dict(),
-        "summary": summaries.to_json(summary),
+        "summary": summary.to_json(),
     }
     return json.dumps(result)
 
@@ -394,7 +393,7 @@ def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
     """Read what `to_json` wrote."""
     result = json.loads(text)
     file = StagedFile.of(result["file"])
-    summary = summaries.from_json(result["summary"])
+    summary = BatchSummary.from_json(result["summary"])
     return file, summary
 
 

@@ -16,10 +16,9 @@ from support import change, plain
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing
-from ebbtide.tables import find
-from ebbtide.tables._state import deletion
-from ebbtide.tables._state.doomed import is_base
-from ebbtide.tables._state.judging import Doom
+from ebbtide.operations._maintenance import deletion
+from ebbtide.operations._maintenance.doomed import find, is_base
+from ebbtide.operations._maintenance.judging import Doom
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
 LOCAL = Writer()

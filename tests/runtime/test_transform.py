@@ -8,9 +8,9 @@ from ebbtide.changelog import CHANGELOG_COLUMNS
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, Writer, write_files
 from ebbtide.runtime import Plan
-from ebbtide.tables import Stager, StepChanges
-from ebbtide.tables._state.staging import Share
-from ebbtide.tables._state.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
+from ebbtide.runtime._workers.staging import Share, Stager
+from ebbtide.runtime._workers.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
+from ebbtide.tables import StepChanges
 
 TRANSFORM = {
     "schema": "key BIGINT NOT NULL, n INT NOT NULL",

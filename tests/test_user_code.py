@@ -9,8 +9,7 @@ import pydantic.fields
 import pytest
 
 import ebbtide.functions
-from ebbtide.tables._state.project_sources import project_sources
-from ebbtide.tables._state.user_code import ship
+from ebbtide.user_code import project_sources, ship
 
 FILES = {
     "shipped/__init__.py": "",

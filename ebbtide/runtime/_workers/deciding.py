@@ -20,11 +20,12 @@ from ebbtide.delta import Action, KeyBounds, in_hash_order, write_files
 from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import IN_DOUBT
 from ebbtide.operators import Operator
+from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import Location, open_arrow, write_arrow
+from ebbtide.tables import Stored
 from ebbtide.tables._state.layout import EMITTED, columns_by_name, with_kind
-from ebbtide.tables._state.lookup import Found, Stored, distinct_keys
-from ebbtide.tables._state.staging import Share
-from ebbtide.tables._state.user_code import ship
+from ebbtide.tables._state.lookup import Found, distinct_keys
+from ebbtide.user_code import ship
 
 
 @dataclass(frozen=True)

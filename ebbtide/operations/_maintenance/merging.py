@@ -17,10 +17,11 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ebbtide.delta import Action, LostRows, Snapshot
-from ebbtide.tables._state.deletion import UNKNOWN, narrowed
-from ebbtide.tables._state.doomed import is_base
-from ebbtide.tables._state.layout import ROW, may_have
-from ebbtide.tables._state.rewriting import Part, Rewrite, StoredEntries
+from ebbtide.operations._maintenance.deletion import UNKNOWN, narrowed
+from ebbtide.operations._maintenance.doomed import is_base
+from ebbtide.tables import ROW, Rewrite, StoredEntries
+from ebbtide.tables._state.layout import may_have
+from ebbtide.tables._state.rewriting import Part
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:

@@ -23,11 +23,19 @@ from pyroaring import BitMap64
 from ebbtide.columns import Hashes, Mask, flags, ints, key_hashes, row_codes
 from ebbtide.delta import DataFile, positions_in
 from ebbtide.entries import newest
+from ebbtide.operations._maintenance.judging import (
+    Doom,
+    Judged,
+    bitmap,
+    entries_in,
+    is_for_driver,
+    judge_rows,
+    least_stamp,
+)
 from ebbtide.operators import Operator
-from ebbtide.tables._state.judging import Doom, Judged, bitmap, entries_in, is_for_driver, judge_rows, least_stamp
-from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
-from ebbtide.tables._state.lookup import Stored
-from ebbtide.tables._state.rewriting import BASE, rows_of
+from ebbtide.tables import BASE, ROW, Stored
+from ebbtide.tables._state.layout import columns_of_entries, may_have
+from ebbtide.tables._state.rewriting import rows_of
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:

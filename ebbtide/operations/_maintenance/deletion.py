@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from ebbtide.columns import Mask, equals
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, positions_in, replacing, rows_without
+from ebbtide.columns import Mask
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot, replacing, rows_without
 from ebbtide.entries import Step
+from ebbtide.operations._maintenance.doomed import Found
+from ebbtide.operations._maintenance.judging import Doom
 from ebbtide.operators import Operator
-from ebbtide.tables._state.doomed import Found
-from ebbtide.tables._state.judging import Doom
-from ebbtide.tables._state.layout import ROW, columns_of_entries
-from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables import Stored
+from ebbtide.tables._state.layout import hidden_rows
 from ebbtide.tables._state.rewriting import WithoutRows
 from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
 
@@ -44,15 +44,6 @@ class Expired:
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
         return operator.expiry.expired(entries, self.at)
-
-
-def earlier(at: Step, by_ms: int) -> Step:
-    """Return a step with earlier clocks."""
-    now_ms = at.now_ms - by_ms
-    watermark_ms = at.watermark_ms
-    if watermark_ms is not None:
-        watermark_ms -= by_ms
-    return replace(at, now_ms=now_ms, watermark_ms=watermark_ms)
 
 
 @dataclass(frozen=True)
@@ -158,31 +149,6 @@ def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, 
     rows = hidden_rows(table, file, dead, operator, doom.columns)
     is_purged = doom.is_purged(rows, operator)
     return bool(is_purged.any())
-
-
-def hidden_rows(
-    table: str,
-    file: DataFile,
-    dead: BitMap64,
-    operator: Operator,
-    names: frozenset[str] | None,
-) -> pa.Table:
-    """Read the deleted rows of a file that were entries.
-
-    Args:
-        table: Location of the state table.
-        file: The file.
-        dead: Positions of its deleted rows.
-        operator: The operator of the entries.
-        names: Columns of an entry to read; None: all.
-    """
-    kind = pa.field("_entry", pa.string())
-    columns = pa.schema([kind, *columns_of_entries(operator, names)])
-    rows = file.read(table, columns, live=False)
-    positions = positions_in(dead)
-    hidden = rows.take(pa.array(positions))
-    is_entry = equals(hidden, "_entry", ROW)
-    return hidden.filter(pa.array(is_entry))
 
 
 def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:

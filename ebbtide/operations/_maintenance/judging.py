@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 from ebbtide.columns import LONG_MAX, Mask, equals, ints
 from ebbtide.delta import DataFile, positions_in
 from ebbtide.operators import Operator
-from ebbtide.tables._state.layout import ROW, columns_of_entries, may_have
-from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables import ROW, Stored
+from ebbtide.tables._state.layout import columns_of_entries, may_have
 from ebbtide.tables._state.rewriting import Pick, rows_of
 from ebbtide.tasks import LocalSession, run_tasks
 

@@ -16,9 +16,10 @@ from ebbtide.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.columns import Mask, entry_table, equals, flags
 from ebbtide.delta import Action, DataFile, write_files
 from ebbtide.operators import KeyNames, Selected, to_select, with_selected
-from ebbtide.tables._state.deciding import Decided, Decider, read_draft
-from ebbtide.tables._state.layout import ROW, with_kind
-from ebbtide.tables._state.staging import BAD_ROWS, Share, StagedFile, Stager
+from ebbtide.runtime._workers.deciding import Decided, Decider, read_draft
+from ebbtide.runtime._workers.staging import BAD_ROWS, Share, StagedFile, Stager
+from ebbtide.tables import ROW
+from ebbtide.tables._state.layout import with_kind
 
 
 class Failed(NamedTuple):
