@@ -1,6 +1,9 @@
 """The command line, with a driver that leaves all work to the executors: `python command_on_cluster.py run SPEC ...`."""
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from limits import set_limits
 

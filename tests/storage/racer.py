@@ -5,6 +5,9 @@ Starts after a line on stdin, and prints its versions.
 
 import json
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from limits import set_limits
 

@@ -5,11 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
-from limits import set_limits
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from killing import arm
+from limits import set_limits
 from victims import load
 
 from ebbtide.operations._repair import repair
