@@ -1,4 +1,4 @@
-"""Follows many pipelines in one process: each has its run, and `ebbtide.runtime._slots` gives the runs their turns.
+"""Follows many pipelines in one process: each by a separate run, which `ebbtide.runtime._slots` schedules.
 
 A pipeline that fails stops no other one: its run ends, gives its lease back, and is begun again after a while that doubles with each
 failure. Once no pipeline continues, the fleet ends; so a fleet of one ends by its first failure.
