@@ -65,7 +65,7 @@ def test_backfill_that_does_not_know_of_the_switch_is_refused(switched):
     switched.do("backfill")
     acknowledge(switched)
     for work in ("backfill", "swap"):
-        with pytest.raises(BackfillError, match="has changed since its backfill was begun"):
+        with pytest.raises(BackfillError, match="have changed since its backfill was begun"):
             switched.do(work)
 
 
