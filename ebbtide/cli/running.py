@@ -145,7 +145,7 @@ def refresh(
     yes: bool,
     engine: EngineKind | None,
 ) -> None:
-    """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
+    """Drop state, sink rows and quarantine, and rebuild them from the source."""
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)

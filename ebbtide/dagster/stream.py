@@ -29,7 +29,7 @@ class StreamConfig(dg.Config):
     """Launch settings of a stream."""
 
     refresh: bool = Field(
-        default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
+        default=False, description="Drop state, sink rows and quarantine, and rebuild from the source."
     )
     accept_source_path: bool = Field(
         default=False, description="The source's files have moved to the spec's new path: continue reading there."

@@ -218,6 +218,6 @@ def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
             raise ConfigError.of(
                 f"Two specs have one name: '{known[name]}' and '{location}'.",
                 got=name,
-                allowed="a unique name for each: it names the sink, the state and the checkpoint",
+                allowed="a unique name for each: it names the sink and the state",
             )
         known[name] = location

@@ -50,7 +50,7 @@ def settled(path: str) -> Iterator[None]:
     Args:
         path: Location of the table.
     """
-    # Hadoop closes a local file without fsync. Later commits, to the state or the checkpoint, must not rely on one that a power
+    # Hadoop closes a local file without fsync. Later commits, to the state or the ledger, must not rely on one that a power
     # cut can take. A cut before the sync may tear the newest commit: a repair then rebuilds the table from the state.
     if not Location(path).is_local:
         yield

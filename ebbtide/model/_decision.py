@@ -164,7 +164,7 @@ class Source(StrEnum):
     Values:
         KEEP: The position stays.
         ADVANCE: The step reads on from it.
-        BEGIN: The next step reads from the position that this one names; the checkpoint is discarded.
+        BEGIN: The next step reads from the position that this one names.
     """
 
     KEEP = "keep"
@@ -193,7 +193,7 @@ class Decision(BaseModel):
 
     @property
     def begins(self) -> bool:
-        """Return whether the source is read from a position other than the last batch's end: the checkpoint is discarded."""
+        """Return whether the source is read from a position other than the end of the last batch."""
         return self.source is Source.BEGIN
 
     @property

@@ -1,7 +1,7 @@
 """Rewind: restores a pipeline to an earlier step: state, sink, changelog, quarantine, clock and offsets.
 
-It makes a new step: the decision is the earlier state, and publishing restores the other tables and discards the checkpoint, so
-later files are read again. Step numbers keep rising. Tables keep their history: a rewind can be rewound.
+It makes a new step: the decision is the earlier state, and publishing restores the other tables. Its facts name
+the earlier position, so later files are read again. Step numbers keep rising. Tables keep their history: a rewind can be rewound.
 """
 
 from __future__ import annotations

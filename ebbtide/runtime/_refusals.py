@@ -1,4 +1,4 @@
-"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit the stored data."""
+"""Refusals before a run reads: a spec, a source or a transform that does not fit the stored data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes the batches of a run in a streaming query of Spark: each of its micro-batches makes one.
 
 The query's source is Spark's own `rate-micro-batch`, whose rows no step reads: it begins the next micro-batch once the last has ended. What a
-batch reads is planned by this process (`ebbtide.runtime._batches`) and stored in Ebbtide's checkpoint; Spark's own is
+batch reads is planned by this process (`ebbtide.runtime._batches`); Spark's checkpoint is
 thrown away with the query. So Spark starts no Python process to plan a source, and a run waits for none.
 """
 
