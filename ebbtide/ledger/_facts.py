@@ -222,9 +222,14 @@ class SourceFacts(BaseModel):
         default=None,
         description="Begin and end of the last batch, for a source that is read by position (ebbtide.sources._span).",
     )
+    offset: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The last batch's end as the planner returned it, for a source without parts and positions, such as one of another package; absent otherwise.",
+    )
     start: dict[str, Any] | None = Field(
         default=None,
-        description="The same: begin of the first batch since the last refresh; for a partition that was added later, of its first one.",
+        description="Begin of the first batch since the last refresh, in the form of `position`; for a partition that was added later, of its first one.",
     )
     reread: dict[str, Any] | None = Field(
         default=None, description="Earlier positions whose records the step applies again, in the same form."

@@ -150,9 +150,11 @@ class SourceSteps:
         batch: SourceBatch,
     ) -> tuple[StepFacts, int]:
         """Commit the decision on a batch; return its facts, and how many of its bad records were known already."""
+        is_remembered = batch.span is not None or batch.parts or self.plan.spec.is_view
         noted = {
             "batch_id": planned.number,
             "position": stored_form_of(batch.span),
+            "offset": None if is_remembered else planned.end,
             "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
         }
         clock = self.stepper.next_clock(planned.planned_ms)

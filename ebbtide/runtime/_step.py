@@ -143,9 +143,10 @@ class Stepper:
         if self.spec.is_view:
             view = last.frontier.view if last.frontier else None
             return None if view is None else view.model_dump()
-        if last.source.position is None and last.source.batch_id is not None:
+        read = last.source.position or last.source.offset
+        if read is None and last.source.batch_id is not None:
             return {}  # of a source with parts, which remembers them by their names
-        return last.source.position
+        return read
 
     @property
     def all_read(self) -> Span | None:
@@ -209,6 +210,7 @@ class Stepper:
             path=self.source_path,
             batch_id=last.batch_id,
             position=last.position,
+            offset=last.offset,
             start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
         )

@@ -333,7 +333,7 @@ def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none
     [person] = [each for each in plants.kept if each.id == plants.want()[0]["id"]]
     value = plants.rows[person.id]["nested"]["a"]
     assert plants.act("plan", spark, where=f"nested.a IN ('{value}', 'no one')")["keys"] == 1
-    with pytest.raises(ConfigError, match="not a condition"):
+    with pytest.raises(ConfigError, match="is a condition neither on"):
         plants.act("plan", spark, where="no_such_column = 1")
 
 

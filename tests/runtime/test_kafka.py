@@ -425,7 +425,7 @@ def test_first_step_begins_where_the_spec_says_as_of_the_first_run(over, start, 
 def test_start_at_offsets_that_the_topic_has_not_is_refused(over):
     for offsets, said in (
         ({0: 5}, "partition 0: 5. Allowed: partition 0: 0 to 0"),
-        ({7: 0}, "partitions that topic .* has not"),
+        ({7: 0}, "partitions that topic .* does not have"),
     ):
         with pytest.raises(ConfigError, match=said):
             over(source={"start": {"offsets": offsets}}).run()

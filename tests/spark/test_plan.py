@@ -100,7 +100,7 @@ class DeltaLines:
     def planner(self, found, location):
         return Versions(self.path)
 
-    def batch(self, spark, offset, max_record_bytes, since):
+    def batch(self, spark, offset, max_record_bytes):
         rows = spark.read.parquet(*Log(self.path).added(offset["version"]))
         return SourceBatch(Rows(rows.select(F.col("value").cast("binary"))))
 

@@ -128,7 +128,7 @@ UNFIT = {
     "SELECT x, first(y) AS y FROM a GROUP BY x": "order of rows. Got: First",
     "SELECT x, collect_list(y) AS y FROM a GROUP BY x": "Got: CollectList",
     "SELECT id, x, last(y) OVER (PARTITION BY x) AS y FROM a": "Got: Last",
-    "SELECT id FROM global_temp.strange": "no table of a pipeline. Got: LogicalRDD",
+    "SELECT id FROM global_temp.strange": "something other than pipelines' tables. Got: LogicalRDD",
     "SELECT x, interval '1' day AS i FROM a": "a type that no table has",
 }
 
