@@ -46,6 +46,7 @@ def spec_in(root, **fields):
         format={"type": "plain"},
         schema="id BIGINT, n BIGINT",
         order={"sequence": ["n"]},
+        lease_ttl="1h",  # no heartbeat comes while requests are counted
         **fields,
     )
 
