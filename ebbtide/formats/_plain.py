@@ -137,10 +137,13 @@ class PlainDecoder(Format):
             numbers.append(number)
         if not numbers:
             return None
-        has_partition = len(numbers) > 1
-        partition = numbers[0] if has_partition else 0
-        position = numbers[-1]
-        return partition, position
+        return _offset_of_fields(numbers)
+
+
+def _offset_of_fields(numbers: Sequence[int]) -> OriginOffset:
+    """Return partition and position from the fields that have them: the last one has the position, one before it the partition."""
+    partition = numbers[0] if len(numbers) > 1 else 0
+    return partition, numbers[-1]
 
 
 class _TypedRows:
@@ -210,10 +213,7 @@ class _TypedRows:
         for number in numbers:
             if number is None or not 0 <= number < 2**63:
                 return None
-        has_partition = len(numbers) > 1
-        partition = numbers[0] if has_partition else 0
-        position = numbers[-1]
-        return partition, position
+        return _offset_of_fields(numbers)
 
 
 class _ScannedRows:
