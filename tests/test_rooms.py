@@ -388,11 +388,8 @@ def test_room_imports_downward_only(room):
 
 
 def test_rooms_stand_on_few_floors():
-    """A room's floor is the longest way down from it."""
-    floors = {}
-    for room in ROOMS:
-        below = {room_of(name) for path in modules(room) for top, name in imports(path) if top == "ebbtide"}
-        floors[room] = 1 + max((floors[other] for other in below & floors.keys() - {room}), default=0)
+    floors = counters.floors()
+    assert floors.keys() == ROOMS.keys()
     assert max(floors.values()) <= MOST_FLOORS
 
 
