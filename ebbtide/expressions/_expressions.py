@@ -31,10 +31,10 @@ from ebbtide.expressions._determinism import what_may_differ
 from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
+from ebbtide.frames import arrow_frame, spark_schema
 from ebbtide.redaction import MASK
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import columns_read
-from ebbtide.tables import arrow_frame, spark_schema
 from ebbtide.tasks import described_jobs, is_for_driver
 
 SETTINGS = {

@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 
 from ebbtide.entries import Step
 from ebbtide.errors import ConfigError
+from ebbtide.frames import column, columns, json_text
 from ebbtide.inspect import _expiry as expiry
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
-from ebbtide.tables import column, columns, json_text
 
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""

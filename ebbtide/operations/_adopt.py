@@ -23,6 +23,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.durations import to_ms
 from ebbtide.errors import AdoptionError
 from ebbtide.formats import Decoding, summarize
+from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
@@ -30,8 +31,6 @@ from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refu
 from ebbtide.runtime._workers.staging import Stager, to_json
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
-from ebbtide.tables import columns, spark_schema
-from ebbtide.tables._spark_columns import numbered
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.entries import DELETE
+from ebbtide.frames import arrow_frame, column, columns, json_text, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.tables import arrow_frame, column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""

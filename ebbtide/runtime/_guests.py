@@ -187,7 +187,7 @@ def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
         columns: Arrow's columns.
         nullable: Every column may be null, regardless of `columns`.
     """
-    from ebbtide.tables import spark_schema
+    from ebbtide.frames import spark_schema
 
     columns_of_spark: StructType = spark_schema(columns, nullable=nullable)
     return columns_of_spark

@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from ebbtide.tables._quarantine import QuarantineTable as QuarantineTable
     from ebbtide.tables._quarantine import Selection as Selection
     from ebbtide.tables._sink import Sink as Sink
-    from ebbtide.tables._spark_columns import arrow_frame as arrow_frame
-    from ebbtide.tables._spark_columns import column as column
-    from ebbtide.tables._spark_columns import columns as columns
-    from ebbtide.tables._spark_columns import json_text as json_text
-    from ebbtide.tables._spark_columns import spark_schema as spark_schema
     from ebbtide.tables._state.change_set import StepChanges as StepChanges
     from ebbtide.tables._state.foreign_changes import foreign_change as foreign_change
     from ebbtide.tables._state.layout import ROW as ROW

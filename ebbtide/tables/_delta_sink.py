@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from ebbtide.columns import columns_named, quoted
 from ebbtide.delta import Action, Definition, Snapshot, replacing, write_files
 from ebbtide.entries import DELETE
+from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import StepFacts, gone, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
-from ebbtide.tables._spark_columns import columns, numbered, spark_schema
 from ebbtide.tables._step_commits import alter_stage, commit_stage, erase_stage, restore_stage
 from ebbtide.tables._table import ChangeSet, Work, cannot_perform
 from ebbtide.tables._upsert import Upserter

@@ -20,10 +20,10 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER, stored_sequence_type
 from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
+from ebbtide.frames import read_delta
 from ebbtide.ledger import OwnTable, TableFacts, writer_of
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._sink import Sink
-from ebbtide.tables._table import read_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,11 +21,11 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Log, Snapshot
 from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
+from ebbtide.frames import column, columns, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Replace, Restore, RestoreAndApply, SchemaChange
 from ebbtide.tables._altering import fills_of
 from ebbtide.tables._delta_sink import SinkTable
-from ebbtide.tables._spark_columns import column, columns, spark_schema
 from ebbtide.tables._table import ChangeSet, Work
 
 

@@ -159,14 +159,3 @@ def cannot_perform(path: str, action: Action) -> EbbtideError:
         got=f"the action '{action.do}'",
         next_step="Run the release of Ebbtide, or of the sink's package, that made the step.",
     )
-
-
-def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
-    """Read a Delta table as of a version.
-
-    Args:
-        spark: A session with Delta.
-        location: Location of the table.
-        version: The version.
-    """
-    return spark.read.format("delta").option("versionAsOf", version).load(location)

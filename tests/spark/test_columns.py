@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from ebbtide.tables import arrow_frame, json_text, spark_schema
+from ebbtide.frames import arrow_frame, json_text, spark_schema
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
+from ebbtide.frames import spark_schema
 from ebbtide.model import Restore, SchemaChange
-from ebbtide.tables import SinkTable, spark_schema
+from ebbtide.tables import SinkTable
 from ebbtide.tables._spark_sink import MergeSink
 
 pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 
 from ebbtide.errors import ConfigError
+from ebbtide.frames import column
 from ebbtide.runtime import Plan
 from ebbtide.runtime._erasing import KeyNames
-from ebbtide.tables import column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

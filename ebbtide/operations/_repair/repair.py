@@ -36,6 +36,7 @@ from ebbtide.errors import (
     TableMismatchError,
     UnsupportedFileError,
 )
+from ebbtide.frames import columns
 from ebbtide.ledger import Cause, DataCommit, Head
 from ebbtide.model import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
@@ -49,7 +50,7 @@ from ebbtide.runtime._kinds import refuse_epochs
 from ebbtide.runtime._publish import publish
 from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec import Pipeline
-from ebbtide.tables import columns, foreign_change
+from ebbtide.tables import foreign_change
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
 """Note on a sink written from a state that forgets rows."""

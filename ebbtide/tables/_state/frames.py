@@ -9,10 +9,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import Log
+from ebbtide.frames import column, columns, read_delta, spark_schema
 from ebbtide.operators import KeyNames, Operator
-from ebbtide.tables._spark_columns import column, columns, spark_schema
 from ebbtide.tables._state.layout import ACKNOWLEDGED, ROW, columns_of_state
-from ebbtide.tables._table import read_delta
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
 """Columns of an entry in addition to the fields of its `_out`, if it has them."""

@@ -1,4 +1,4 @@
-"""Names, columns and schemas in the form that Spark takes. PySpark is loaded by their first use: most runs have none."""
+"""Rows, columns and schemas in the form that Spark takes. PySpark is loaded by their first use: most runs have none."""
 
 from __future__ import annotations
 
@@ -73,3 +73,14 @@ def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
         fields = [field.with_nullable(True) for field in schema]
         schema = pa.schema(fields)
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
+    """Read a Delta table as of a version.
+
+    Args:
+        spark: A session with Delta.
+        location: Location of the table.
+        version: The version.
+    """
+    return spark.read.format("delta").option("versionAsOf", version).load(location)
