@@ -135,7 +135,7 @@ def test_another_table_is_moved_aside(five_steps, name):
     assert said.startswith(f"{name}: another table is in its place; to be moved aside and recreated; ")
     assert "lost" not in said
     assert contents(five_steps) == WHOLE
-    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+    assert moved_aside(five_steps) == [f"{name}.aside-1"]
 
 
 @pytest.mark.parametrize("name", APPENDED)
@@ -191,6 +191,11 @@ def lose(folder):
 DAMAGES = [tear, lose]
 
 
+def moved_aside(pipeline):
+    """The folders that were moved aside, each with a log."""
+    return sorted(log.parent.name for log in pipeline.home.glob("*.aside-*/_delta_log"))
+
+
 @pytest.mark.parametrize(("name", "damage"), thinned(product(APPENDED, DAMAGES), 3))
 def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps, name, damage):
     damage(five_steps.home / name)
@@ -199,7 +204,7 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     [said] = findings(five_steps)
     assert said.startswith(f"{name}: its log cannot be read; to be moved aside and recreated; ")
     assert contents(five_steps) == WHOLE
-    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+    assert moved_aside(five_steps) == [f"{name}.aside-1"]
 
 
 @pytest.mark.parametrize("place", ["files are set aside", "a table is set aside"])
@@ -218,7 +223,7 @@ def test_refresh_moves_a_table_aside_whose_log_cannot_be_read(five_steps, name, 
     damage(five_steps.home / name)
     five_steps.do("refresh")
     assert (five_steps.rows(), contents(five_steps)) == (rows, WHOLE)
-    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+    assert moved_aside(five_steps) == [f"{name}.aside-1"]
     assert five_steps.run().steps == []
 
 
