@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from ebbtide.changelog import ORDER, TRUNCATE, OffsetRanges, RowKind
 from ebbtide.entries import DELETE, SINK_STEP, Reconciled, count_lone
 from ebbtide.errors import ConfigError
-from ebbtide.formats import IN_DOUBT, RECORDS, summarize
-from ebbtide.formats._settings import TOMBSTONE
+from ebbtide.formats import RECORDS, StagedKind
 from ebbtide.model import BatchSummary, Frontier
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._plan import decoding_of, rules_of
@@ -80,7 +79,7 @@ class MemoryPipeline:
         batches = self.decoding.decode([records], step=number, wall_ms=now_ms)
         staged = pa.Table.from_batches(batches, self.decoding.schema)
         read_before = self.positions
-        summary = summarize(staged, self.decoding, tracks_offsets=self._tracks_offsets)
+        summary = self.decoding.summarize(staged, tracks_offsets=self._tracks_offsets)
         floor_before = self._frontier.floor if self._frontier else None
         frontier = self._advance(self.now_ms if now_ms is None else now_ms, summary)
         is_bad = pc.is_valid(staged["_reason"])
@@ -88,14 +87,14 @@ class MemoryPipeline:
         good = self._not_yet_read(staged.filter(pc.invert(is_bad)), read_before)
         self.metrics["other_tables"] += summary.counts.other_tables
         self.metrics["not_rows"] += summary.counts.not_rows
-        is_tombstone = pc.equal(good["_kind"], TOMBSTONE)
+        is_tombstone = pc.equal(good["_kind"], StagedKind.TOMBSTONE)
         self.metrics["tombstones"] += _count(is_tombstone)
         raised = frontier.floor if frontier.floor != floor_before else None
         self._truncate(raised)
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
         entries = self._entries_of(changes)
         result = self.operator.apply(changes, entries, frontier.operator_step(number))
-        doubts = good.filter(pc.equal(good["_kind"], IN_DOUBT))
+        doubts = good.filter(pc.equal(good["_kind"], StagedKind.IN_DOUBT))
         self.metrics += count_lone(
             doubts, entries, result.entries, key=self.operator.key, entry_key=self.operator.entry_key
         )

@@ -270,9 +270,9 @@ def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSumma
     """Print the summary of a run, and the next steps."""
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
-        from ebbtide.formats._format import WHOLE_ROWS
+        from ebbtide.formats import BadRecordError
 
-        live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction"), WHOLE_ROWS))
+        live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction"), BadRecordError.NEEDS_WHOLE_ROWS))
     reporter.result(summary, _summary_text, location)
 
 

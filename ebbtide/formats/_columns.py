@@ -20,13 +20,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats._encodings import BinaryEncoding, read_bytes
+from ebbtide.formats._encodings import BinaryEncoding, Encoding, of_bytes, read_bytes
 
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
@@ -35,7 +35,7 @@ Converted = tuple[pa.Array, list[int]]
 
 
 class Coding(NamedTuple):
-    """The coding of a column's values.
+    """The coding of a column's values in JSON.
 
     Args:
         unit: Unit of integers in a timestamp column.
@@ -45,8 +45,50 @@ class Coding(NamedTuple):
     unit: TimeUnit = "us"
     binary: BinaryEncoding | None = "base64"
 
+    @classmethod
+    def of(cls, encoding: Encoding | None, unit: TimeUnit = "us") -> Self:
+        """Return the coding that a spec gives a column.
 
-PLAIN = Coding()
+        Args:
+            encoding: Its entry in `encodings`, if it has one; one of numbers states nothing about bytes.
+            unit: Its entry in `time_units`.
+        """
+        return cls(unit, of_bytes(encoding))
+
+    def read_bytes(self, text: str) -> bytes:
+        """Read the bytes that a text encodes.
+
+        Raises:
+            ValueError: The text is not in its encoding; or without one, it may be hex.
+        """
+        return read_bytes(text, self.binary)
+
+    def convert(self, values: Values, type_: pa.DataType) -> Converted:
+        """Convert one column.
+
+        Args:
+            values: (n,) parsed JSON values; None is null.
+            type_: The column's type.
+
+        Returns:
+            The (n,) column, and the indices of values that do not fit; these are null in it.
+
+        Raises:
+            InexactNumberError: A decimal column was given floats; parse the JSON again with `Decimal` for them.
+
+        Example:
+            >>> array, bad = Coding().convert(["1.50", "x", None], pa.decimal128(6, 2))
+            >>> array.to_pylist(), bad
+            ([Decimal('1.50'), None, None], [1])
+        """
+        # The whole column at once. Its values are tried one by one only if that fails.
+        try:
+            column = _column(values, type_, self)
+        except REFUSALS:
+            return _fitting_column(values, type_, self)
+        return column, []
+
+
 Builder = Callable[[Any, Any, Coding], pa.Array]
 """Builds a column from values, a type and their coding."""
 SPECIAL_FLOATS = {
@@ -72,33 +114,6 @@ _LAST_US = 253_402_300_799_999_999
 
 class InexactNumberError(Exception):
     """Raised when a float is given where every digit matters."""
-
-
-def convert(values: Values, type_: pa.DataType, coding: Coding = PLAIN) -> Converted:
-    """Convert one column.
-
-    Args:
-        values: (n,) parsed JSON values; None is null.
-        type_: The column's type.
-        coding: How the values are coded. Default: times in microseconds, bytes as base64.
-
-    Returns:
-        The (n,) column, and the indices of values that do not fit; these are null in it.
-
-    Raises:
-        InexactNumberError: A decimal column was given floats; parse the JSON again with `Decimal` for them.
-
-    Example:
-        >>> array, bad = convert(["1.50", "x", None], pa.decimal128(6, 2))
-        >>> array.to_pylist(), bad
-        ([Decimal('1.50'), None, None], [1])
-    """
-    # The whole column at once. Its values are tried one by one only if that fails.
-    try:
-        column = _column(values, type_, coding)
-    except REFUSALS:
-        return _fitting_column(values, type_, coding)
-    return column, []
 
 
 def holds_binary(type_: pa.DataType) -> bool:
@@ -275,7 +290,7 @@ def _binary(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
         if value is None:
             raw.append(None)
         else:
-            decoded = value if isinstance(value, bytes) else read_bytes(value, coding.binary)
+            decoded = value if isinstance(value, bytes) else coding.read_bytes(value)
             raw.append(decoded)
     return pa.array(raw, type_)
 

@@ -39,7 +39,6 @@ from ebbtide.formats._debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats._debezium_typed import TypedEnvelopes
 from ebbtide.formats._format import (
     NOT_A_ROW,
-    WHOLE_ROWS,
     BadRecordError,
     DecodedChange,
     Format,
@@ -318,7 +317,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             if not is_key_only:
                 return before
         allowed = f"the whole row, which op {op!r} needs with order: arrival"
-        next_step = f"order: {{sequence: ...}} or upsert, which need only keys; or {WHOLE_ROWS}"
+        next_step = f"order: {{sequence: ...}} or upsert, which need only keys; or {BadRecordError.NEEDS_WHOLE_ROWS}"
         raise BadRecordError.of(
             "missing_before",
             "before",

@@ -19,9 +19,10 @@ from ebbtide.formats._debezium_envelope import (
     value_in,
     value_in_row,
 )
+from ebbtide.formats._debezium_events import is_beside_rows
 from ebbtide.formats._format import BadRecordError, Json, shortened
 from ebbtide.formats._forms import LogPosition
-from ebbtide.formats._positions import PositionField, log_position, position_columns
+from ebbtide.formats._positions import PositionField, log_position
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
 
 
@@ -102,7 +103,7 @@ class DebeziumRules:
     @property
     def own_sequence(self) -> list[str]:
         """Columns of the sequence that are neither log positions nor part of the key."""
-        excluded = {*position_columns(self.log_fields), *self.key}
+        excluded = {*(column for field in self.log_fields for column in field.columns), *self.key}
         return [name for name in self.sequence if name not in excluded]
 
     def is_of_event(self, name: str) -> bool:
@@ -144,41 +145,45 @@ def integer(value: Any, name: str, reason: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class EventOrigin:
-    """The origin of an event.
+class DebeziumEvent:
+    """The origin of an event, by its own fields.
 
     Args:
         table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
         sequence: Fields that order this database's changes, by their names in specs; empty if the event has none.
         is_flattened: The event is a flattened row.
+        changes_rows: False for heartbeats, transaction metadata, schema changes, notifications and messages.
     """
 
-    table: str | None
-    sequence: tuple[str, ...]
-    is_flattened: bool
+    table: str | None = None
+    sequence: tuple[str, ...] = ()
+    is_flattened: bool = False
+    changes_rows: bool = True
 
-
-def origin_of(value: Json) -> EventOrigin | None:
-    """Return the origin of an event in any of its forms; None if the value is not an event."""
-    payload = value["payload"] if has_schema(value) else value
-    if not isinstance(payload, dict):
+    @classmethod
+    def of(cls, value: Json) -> DebeziumEvent | None:
+        """Return the event in a record's value, in any of its forms; None if the value is not an event."""
+        if is_beside_rows(value):
+            return cls(changes_rows=False)
+        payload = value["payload"] if has_schema(value) else value
+        if not isinstance(payload, dict):
+            return None
+        if is_flattened(payload):
+            return _event(payload, partial(value_in_row, payload), "__")
+        source = payload.get("source")
+        if "op" in payload and isinstance(source, dict):
+            return _event(source, partial(value_in, payload), "")
         return None
-    if is_flattened(payload):
-        return _origin(payload, partial(value_in_row, payload), "__")
-    source = payload.get("source")
-    if "op" in payload and isinstance(source, dict):
-        return _origin(source, partial(value_in, payload), "")
-    return None
 
 
-def _origin(fields: Json, value_of: Callable[[str], Any], prefix: str) -> EventOrigin:
+def _event(fields: Json, value_of: Callable[[str], Any], prefix: str) -> DebeziumEvent:
     schema = fields.get(f"{prefix}schema")
     database = fields.get(f"{prefix}db")
     namespace = schema or database
     table = fields.get(f"{prefix}table")
     if namespace and table:
         table = f"{namespace}.{table}"
-    return EventOrigin(table, _order_of(value_of), is_flattened=bool(prefix))
+    return DebeziumEvent(table, _order_of(value_of), is_flattened=bool(prefix))
 
 
 def _order_of(value_of: Callable[[str], Any]) -> tuple[str, ...]:

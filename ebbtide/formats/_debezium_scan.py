@@ -21,7 +21,7 @@ from ebbtide.formats._debezium_envelope import (
 from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats._forms import RowForm, ScannedChanges
 from ebbtide.formats._positions import PositionField, are_known, snapshot_numbers
-from ebbtide.formats._record_map import path_of
+from ebbtide.formats._record_map import FieldPath
 from ebbtide.formats._scan import Cells, Fields, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.formats._scan_schemas import SchemaReading
@@ -86,7 +86,7 @@ class ScannedEnvelopes:
         is_taken &= ~is_update | keeps_key
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
-        of_position = [(field, cells[path_of(field.path)]) for field in self._rules.log_fields]
+        of_position = [(field, cells[FieldPath.of(field.path)]) for field in self._rules.log_fields]
         times = scanned.integers(event_ms)
         position = _log_positions(scanned, of_position, op, times, is_taken)
         rows = {}
@@ -109,7 +109,7 @@ class ScannedEnvelopes:
         """Return the logs that the records were read from; None if unknown."""
         if not self._rules.names_logs:
             return None
-        return _scanned_logs(scanned, *(scanned.cells[path_of(path)] for path in NAMED_BY))
+        return _scanned_logs(scanned, *(scanned.cells[FieldPath.of(path)] for path in NAMED_BY))
 
     def _keeps_key(self, scanned: Scanned) -> Mask:
         """Mark the records without a row before, or with the same key in it, in the same notation."""

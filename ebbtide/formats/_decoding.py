@@ -28,9 +28,11 @@ from ebbtide.formats._quick import QuickDecoder
 from ebbtide.formats._reading import Contents, Record, RecordReader
 from ebbtide.formats._records import stored_form
 from ebbtide.formats._scan_decoder import ScanDecoder
-from ebbtide.formats._settings import BAD, NOT_ROW, SKIPPED, TOMBSTONE, DecodingSettings
+from ebbtide.formats._settings import DecodingSettings, StagedKind
+from ebbtide.formats._summary import summarize
 from ebbtide.formats._tombstones import in_doubt, without_deleting
 from ebbtide.formats._typed import ColumnTyper
+from ebbtide.model import BatchSummary
 
 StagedColumns = dict[str, object]
 """Columns of staged rows by name: arrays, or lists of values to be typed by the schema."""
@@ -56,6 +58,26 @@ class Decoding(DecodingSettings):
         for staged in self._decoded(records, step, wall_ms):
             yield from in_epochs(staged, self.log_begins).to_batches()
 
+    def summarize(self, rows: pa.Table, *, tracks_offsets: bool) -> BatchSummary:
+        """Sum up staged rows.
+
+        Args:
+            rows: Staged rows, with the columns of `schema`.
+            tracks_offsets: Sum up the records' offsets, to recognize redelivered records.
+        """
+        return summarize(rows, self, tracks_offsets=tracks_offsets)
+
+    def placed(self, staged: pa.Table, orders: pa.ChunkedArray | None = None) -> pa.Table:
+        """Return staged rows; if the records' places order changes, these become the sequences.
+
+        Args:
+            staged: Staged rows.
+            orders: (n,) the place of each row's record, like `_order`. Default: `_order`.
+        """
+        if not self.by_place:
+            return staged
+        return placed(staged, staged["_order"] if orders is None else orders)
+
     def _decoded(
         self,
         records: Iterable[pa.RecordBatch],
@@ -75,21 +97,17 @@ class Decoding(DecodingSettings):
                     if path is not None and left.num_rows:
                         staged, left = path.decode(left, step, wall_ms)
                         tables.append(staged)
-                        yield self._placed(staged)
+                        yield self.placed(staged)
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
                     doubts = in_doubt(self, batch, [*tables, staged], step)
                     yield without_deleting(staged, doubts)
-                    yield self._placed(doubts)
+                    yield self.placed(doubts)
                     if quick is not None and self.unknown_columns == "ignore":
                         learnt = quick.learning(staged)
                         if learnt is not quick:
                             quick = learnt
                             scans = ScanDecoder.of(self, quick.ignored)
-
-    def _placed(self, staged: pa.Table) -> pa.Table:
-        """Return staged rows; if the records' places order changes, these become the sequences."""
-        return placed(staged, staged["_order"]) if self.by_place else staged
 
     def _decode_exactly(
         self,
@@ -104,7 +122,7 @@ class Decoding(DecodingSettings):
         except InexactNumberError:
             # A decimal was written as a JSON float: the slower parser keeps its digits.
             staged = stager.stage(parse_exactly, wall_ms)
-        return self._placed(staged)
+        return self.placed(staged)
 
 
 @contextmanager
@@ -140,9 +158,9 @@ class _Stager:
         parts = [
             self._good_rows(contents, columns),
             self._bad_rows(contents),
-            self._empty_rows(TOMBSTONE, contents.tombstones),
-            self._empty_rows(SKIPPED, contents.skipped),
-            self._empty_rows(NOT_ROW, contents.not_rows),
+            self._empty_rows(StagedKind.TOMBSTONE, contents.tombstones),
+            self._empty_rows(StagedKind.SKIPPED, contents.skipped),
+            self._empty_rows(StagedKind.NOT_ROW, contents.not_rows),
         ]
         return pa.concat_tables(parts)
 
@@ -193,7 +211,7 @@ class _Stager:
         indices = pa.array(rows, pa.int64())
         bad_records = self._batch.take(indices)
         columns: StagedColumns = {
-            "_kind": [BAD if record.has_own_offset else None for record in records],
+            "_kind": [StagedKind.BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
             "_detail": [self._detail(error) for error in errors.values()],
             "_raw": stored_form(bad_records),

@@ -29,53 +29,6 @@ OLD_KEY = "__debezium.oldkey"
 NEW_KEY = "__debezium.newkey"
 """Header of a deleting record with the key that the row has afterwards."""
 
-WHOLE_ROWS = (
-    "have the database log whole rows (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL; "
-    "Oracle: supplemental logging of ALL columns)"
-)
-"""The next step for a record without the row before a change, for any database."""
-REASONS = frozenset(
-    {
-        "bad_avro",
-        "bad_deleted",
-        "bad_event_time",
-        "bad_json",
-        "bad_position",
-        "bad_schema",
-        "bad_sequence",
-        "event_time_ahead",
-        "missing_after",
-        "missing_before",
-        "missing_column",
-        "missing_source",
-        "missing_table",
-        "no_magic_byte",
-        "no_registry",
-        "not_a_change",
-        "not_a_record",
-        "not_a_row",
-        "not_an_object",
-        "not_utf8",
-        "null_event_time",
-        "null_key",
-        "null_sequence",
-        "null_value",
-        "retraction",
-        "schema_mismatch",
-        "too_deep",
-        "too_large",
-        "transform_failed",
-        "truncate",
-        "unknown_column",
-        "unknown_kind",
-        "unknown_operation",
-        "unknown_schema",
-        "value_not_sent",
-        "wrong_type",
-    }
-)
-"""Reasons for bad records in Ebbtide's formats and transforms; a project's format may add more."""
-
 
 class RecordSchema(Protocol):
     """The schema that a record carries."""
@@ -146,7 +99,56 @@ class BadRecordError(Exception):
         origin_offset: As in `DecodedChange`, if it can be read.
         masked: The detail without values. Default: no detail.
         field: The only field that the detail is about.
+
+    Attributes:
+        REASONS: Reasons in Ebbtide's formats and transforms; a project's format may add more.
+        NEEDS_WHOLE_ROWS: The next step for a record without the row before a change, for any database.
     """
+
+    REASONS: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bad_avro",
+            "bad_deleted",
+            "bad_event_time",
+            "bad_json",
+            "bad_position",
+            "bad_schema",
+            "bad_sequence",
+            "event_time_ahead",
+            "missing_after",
+            "missing_before",
+            "missing_column",
+            "missing_source",
+            "missing_table",
+            "no_magic_byte",
+            "no_registry",
+            "not_a_change",
+            "not_a_record",
+            "not_a_row",
+            "not_an_object",
+            "not_utf8",
+            "null_event_time",
+            "null_key",
+            "null_sequence",
+            "null_value",
+            "retraction",
+            "schema_mismatch",
+            "too_deep",
+            "too_large",
+            "transform_failed",
+            "truncate",
+            "unknown_column",
+            "unknown_kind",
+            "unknown_operation",
+            "unknown_schema",
+            "value_not_sent",
+            "wrong_type",
+        }
+    )
+    NEEDS_WHOLE_ROWS: ClassVar[str] = (
+        "have the database log whole rows (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL; "
+        "Oracle: supplemental logging of ALL columns)"
+    )
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import TRUNCATE, RowKind
-from ebbtide.formats._format import WHOLE_ROWS, BadRecordError, shortened
+from ebbtide.formats._format import BadRecordError, shortened
 from ebbtide.formats._reading import Contents
 from ebbtide.formats._settings import DELETING, DecodingSettings
 
@@ -109,7 +109,7 @@ class Judge:
                 "value_not_sent",
                 names[0],
                 got="the mark of a value that the source did not send",
-                allowed=f"whole rows with order: arrival. Next: order: {{sequence: ...}} or upsert; or {WHOLE_ROWS}",
+                allowed=f"whole rows with order: arrival. Next: order: {{sequence: ...}} or upsert; or {BadRecordError.NEEDS_WHOLE_ROWS}",
             )
             self._refuse([i], error)
 

@@ -30,14 +30,12 @@ from ebbtide.formats._mysql_types import MysqlSchema
 from ebbtide.formats._positions import PositionField
 from ebbtide.formats._record_map import (
     SNAPSHOT,
+    FieldPath,
     Meaning,
     RecordMap,
     Word,
     event_ms_of,
-    found_at,
     is_of_table,
-    path_of,
-    position_in,
     says_deleted,
 )
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
@@ -103,7 +101,7 @@ class MappedDecoder(Format):
         event_ms = self._event_ms(value)
         is_snapshot = meaning == "snapshot"
         snapshot_ms = event_ms or 0 if is_snapshot else None
-        position = position_in(partial(_at, value), self.positions, self.map, snapshot_ms)
+        position = self.map.position(partial(_at, value), self.positions, snapshot_ms)
         if meaning == "truncate":
             return [DecodedChange(TRUNCATE, None, word, position, event_ms)]
         op = SNAPSHOT if is_snapshot else word
@@ -138,14 +136,14 @@ class MappedDecoder(Format):
         path = self.map.operation
         if path is None:
             return None, "update"
-        word = found_at(value, path)
+        word = path.value_in(value)
         # A boolean is an integer to Python, and a list is not hashable: neither is a word.
         is_word = word is None or type(word) in (str, int)
         if not is_word or word not in self._kinds:
             words = ["null" if word is None else str(word) for word in self._kinds]
             raise BadRecordError.of(
                 "unknown_operation",
-                ".".join(path),
+                str(path),
                 got=shortened(word),
                 allowed=", ".join(words),
             )
@@ -155,9 +153,9 @@ class MappedDecoder(Format):
         """Return whether a change belongs to the requested table."""
         if self.table is None:
             return True
-        names = [found_at(value, path) for path in self.map.table]
+        names = self.map.table_in(value)
         if None in names:
-            paths = ", ".join(".".join(path) for path in self.map.table)
+            paths = ", ".join(map(str, self.map.table))
             raise BadRecordError.of("missing_table", paths, got="null", allowed="the name of the change's table")
         return is_of_table(names, self.table)
 
@@ -165,11 +163,11 @@ class MappedDecoder(Format):
         path = self.map.event_time
         if path is None:
             return None
-        return event_ms_of(found_at(value, path), self.map.event_unit, ".".join(path))
+        return event_ms_of(path.value_in(value), self.map.event_unit, str(path))
 
     def _mysql_schema(self, value: Json) -> MysqlSchema | None:
         path = self.map.mysql_types
-        types = None if path is None else found_at(value, path)
+        types = None if path is None else path.value_in(value)
         return MysqlSchema(types) if isinstance(types, dict) else None
 
     def _rows(self, value: Json, meaning: Meaning, fields: Fields) -> Iterator[tuple[Json, Json | None]]:
@@ -178,8 +176,8 @@ class MappedDecoder(Format):
         A delete may have its row only in the values before the change.
         """
         path = self.map.row
-        rows = self._columns_in(value) if path is None else found_at(value, path)
-        before = None if self.map.before is None else found_at(value, self.map.before)
+        rows = self._columns_in(value) if path is None else path.value_in(value)
+        before = None if self.map.before is None else self.map.before.value_in(value)
         if rows is None and meaning == "delete":
             rows, before = before, None
         if not isinstance(rows, list):
@@ -190,7 +188,7 @@ class MappedDecoder(Format):
                 "not_a_row",
                 f"got {len(rows)} rows and {len(befores)} rows before them; allowed: as many",
             )
-        name = "the record" if path is None else ".".join(path)
+        name = "the record" if path is None else str(path)
         for row, own_before in zip(rows, befores, strict=True):
             if not isinstance(row, dict):
                 raise BadRecordError.of(
@@ -209,13 +207,13 @@ class MappedDecoder(Format):
         path = self.map.deleted
         if path is None:
             return False
-        mark = found_at(value, path)
+        mark = path.value_in(value)
         is_deleted = says_deleted(mark)
         if is_deleted is not None:
             return is_deleted
         raise BadRecordError.of(
             "bad_deleted",
-            ".".join(path),
+            str(path),
             got=shortened(mark),
             allowed="true, false, 1, 0, null, or the time of the deletion",
         )
@@ -238,7 +236,7 @@ class MappedDecoder(Format):
         old = None if before is None else row | before
         if self.retract:
             if old is None:
-                path = ".".join(self.map.before)
+                path = str(self.map.before)
                 raise BadRecordError.of(
                     "missing_before",
                     path,
@@ -274,7 +272,7 @@ class MappedDecoder(Format):
 
 
 def _at(value: Json, name: str) -> Any:
-    return found_at(value, path_of(name))
+    return FieldPath.of(name).value_in(value)
 
 
 def with_zone(cell: Json) -> Any:

@@ -10,17 +10,17 @@ from ebbtide.formats._forms import Field, RowForm, TakenChange, TakenChanges, is
 from ebbtide.formats._positions import PositionField
 from ebbtide.formats._record_map import (
     SNAPSHOT,
-    Path,
+    FieldPath,
     RecordMap,
     event_ms_of,
     is_of_table,
-    path_of,
-    position_in,
     says_deleted,
 )
 
 Find = Callable[[Any], Any]
 """Returns a field of a struct or of a nested one; None if absent."""
+Path = tuple[str, ...]
+"""A `FieldPath`, or the rest of one within a struct."""
 _KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
 
 
@@ -37,9 +37,9 @@ def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[Pos
     return len(within) == 1 and within[0] not in heads
 
 
-def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[Path]:
+def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[FieldPath]:
     """Return the paths of all fields that are read, except the row's."""
-    in_log = [path_of(field.path) for field in positions]
+    in_log = [FieldPath.of(field.path) for field in positions]
     given = [
         *in_log,
         record_map.operation,
@@ -95,7 +95,7 @@ class TypedRecords:
         self._before = _finder(finders, record_map.before)
         self._deleted = _finder(finders, record_map.deleted)
         self._event_time = _finder(finders, record_map.event_time)
-        self._finders = {field.path: finders[path_of(field.path)] for field in positions}
+        self._finders = {field.path: finders[FieldPath.of(field.path)] for field in positions}
         self._tables = [finders[path] for path in record_map.table]
 
     def take(self, values: Sequence[Any]) -> TakenChanges:
@@ -118,7 +118,7 @@ class TypedRecords:
         try:
             event_ms = event_ms_of(self._event_time(value), self._map.event_unit, "")
             snapshot_ms = event_ms or 0 if meaning == "snapshot" else None
-            position = position_in(lambda path: self._finders[path](value), self._positions, self._map, snapshot_ms)
+            position = self._map.position(lambda path: self._finders[path](value), self._positions, snapshot_ms)
         except BadRecordError:
             return ()
         kind = "-D" if is_deleted else _KINDS[str(meaning)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.formats._columns import Converted, InexactNumberError, convert
+from ebbtide.formats._columns import Coding, Converted, InexactNumberError
 from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import parse_exactly
 
@@ -52,7 +52,7 @@ def keys_named(value: Any, key: pa.Schema) -> pa.Table:
 
 def _converted(values: list[Any], type_: pa.DataType) -> Converted:
     try:
-        return convert(values, type_)
+        return Coding().convert(values, type_)
     except InexactNumberError:
         n = len(values)
         nulls = pa.nulls(n, type_)

@@ -309,11 +309,6 @@ def _word(digits: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return word
 
 
-def position_columns(fields: Iterable[PositionField]) -> tuple[str, ...]:
-    """Return the names of the numbers of several fields, in order."""
-    return tuple(name for field in fields for name in field.columns)
-
-
 def log_position(
     fields: Sequence[PositionField],
     values: Iterable[Any],

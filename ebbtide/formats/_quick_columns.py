@@ -11,7 +11,6 @@ import pyarrow as pa
 from msgspec import UNSET
 
 from ebbtide.changelog import RowKind, sequence_type
-from ebbtide.formats._columns import convert
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._forms import RowForm, TakenChanges
 from ebbtide.formats._judging import null_indices
@@ -112,7 +111,7 @@ class QuickColumns:
         coding = settings.coding(name)
         if self._has_schemas:
             coding = coding._replace(binary="base64")
-        array, misfits = convert(values, column.type, coding)
+        array, misfits = coding.convert(values, column.type)
         self.leave(misfits)
         if name in settings.key:
             nulls = null_indices(array)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from ebbtide.columns import LONG_MAX
 from ebbtide.formats._format import BadRecordError, Json, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._positions import PositionField, PositionType, log_position
 
-Path = tuple[str, ...]
-"""Names of fields, each within the one before."""
 Word = str | int | None
 """A value of the operation field; None: the field is null or absent."""
 Meaning = Literal["insert", "snapshot", "update", "delete", "truncate", "ignore"]
@@ -39,9 +37,34 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = datetime.resolution * 1000
 
 
-def path_of(name: str) -> Path:
-    """Split a dotted name into a path."""
-    return tuple(name.split("."))
+class FieldPath(tuple[str, ...]):
+    """The names of a field and of the fields around it, from the outermost; as text a dotted path.
+
+    Example:
+        >>> path = FieldPath.of("metadata.table")
+        >>> path.value_in({"metadata": {"table": "t"}}), path.value_in({"metadata": 1}), str(path)
+        ('t', None, 'metadata.table')
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Split a dotted path."""
+        return cls(name.split("."))
+
+    def __str__(self) -> str:
+        """Return the dotted path."""
+        return ".".join(self)
+
+    def value_in(self, record: Json) -> Any:
+        """Return the value of the field in a record; None if there is none."""
+        found: Any = record
+        for name in self:
+            if not isinstance(found, dict):
+                return None
+            found = found.get(name)
+        return found
 
 
 @dataclass(frozen=True)
@@ -64,16 +87,16 @@ class RecordMap:
         last_without: Those of them that a transaction's last change lacks.
     """
 
-    operation: Path | None = None
+    operation: FieldPath | None = None
     words: tuple[tuple[Word, Meaning], ...] = ()
-    row: Path | None = None
-    before: Path | None = None
-    deleted: Path | None = None
-    table: tuple[Path, ...] = ()
-    event_time: Path | None = None
+    row: FieldPath | None = None
+    before: FieldPath | None = None
+    deleted: FieldPath | None = None
+    table: tuple[FieldPath, ...] = ()
+    event_time: FieldPath | None = None
     event_unit: EpochUnit = "ms"
     has_text_values: bool = False
-    mysql_types: Path | None = None
+    mysql_types: FieldPath | None = None
     writes_base64: bool = False
     positions: tuple[tuple[str, PositionType], ...] = ()
     last_without: tuple[str, ...] = ()
@@ -84,48 +107,43 @@ class RecordMap:
         paths = [self.operation, self.before, self.deleted, self.event_time, *self.table]
         return frozenset(path[0] for path in paths if path is not None)
 
+    @staticmethod
+    def words_of(**words: Iterable[Word]) -> tuple[tuple[Word, Meaning], ...]:
+        """Return `words` from the values of the operation field by their `Meaning`."""
+        pairs: list[tuple[Word, Any]] = []
+        for meaning, own in words.items():
+            pairs += [(word, meaning) for word in own]
+        return tuple(pairs)
 
-def found_at(value: Json, path: Path) -> Any:
-    """Return the value at a path; None if there is none.
+    def table_in(self, record: Json) -> list[Any]:
+        """Return the names of the record's table, such as database and table; None for a missing one."""
+        return [path.value_in(record) for path in self.table]
 
-    Example:
-        >>> found_at({"metadata": {"table": "t"}}, ("metadata", "table")), found_at({"metadata": 1}, ("metadata", "table"))
-        ('t', None)
-    """
-    found: Any = value
-    for name in path:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(name)
-    return found
+    def position(
+        self,
+        find: Callable[[str], Any],
+        fields: Sequence[PositionField],
+        snapshot_ms: int | None = None,
+    ) -> LogPosition:
+        """Return the position of a change; None for the numbers of a field that it lacks.
 
+        Args:
+            find: Returns the value at a dotted path.
+            fields: The fields that order changes.
+            snapshot_ms: Time of a snapshot row, epoch ms. Default: it is a change.
 
-def position_in(
-    find: Callable[[str], Any],
-    fields: Sequence[PositionField],
-    record_map: RecordMap,
-    snapshot_ms: int | None,
-) -> LogPosition:
-    """Return the position of a change.
-
-    Args:
-        find: Returns the value at a dotted path.
-        fields: The fields that order changes.
-        record_map: The map of the record.
-        snapshot_ms: Time of a snapshot row, epoch ms; None: it is a change.
-
-    Raises:
-        BadRecordError: A value is not of its field's type.
-    """
-    if not fields:
-        return ()
-    paths = [field.path for field in fields]
-    values = []
-    for path in paths:
-        value = find(path)
-        is_last = value is None and snapshot_ms is None and path in record_map.last_without
-        values.append(LONG_MAX if is_last else value)
-    return log_position(fields, values, paths, snapshot_ms)
+        Raises:
+            BadRecordError: A value is not of its field's type.
+        """
+        if not fields:
+            return ()
+        paths = [field.path for field in fields]
+        values = []
+        for path in paths:
+            value = find(path)
+            is_last = value is None and snapshot_ms is None and path in self.last_without
+            values.append(LONG_MAX if is_last else value)
+        return log_position(fields, values, paths, snapshot_ms)
 
 
 def is_of_table(names: Sequence[Any], table: str) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import Mask
-from ebbtide.formats._columns import are_plain_decimals, convert, dates_of, timestamps_of
+from ebbtide.formats._columns import are_plain_decimals, dates_of, timestamps_of
 from ebbtide.formats._forms import ScannedChanges
 from ebbtide.formats._scan import Cells, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, TEXT, TRUE
@@ -106,7 +106,7 @@ class ScanColumns:
         array = self._typed(cells, column.type, name)
         if default is None or not is_absent.any():
             return array
-        defaults, _ = convert([default], column.type, settings.coding(name))
+        defaults, _ = settings.coding(name).convert([default], column.type)
         return pc.if_else(pa.array(is_absent), defaults[0], array)
 
     def _typed(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:

@@ -11,14 +11,7 @@ A staged row is a changelog row (`ebbtide.changelog._rows`) and these columns:
 | `_source_log` | the log that the change was read from, see `log_named` in `_debezium_envelope`; null: unknown |
 | `_types` | with `infer`, the types of these columns: JSON, name to DDL, null if uncertain |
 
-Records that change nothing are staged too, so they are counted and the offsets have no gaps. Their `_kind` is
-
-- `tombstone`: no value, or a kind that is not read;
-- `not_row`: an event that changes no row of any table, such as a heartbeat of Debezium;
-- `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats._tombstones`); with `order: upsert`
-  it is a delete (`-D`) in place of the tombstone, if its key can be read;
-- `skipped`: no change for this pipeline, for example a record of another table;
-- `bad`: a bad record that names its offset; null for a bad record that does not.
+Records that change nothing are staged too, so they are counted and the offsets have no gaps. Their `_kind` is a `StagedKind`.
 
 Records of other topics are not staged: their offsets belong to other partitions.
 """
@@ -27,14 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
 from ebbtide.changelog import PLACE, TRUNCATE, RowKind, changelog_schema
 from ebbtide.formats._columns import Coding, TimeUnit
-from ebbtide.formats._encodings import Encoding, of_bytes
+from ebbtide.formats._encodings import Encoding
 from ebbtide.formats._format import Format
 from ebbtide.formats._records import MAX_RECORD_BYTES
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
@@ -45,22 +39,27 @@ EPOCH_BITS = 56
 """Bits of a sequence's first number below the epoch of its log, see `ebbtide.formats._epochs`: 64 PiB of Postgres' log."""
 BETWEEN_NAMES = "\t"
 """Separator of the parts of a log's name, see `_source_log`."""
-TOMBSTONE = "tombstone"
-NOT_ROW = "not_row"
-IN_DOUBT = "in_doubt"
-SKIPPED = "skipped"
-BAD = "bad"
 DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
 """Kinds that need only key and sequence in sequence mode."""
-STAGED_COLUMNS = {
-    "_reason": pa.string(),
-    "_detail": pa.string(),
-    "_raw": pa.binary(),
-    "_ignored": pa.string(),
-    "_types": pa.string(),
-    "_snapshot": pa.string(),
-    "_source_log": pa.string(),
-}
+
+
+class StagedKind(StrEnum):
+    """`_kind` of a staged row that changes nothing.
+
+    Attributes:
+        TOMBSTONE: No value, or a kind that is not read.
+        NOT_ROW: An event that changes no row of any table, such as a heartbeat of Debezium.
+        IN_DOUBT: A second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats._tombstones`); with
+            `order: upsert` it is a delete (`-D`) in place of the tombstone, if its key can be read.
+        SKIPPED: No change for this pipeline, for example a record of another table.
+        BAD: A bad record that names its offset; null for a bad record that does not.
+    """
+
+    TOMBSTONE = "tombstone"
+    NOT_ROW = "not_row"
+    IN_DOUBT = "in_doubt"
+    SKIPPED = "skipped"
+    BAD = "bad"
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,20 @@ class ColumnSettings:
         renamed: Column to its former name, which records may still use.
         unknown_columns: Treatment of columns that the schema does not have.
         ignored_columns: Unknown columns that are always ignored.
+
+    Attributes:
+        ADDED_COLUMNS: Columns of a staged row that a changelog row does not have, with their types.
     """
+
+    ADDED_COLUMNS: ClassVar[Mapping[str, pa.DataType]] = {
+        "_reason": pa.string(),
+        "_detail": pa.string(),
+        "_raw": pa.binary(),
+        "_ignored": pa.string(),
+        "_types": pa.string(),
+        "_snapshot": pa.string(),
+        "_source_log": pa.string(),
+    }
 
     columns: pa.Schema
     key: tuple[str, ...]
@@ -108,7 +120,7 @@ class ColumnSettings:
         """Return the coding of a column's values in a record without a schema."""
         unit = self.time_units.get(column, "us")
         encoding = self.encodings.get(column)
-        return Coding(unit, of_bytes(encoding))
+        return Coding.of(encoding, unit)
 
     @cached_property
     def known_columns(self) -> frozenset[str]:
@@ -119,7 +131,7 @@ class ColumnSettings:
     def schema(self) -> pa.Schema:
         """Columns of a staged row."""
         schema = changelog_schema(self.columns, self.key, self.sequence)
-        for name, type_ in STAGED_COLUMNS.items():
+        for name, type_ in self.ADDED_COLUMNS.items():
             field_ = pa.field(name, type_)
             schema = schema.append(field_)
         return schema

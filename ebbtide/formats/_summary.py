@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import TRUNCATE, Intervals, RowKind, order_struct, origin_offsets, rank_sequences
 from ebbtide.columns import in_one_array, only
-from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
+from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, DecodingSettings, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
 
 SUMMED_COLUMNS = (
@@ -57,10 +57,10 @@ def summarize(
     changing = pa.array(list(RowKind), pa.string())
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
-    uncounted = pa.array([SKIPPED, NOT_ROW, IN_DOUBT])
+    uncounted = pa.array([StagedKind.SKIPPED, StagedKind.NOT_ROW, StagedKind.IN_DOUBT])
     is_uncounted = pc.is_in(kinds, uncounted)
     is_counted = pc.invert(is_uncounted)
-    has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
+    has_offset = pc.not_equal(kinds, StagedKind.IN_DOUBT).fill_null(False)
     # A filter copies rows unless all are kept. The large user columns are not needed, so they are left out.
     names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
     rows = rows.select(names)
@@ -81,8 +81,8 @@ def summarize(
     max_event_ms = pc.max(good["_event_ms"])
     counts = BatchCounts(
         records=_records(counted_orders),
-        other_tables=_count(pc.equal(kinds, SKIPPED)),
-        not_rows=_count(pc.equal(kinds, NOT_ROW)),
+        other_tables=_count(pc.equal(kinds, StagedKind.SKIPPED)),
+        not_rows=_count(pc.equal(kinds, StagedKind.NOT_ROW)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from ebbtide.changelog import ORIGIN, RowKind, order_struct
 from ebbtide.columns import entry_table, equals
 from ebbtide.formats._avro import AvroRecords, text_of
-from ebbtide.formats._columns import InexactNumberError, convert
+from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._connect import Fields, read_key
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import envelope_origin, parse, value_field
 from ebbtide.formats._places import orders_of
 from ebbtide.formats._records import are_placed
-from ebbtide.formats._settings import IN_DOUBT, TOMBSTONE, DecodingSettings
+from ebbtide.formats._settings import DecodingSettings, StagedKind
 
 Ints = NDArray[np.int64]
 Key = tuple[Json, Fields]
@@ -61,7 +61,7 @@ def in_doubt(
         Staged rows; the key is null if it cannot be read. A tombstone that deletes its row (`tombstones_delete`) is a `-D`.
     """
     has_keys = settings.in_envelopes or are_placed(batch)
-    has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
+    has_tombstones = equals(staged[-1], "_kind", StagedKind.TOMBSTONE).any()
     if not (settings.doubts_tombstones and has_keys and has_tombstones):
         return settings.schema.empty_table()
     # 1. The batch's tombstones: staged rows and records are joined by their order in the step.
@@ -69,7 +69,7 @@ def in_doubt(
     rows_of_batch = pa.concat_tables(kinds_and_orders)
     _, parts, lines = order_struct(rows_of_batch).T
     staged_numbers = _order_numbers(parts, lines)
-    is_tombstone = equals(rows_of_batch, "_kind", TOMBSTONE)
+    is_tombstone = equals(rows_of_batch, "_kind", StagedKind.TOMBSTONE)
     numbers = _order_numbers(
         batch.column("part").to_numpy(),
         batch.column("line").to_numpy(),
@@ -115,7 +115,7 @@ def without_deleting(staged: pa.Table, doubts: pa.Table) -> pa.Table:
     _, parts, lines = order_struct(deletes).T
     of_deletes = _order_numbers(parts, lines)
     _, parts, lines = order_struct(staged).T
-    is_deleting = equals(staged, "_kind", TOMBSTONE) & np.isin(_order_numbers(parts, lines), of_deletes)
+    is_deleting = equals(staged, "_kind", StagedKind.TOMBSTONE) & np.isin(_order_numbers(parts, lines), of_deletes)
     return staged.filter(pa.array(~is_deleting))
 
 
@@ -194,12 +194,12 @@ def _rows(
 def _kinds(settings: DecodingSettings, columns: Mapping[str, Any], n: int) -> pa.StringArray:
     """Return `-D` for the tombstones that delete a row whose whole key is known, else `IN_DOUBT`."""
     if not (settings.by_place and settings.tombstones_delete):
-        return pa.repeat(IN_DOUBT, n)
+        return pa.repeat(StagedKind.IN_DOUBT, n)
     has_key = np.ones(n, bool)
     for name in settings.key:
         is_valid = columns[name].is_valid()
         has_key &= np.asarray(is_valid.to_numpy(zero_copy_only=False), dtype=bool)
-    return pc.if_else(pa.array(has_key), RowKind.DELETE, IN_DOUBT)
+    return pc.if_else(pa.array(has_key), RowKind.DELETE, StagedKind.IN_DOUBT)
 
 
 def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
@@ -224,7 +224,7 @@ def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Ar
     schemas = (fields for _, fields in keys)
     plain = decoded(values, encoding, type_, schemas)
     try:
-        array, _ = convert(plain, type_, settings.coding(name))
+        array, _ = settings.coding(name).convert(plain, type_)
     except InexactNumberError:
         return pa.nulls(len(keys), type_)
     return array

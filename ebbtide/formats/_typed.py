@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import RowKind, is_log_position, sequence_type
-from ebbtide.formats._columns import Coding, Converted, convert, holds_binary
+from ebbtide.formats._columns import Coding, Converted, holds_binary
 from ebbtide.formats._encodings import Encoding, decoded, is_precise, of_bytes
 from ebbtide.formats._format import BadRecordError, DecodedChange, Json, RecordSchema, shortened
 from ebbtide.formats._reading import Contents
@@ -242,17 +242,17 @@ class ColumnTyper:
         name = column.name
         type_ = column.type
         if not (self._has_own_units or self._have_schemas):
-            return convert(values, type_, self._settings.coding(name))
+            return self._settings.coding(name).convert(values, type_)
         codings = [self._coding(change, column) for change in self._changes]
         distinct = set(codings)
         if len(distinct) == 1:
-            return convert(values, type_, codings[0])
+            return codings[0].convert(values, type_)
         array = pa.nulls(len(values), type_)
         misfits: list[int] = []
         for coding in distinct:
             with_codings = zip(values, codings, strict=True)
             so_coded = [value if own == coding else None for value, own in with_codings]
-            part, part_misfits = convert(so_coded, type_, coding)
+            part, part_misfits = coding.convert(so_coded, type_)
             array = pc.coalesce(array, part)
             misfits += part_misfits
         return array, misfits
@@ -275,7 +275,7 @@ class ColumnTyper:
             value = other_row.get(name)
             column = settings.columns.field(name)
             values = self._without_encoding(column, [value], [change])
-            array, _ = convert(values, column.type, self._coding(change, column))
+            array, _ = self._coding(change, column).convert(values, column.type)
             [typed_value] = array.to_pylist()
             key[name] = typed_value
         return key

@@ -34,8 +34,6 @@ import pyarrow as pa
 
 from ebbtide.formats._encodings import read_decimal, read_variable_decimal
 
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Debezium's default placeholder."""
 HEX = "hex:"
 """Prefix of a placeholder given as bytes in hex, for the MySQL connector."""
 _DISTINCT_BYTES = 8
@@ -50,27 +48,12 @@ _RESERVED_PLACES = (
 _PLACES = frozenset(base64.b64encode(wkb).decode() for wkb in _RESERVED_PLACES)
 
 
-def placeholder_bytes(placeholder: str) -> bytes:
-    r"""Return the bytes of a placeholder given by a connector's `unavailable.value.placeholder`.
-
-    Raises:
-        ValueError: The text after `hex:` is not hex.
-
-    Example:
-        >>> placeholder_bytes("none"), placeholder_bytes("hex:00ff")
-        (b'none', b'\x00\xff')
-    """
-    if placeholder.startswith(HEX):
-        return bytes.fromhex(placeholder.removeprefix(HEX))
-    return placeholder.encode()
-
-
 @dataclass(frozen=True)
 class Unavailable:
-    """Recognizes the values that were not sent.
+    r"""Recognizes the values that were not sent.
 
     Args:
-        placeholder: The connector's `unavailable.value.placeholder`.
+        placeholder: The connector's `unavailable.value.placeholder`. Default: Debezium's.
 
     Example:
         >>> unavailable = Unavailable("none")
@@ -78,29 +61,38 @@ class Unavailable:
         (True, True, False)
         >>> unavailable.is_mark("bm9uZQ=="), unavailable.is_mark("bm9uZQ==", pa.binary())
         (False, True)
+        >>> unavailable.raw, Unavailable("hex:00ff").raw
+        (b'none', b'\x00\xff')
     """
 
-    placeholder: str = UNAVAILABLE
+    placeholder: str = "__debezium_unavailable_value"
 
     @cached_property
-    def _raw(self) -> bytes:
-        return placeholder_bytes(self.placeholder)
+    def raw(self) -> bytes:
+        """The placeholder's bytes.
+
+        Raises:
+            ValueError: The text after `hex:` is not hex.
+        """
+        if self.placeholder.startswith(HEX):
+            return bytes.fromhex(self.placeholder.removeprefix(HEX))
+        return self.placeholder.encode()
 
     @cached_property
     def _is_distinct(self) -> bool:
-        return len(self._raw) >= _DISTINCT_BYTES
+        return len(self.raw) >= _DISTINCT_BYTES
 
     @cached_property
     def _plain_texts(self) -> frozenset[str]:
         """Texts that are marks in a column of any type."""
-        text = self._raw.decode(errors="replace")
+        text = self.raw.decode(errors="replace")
         hstore = json.dumps({text: text}, separators=(",", ":"), ensure_ascii=False)
         return frozenset({self.placeholder, text, hstore})
 
     @cached_property
     def _coded_texts(self) -> frozenset[str]:
         """Texts that are marks in a column of bytes."""
-        raw = self._raw
+        raw = self.raw
         coded = {base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex()}
         return self._plain_texts | coded
 
@@ -111,12 +103,12 @@ class Unavailable:
 
     @cached_property
     def _uuid(self) -> str:
-        digest = hashlib.md5(self._raw, usedforsecurity=False).digest()
+        digest = hashlib.md5(self.raw, usedforsecurity=False).digest()
         return str(uuid.UUID(bytes=digest, version=3))
 
     @cached_property
     def _signed_bytes(self) -> tuple[int, ...]:
-        return struct.unpack(f"{len(self._raw)}b", self._raw)
+        return struct.unpack(f"{len(self.raw)}b", self.raw)
 
     def is_mark(self, value: Any, type_: pa.DataType | None = None) -> bool:
         """Return whether a JSON value is the mark of an unsent value.

@@ -22,7 +22,7 @@ from ebbtide.columns import entry_table
 from ebbtide.delta import Snapshot
 from ebbtide.durations import to_ms
 from ebbtide.errors import AdoptionError
-from ebbtide.formats import Decoding, summarize
+from ebbtide.formats import Decoding
 from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
@@ -173,7 +173,7 @@ class AdoptedRows:
             rows = pa.Table.from_batches([batch]).rename_columns(self.names)
             changes = self._changes(rows, part)
             staged.append(changes)
-            summary = summarize(changes, self.decoding, tracks_offsets=False)
+            summary = self.decoding.summarize(changes, tracks_offsets=False)
             summaries.append(summary)
         if staged:
             file = self.stager.stage(staged)

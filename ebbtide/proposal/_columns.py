@@ -23,17 +23,16 @@ from typing import Any
 
 from ebbtide.ddl import as_compared, as_written, is_column_name
 from ebbtide.errors import ConfigError
-from ebbtide.formats import DecodedChange, Encoding, TimeUnit, agreed, read_bytes
-from ebbtide.formats._connect import MOST_PRECISE
-from ebbtide.formats._encodings import BinaryEncoding, is_precise, may_be_hex
-from ebbtide.formats._inference import UNCERTAIN, type_of_value
-from ebbtide.formats._unavailable import DEFAULT
+from ebbtide.formats import Coding, DecodedChange, Encoding, TimeUnit, Unavailable, agreed, type_of_value
+from ebbtide.formats._encodings import is_precise
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
 _ZONED_TIME = re.compile(_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)")
 _DECIMAL = re.compile(r"-?\d+\.(\d+)")
+_HEX = re.compile("([0-9a-f]{2})+|([0-9A-F]{2})+")
+"""Hex as connectors write it: letters of one case."""
 _SHOWS_BASE64 = re.compile(r".*[=+/].*|(?![a-z]+$|[A-Z][a-z]+$|[A-Z]+$|\d+$).{4}")
 """Base64 by its characters, or as short as most amounts of money and no word and no number."""
 _NAMES_A_TIME = re.compile(
@@ -54,9 +53,12 @@ _KINDS: dict[type, str] = {
     dict: "object",
 }
 """Name of each type of values in a note."""
-_OF_TEXTS: tuple[BinaryEncoding, ...] = ("hex", "base64", "base64url")
+_OF_TEXTS: tuple[Encoding, ...] = ("hex", "base64", "base64url")
 _BASE64 = "base64"
 """In the place of the type of a column that holds base64."""
+_MOST_DIGITS = 38
+"""Greatest precision of a DECIMAL."""
+_UNAVAILABLE = Unavailable()
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _UNITS: dict[TimeUnit, int] = {
     "ms": 1_000,
@@ -189,11 +191,11 @@ def _of_bytes(name: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedC
     return ProposedColumn(name, "BINARY", is_in_all, note=note, encoding=encoding)
 
 
-def _is_in(encoding: BinaryEncoding, text: str) -> bool:
+def _is_in(encoding: Encoding, text: str) -> bool:
     if encoding == "hex":
-        return may_be_hex(text)
+        return _HEX.fullmatch(text) is not None
     try:
-        read_bytes(text, encoding)
+        Coding.of(encoding).read_bytes(text)
     except ValueError:
         return False
     return True
@@ -237,7 +239,7 @@ def _stated_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
     stated: set[str] = set()
     for change in changes:
         type_ = change.schema.type_of(name) if change.schema else None
-        if type_ not in (None, UNCERTAIN):
+        if type_:  # empty: the schema is uncertain
             stated.add(type_)
     return stated
 
@@ -255,7 +257,7 @@ def _stated_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None
 
 
 def _is_sent(value: Any) -> bool:
-    return value is not None and not DEFAULT.is_mark(value)
+    return value is not None and not _UNAVAILABLE.is_mark(value)
 
 
 def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> ProposedColumn:
@@ -301,9 +303,9 @@ def _of_texts(values: Sequence[str]) -> tuple[str, str]:
     matches = [_DECIMAL.fullmatch(value) for value in values]
     scales = {len(match[1]) if match else 0 for match in matches}
     scale = max(scales)
-    if len(scales) == 1 and 0 < scale < MOST_PRECISE:
+    if len(scales) == 1 and 0 < scale < _MOST_DIGITS:
         note = "guessed: numbers as text; take the precision of the source, or STRING if it is text"
-        return f"DECIMAL({MOST_PRECISE},{scale})", note
+        return f"DECIMAL({_MOST_DIGITS},{scale})", note
     return "STRING", ""
 
 
@@ -320,7 +322,7 @@ def _type_of(values: Sequence[Any]) -> str | None:
         return _array_of(sent)
     if all(isinstance(value, dict) for value in sent):
         return _struct_of(sent)
-    types = {type_of_value(value) or UNCERTAIN for value in sent}
+    types = {type_of_value(value) or "" for value in sent}
     return agreed(types)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.entries import live_entries
-from ebbtide.formats import BadRecordError, Format, Json
+from ebbtide.formats import BadRecordError, Format
 from ebbtide.operators import LIVE
 from ebbtide.proposal._sample import Sample, SampledRecord
+from ebbtide.proposal._tools import Json
 from ebbtide.redaction import printable
 from ebbtide.spec import Pipeline
 from ebbtide.testing import MemoryPipeline

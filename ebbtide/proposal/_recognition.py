@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats import TOOLS, BadRecordError, Json, PositionField, key_row
-from ebbtide.formats._record_map import Path, RecordMap, Word, found_at, path_of, position_in
-from ebbtide.formats._tools import Tool
+from ebbtide.formats import BadRecordError, FieldPath, PositionField, RecordMap, key_row
 from ebbtide.proposal._sample import SampledRecord
+from ebbtide.proposal._tools import KNOWN_TOOLS, Json, Tool
 from ebbtide.spec import MappedFormat
 
 _MEANINGS = {
@@ -56,11 +55,11 @@ def recognise(records: Sequence[SampledRecord]) -> Recognised | None:
 
 def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
     """Return the tool that wrote most of the records: a topic may hold a few of another kind."""
-    for name, tool in TOOLS.items():
+    for tool in KNOWN_TOOLS:
         n_of_tool = sum(tool.wrote(record.value) for record in records)
         if 2 * n_of_tool > len(records):
             sequence = _sequence_of(tool, [record.value for record in records])
-            return Recognised({"type": name}, tool.map, tool.own_columns, sequence)
+            return Recognised({"type": tool.name}, tool.map, tool.own_columns, sequence)
     return None
 
 
@@ -70,7 +69,7 @@ def _sequence_of(tool: Tool, values: Sequence[Json]) -> tuple[Any, ...]:
     operation = tool.map.operation
     changes = []
     for value in values:
-        meaning = "update" if operation is None else words.get(found_at(value, operation))
+        meaning = "update" if operation is None else words.get(operation.value_in(value))
         if meaning in _MEANINGS:
             changes.append(value)
     for fields in tool.possible_orders:
@@ -86,7 +85,7 @@ def _sequence_of(tool: Tool, values: Sequence[Json]) -> tuple[Any, ...]:
 def _has_position(value: Json, fields: Sequence[PositionField], record_map: RecordMap) -> bool:
     """Return whether a change has its whole position."""
     try:
-        position = position_in(lambda path: found_at(value, path_of(path)), fields, record_map, None)
+        position = record_map.position(lambda path: FieldPath.of(path).value_in(value), fields)
     except BadRecordError:
         return False
     return None not in position
@@ -99,7 +98,7 @@ def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:
         words = _words_at(path, values)
         if words is None:
             continue
-        operation: dict[str, Any] = {"field": ".".join(path), **words}
+        operation: dict[str, Any] = {"field": str(path), **words}
         settings: dict[str, Any] = {"type": "mapped", "operation": operation}
         row = _object_field(_ROWS, values)
         if row is not None:
@@ -131,28 +130,28 @@ def _mapped(settings: dict[str, Any], note: str) -> Recognised:
     return Recognised(settings, given.map, note=note)
 
 
-def _text_paths(values: Sequence[Json]) -> Iterator[Path]:
+def _text_paths(values: Sequence[Json]) -> Iterator[FieldPath]:
     """Yield the paths of texts in records, and in their objects: those with a usual name first."""
-    paths: dict[Path, None] = {}
+    paths: dict[FieldPath, None] = {}
     for value in values:
         for name, cell in value.items():
             if isinstance(cell, str):
-                paths[name,] = None
+                paths[FieldPath((name,))] = None
             elif isinstance(cell, dict) and name not in (*_ROWS, *_BEFORE):
                 for inner_name, text in cell.items():
                     if isinstance(text, str):
-                        paths[name, inner_name] = None
+                        paths[FieldPath((name, inner_name))] = None
     yield from sorted(paths, key=lambda path: path[-1].lower().strip("_") not in _FIELDS)
 
 
-def _words_at(path: Path, values: Sequence[Json]) -> dict[str, list[Word]] | None:
+def _words_at(path: FieldPath, values: Sequence[Json]) -> dict[str, list[str | None]] | None:
     """Return the values of a field by their meaning; None if it does not say what happened."""
     if any("." in name for name in path):
         return None
-    found: dict[str, list[Word]] = {}
+    found: dict[str, list[str | None]] = {}
     has_none = False
     for value in values:
-        word = found_at(value, path)
+        word = path.value_in(value)
         if word is None:
             has_none = True
             continue
@@ -171,7 +170,7 @@ def _words_at(path: Path, values: Sequence[Json]) -> dict[str, list[Word]] | Non
     return {meaning: found.get(meaning) or _usual(meaning, found) for meaning in _MEANINGS}
 
 
-def _usual(meaning: str, found: dict[str, list[Word]]) -> list[Word]:
+def _usual(meaning: str, found: dict[str, list[str | None]]) -> list[str | None]:
     """Return the words for a meaning that the sample does not have, as short and in the same case as those that it has."""
     texts = [str(word) for words in found.values() for word in words if word is not None]
     is_short = len(texts[0]) == 1

@@ -11,10 +11,9 @@ from pydantic import ValidationError
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
-from ebbtide.formats import BadRecordError, Json, origin_of, parse_exactly
-from ebbtide.formats._debezium_events import is_beside_rows
+from ebbtide.formats import BadRecordError, DebeziumEvent, parse_exactly
 from ebbtide.formats._parsing import value_field
-from ebbtide.formats._tools import table_of
+from ebbtide.proposal._tools import Json, table_of
 from ebbtide.redaction import printable
 from ebbtide.spec import KafkaSource, explained
 
@@ -94,11 +93,11 @@ def take_sample(
         except (BadRecordError, TypeError) as error:
             sample.count_unreadable(error)
             continue
-        if is_beside_rows(value):
+        event = DebeziumEvent.of(value)
+        if event is not None and not event.changes_rows:
             sample.n_not_rows += 1
             continue
-        origin = origin_of(value)
-        its_table = table_of(value) if origin is None else origin.table
+        its_table = table_of(value) if event is None else event.table
         if its_table is not None:
             tables[its_table] += 1
             if not _is_asked(its_table, table):

@@ -13,19 +13,18 @@ from ebbtide.formats import (
     TOOLS,
     BadRecordError,
     DebeziumDecoder,
+    DebeziumEvent,
     DecodedChange,
     Format,
-    Json,
     MappedDecoder,
+    PlainDecoder,
     key_row,
-    origin_of,
 )
-from ebbtide.formats._debezium_rules import EventOrigin
-from ebbtide.formats._plain import PlainDecoder
 from ebbtide.proposal._columns import ProposedColumn, propose_columns
 from ebbtide.proposal._order import has_retractions, order_notes
 from ebbtide.proposal._recognition import Recognised, recognise
 from ebbtide.proposal._sample import Sample
+from ebbtide.proposal._tools import Json
 from ebbtide.redaction import printable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
@@ -177,9 +176,9 @@ def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
         asked_for: Columns that the spec shall have, also where a flattened row has them as metadata.
     """
     first = sample.records[0].value
-    origin = origin_of(first)
-    if origin is not None:
-        return _debezium(origin, asked_for)
+    event = DebeziumEvent.of(first)
+    if event is not None:
+        return _debezium(event, asked_for)
     kinds = [name for name, value in first.items() if value in list(RowKind)]
     if not kinds:
         recognised = recognise(sample.records)
@@ -212,12 +211,12 @@ def _own_columns(reading: _Reading, columns: Sequence[ProposedColumn], wanted: C
     return frozenset(name for name in names if name.startswith(tuple(beginnings)))
 
 
-def _debezium(origin: EventOrigin, asked_for: tuple[str, ...]) -> _Reading:
+def _debezium(event: DebeziumEvent, asked_for: tuple[str, ...]) -> _Reading:
     return _Reading(
         settings={"type": "debezium"},
         decoder=DebeziumDecoder(key=(), sequence=(), columns=asked_for),
-        sequence=origin.sequence,
-        is_flattened=origin.is_flattened,
+        sequence=event.sequence,
+        is_flattened=event.is_flattened,
     )
 
 

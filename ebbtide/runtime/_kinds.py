@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ebbtide.changelog import PLACE
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.formats import DebeziumDecoder, Encoding, Format, MappedDecoder, holds_binary
-from ebbtide.formats._plain import PlainDecoder
-from ebbtide.formats._unavailable import UNAVAILABLE, Unavailable
+from ebbtide.formats import DebeziumDecoder, Encoding, Format, MappedDecoder, PlainDecoder, Unavailable, holds_binary
 from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
 from ebbtide.sources import Client, FileSource, KafkaSource, PositionedSource, Registry, Source, SourceSettings
 from ebbtide.spec import KafkaSource as KafkaSpec
@@ -97,7 +95,7 @@ def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedS
 
 def unavailable_of(spec: Pipeline) -> Unavailable:
     """Return what recognizes the values that a pipeline's records leave out; in a format without the setting it is Debezium's default."""
-    placeholder = getattr(spec.format, "unavailable_value", UNAVAILABLE)
+    placeholder = getattr(spec.format, "unavailable_value", Unavailable().placeholder)
     return Unavailable(placeholder)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ebbtide.changelog import TRUNCATE, OffsetRanges, changelog_schema
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.formats import Decoding, of_bytes, read_bytes
+from ebbtide.formats import Coding, Decoding
 from ebbtide.formats._settings import UnknownColumns
 from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
 from ebbtide.model import Frontier, Reading, StepRules
@@ -330,7 +330,7 @@ def _defaults(spec: Pipeline) -> dict[str, Any]:
     for name, value in spec.table.defaults.items():
         type_ = spec.table.columns.field(name).type
         is_coded = pa.types.is_binary(type_) and isinstance(value, str)
-        defaults[name] = read_bytes(value, of_bytes(encodings.get(name))) if is_coded else value
+        defaults[name] = Coding.of(encodings.get(name)).read_bytes(value) if is_coded else value
     return defaults
 
 

@@ -12,14 +12,13 @@ from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
 from ebbtide.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.entries import ENTRY_COLUMNS
-from ebbtide.formats import Coding, Encoding, convert, holds_binary, of_bytes
-from ebbtide.formats._columns import PLAIN
-from ebbtide.formats._settings import STAGED_COLUMNS
+from ebbtide.formats import Coding, Decoding, Encoding, holds_binary
 from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import ByMap, DebeziumFormat, FormatPart, refuse
 
-RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
+RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS) | {
+    *Decoding.ADDED_COLUMNS,
     *SEQUENCE_COLUMNS,
     *LOG_POSITIONS,
     "_entry",
@@ -65,7 +64,7 @@ def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:
         column = table.columns.field(name)
         unit = fields.format.time_units.get(name, "us")
         encodings = getattr(fields.format, "encodings", {})
-        coding = Coding(unit, of_bytes(encodings.get(name)))
+        coding = Coding.of(encodings.get(name), unit)
         if not _holds(column, value, coding):
             written = "NULL" if value is None else value
             unfit.append(f"{name} DEFAULT {written}")
@@ -77,8 +76,8 @@ def _holds(column: pa.Field, value: Any, coding: Coding) -> bool:
     if value is None:
         return bool(column.nullable)
     if isinstance(value, str) and pa.types.is_string(column.type):
-        return True  # known without `convert`, which loads pandas: specs are loaded often
-    _, failures = convert([value], column.type, coding)
+        return True  # known without `Coding.convert`, which loads pandas: specs are loaded often
+    _, failures = coding.convert([value], column.type)
     return not failures
 
 
@@ -170,7 +169,7 @@ def refuse_lone_updates(format_: FormatPart) -> None:
 
 
 def _refuse_unfit_encodings(given: Mapping[str, Encoding], columns: pa.Schema) -> None:
-    encodings = {name: encoding for name, encoding in given.items() if of_bytes(encoding) is None}
+    encodings = {name: encoding for name, encoding in given.items() if Coding.of(encoding).binary is None}
     of_binary = [name for name in given if name not in encodings]
     binary = [column.name for column in columns if holds_binary(column.type)]
     without_bytes = [name for name in of_binary if name not in binary]
@@ -183,7 +182,7 @@ def _refuse_unfit_encodings(given: Mapping[str, Encoding], columns: pa.Schema) -
     narrow = []
     scaleless = []
     for name, encoding in encodings.items():
-        if encoding == "unsigned" and not _holds(columns.field(name), LARGEST_UNSIGNED, PLAIN):
+        if encoding == "unsigned" and not _holds(columns.field(name), LARGEST_UNSIGNED, Coding()):
             narrow.append(name)
         if encoding == "precise" and name not in decimals:
             scaleless.append(name)

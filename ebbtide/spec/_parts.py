@@ -24,12 +24,19 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.durations import NaturalDuration, PositiveDuration
 from ebbtide.errors import ConfigError
-from ebbtide.formats import MAX_RECORD_BYTES, TOOLS, Encoding, PositionField, TimeUnit
+from ebbtide.formats import (
+    MAX_RECORD_BYTES,
+    TOOLS,
+    Encoding,
+    FieldPath,
+    PositionField,
+    RecordMap,
+    TimeUnit,
+    Unavailable,
+)
 from ebbtide.formats import _debezium_envelope as debezium_envelope
 from ebbtide.formats._format import shortened
 from ebbtide.formats._positions import PositionType
-from ebbtide.formats._record_map import EpochUnit, Meaning, RecordMap, Word, path_of
-from ebbtide.formats._unavailable import UNAVAILABLE, placeholder_bytes
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources import PATTERNS
 from ebbtide.spec._log_sequences import LOG_SEQUENCES
@@ -218,7 +225,7 @@ class FormatPart(SpecPart):
 
 def _refuse_no_placeholder(text: str) -> str:
     try:
-        is_usable = bool(placeholder_bytes(text))
+        is_usable = bool(Unavailable(text).raw)
     except ValueError:
         is_usable = False
     if not is_usable:
@@ -242,7 +249,7 @@ class ChangeFormat(FormatPart):
         description="Column to the encoding of its numbers or bytes. Numbers: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; with the column's scale). BINARY: base64, base64url, hex, like the connector's binary.handling.mode. Default: the encoding in the record's schema. Without a schema, numbers are plain, and bytes are base64 that cannot be hex: a value that can be both makes the record bad.",
     )
     unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
-        default=UNAVAILABLE,
+        default=Unavailable().placeholder,
         description="The connector's placeholder for an unsent value, such as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value is kept. Each form of the placeholder is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
     )
 
@@ -291,6 +298,10 @@ class PlainFormat(ChangeFormat):
 _TIME_ZONE = "UTC: a time without a zone is in UTC if its column is a TIMESTAMP. Default: none; such a time is bad."
 
 
+Word = str | int | None
+"""A value of the operation field; null: the field is null or absent."""
+
+
 class OperationWords(SpecPart):
     """The operation field of a record, and its values. A record with another value is bad (`unknown_operation`)."""
 
@@ -312,17 +323,14 @@ class OperationWords(SpecPart):
     )
 
     @property
-    def words(self) -> tuple[tuple[Word, Meaning], ...]:
-        """The values and their meanings."""
-        meanings: tuple[Meaning, ...] = ("insert", "snapshot", "update", "delete", "truncate", "ignore")
-        pairs: list[tuple[Word, Meaning]] = []
-        for meaning in meanings:
-            pairs += [(word, meaning) for word in getattr(self, meaning)]
-        return tuple(pairs)
+    def words(self) -> dict[str, list[Word]]:
+        """The values by their meaning."""
+        meanings = ("insert", "snapshot", "update", "delete", "truncate", "ignore")
+        return {meaning: getattr(self, meaning) for meaning in meanings}
 
     @model_validator(mode="after")
     def _says_each_once(self) -> Self:
-        words = [word for word, _ in self.words]
+        words = [word for own in self.words.values() for word in own]
         refuse("operation", [str(word) for word in words if words.count(word) > 1], "each value once")
         refuse(
             "operation", [] if words else ["no value"], "values of insert, snapshot, update, delete, truncate or ignore"
@@ -334,7 +342,7 @@ class EventTimeField(SpecPart):
     """The field of a record with the time of its change."""
 
     field: Name = Field(description="The field, as a dotted path. Required.")
-    unit: EpochUnit = Field(
+    unit: Literal["s", "ms", "us", "ns", "tso"] = Field(
         default="ms",
         description="Unit of its integers since 1970: s, ms, us, ns; tso: TiDB's timestamps. Text is read as ISO 8601, in UTC without a zone. Default: ms.",
     )
@@ -412,13 +420,13 @@ class MappedFormat(ByMap):
         operation = self.operation
         event_time = self.event_time
         return RecordMap(
-            operation=path_of(operation.field) if operation else None,
-            words=operation.words if operation else (),
-            row=path_of(self.row) if self.row else None,
-            before=path_of(self.before) if self.before else None,
-            deleted=path_of(self.deleted) if self.deleted else None,
-            table=tuple(path_of(name) for name in self.table),
-            event_time=path_of(event_time.field) if event_time else None,
+            operation=FieldPath.of(operation.field) if operation else None,
+            words=RecordMap.words_of(**operation.words) if operation else (),
+            row=FieldPath.of(self.row) if self.row else None,
+            before=FieldPath.of(self.before) if self.before else None,
+            deleted=FieldPath.of(self.deleted) if self.deleted else None,
+            table=tuple(FieldPath.of(name) for name in self.table),
+            event_time=FieldPath.of(event_time.field) if event_time else None,
             event_unit=event_time.unit if event_time else "ms",
             positions=tuple(_position(given) for given in self.position),
         )
@@ -441,7 +449,7 @@ class ToolFormat(ByMap):
     @property
     def map(self) -> RecordMap:
         """The fields of records that make up a change."""
-        return TOOLS[self.type].map
+        return TOOLS[self.type]
 
 
 SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]

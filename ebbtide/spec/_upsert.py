@@ -13,7 +13,7 @@ from ebbtide.changelog import LOG_POSITIONS, PLACE
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import NaturalDuration
 from ebbtide.formats import PositionField
-from ebbtide.formats._positions import PositionType, position_columns
+from ebbtide.formats._positions import PositionType
 from ebbtide.keyed_state import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators import Emission, Keep, OnExpire
 from ebbtide.spec._fitting import RESERVED_COLUMNS, refuse_lone_updates
@@ -195,7 +195,7 @@ class UpsertPipeline(Pipeline):
         positions = [part for part in self.order_parts if isinstance(part, PositionField)]
         unfit = [part for part in self.order_parts if isinstance(part, str) and part not in exact]
         refuse("order.sequence", unfit, allowed)
-        named = position_columns(positions)
+        named = tuple(column for field in positions for column in field.columns)
         refuse("order.sequence", list(named) if len(positions) < len(self.order_parts) else [], f"{allowed}; not both")
         is_short = bool(named) and set(named) <= set(LOG_POSITIONS)
         refuse("order.sequence", list(named) if is_short and named not in LOG_SEQUENCES else [], allowed)

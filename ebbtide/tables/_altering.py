@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ebbtide.delta import Action, DataFile, write_files
-from ebbtide.formats import convert
+from ebbtide.formats import Coding
 from ebbtide.model import SchemaChange
 
 
@@ -59,6 +59,6 @@ def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar
     for name, value in change.added.items():
         if value is not None:
             type_ = columns.field(name).type
-            array, _ = convert([value], type_)
+            array, _ = Coding().convert([value], type_)
             fills[name] = array[0]
     return fills

@@ -25,7 +25,7 @@ from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges, order_struct
 from ebbtide.columns import columns_named, entry_table, row_codes
 from ebbtide.delta import Action, DataFile, Log, Snapshot, write_files
 from ebbtide.errors import ConfigError, TableMismatchError
-from ebbtide.formats._format import REASONS
+from ebbtide.formats import BadRecordError
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Append
 from ebbtide.storage import Location
@@ -300,7 +300,7 @@ def _refuse_unknown(reasons: Sequence[str], given: Collection[str]) -> None:
     Raises:
         ConfigError: one is unknown.
     """
-    unknown = [reason for reason in reasons if reason not in REASONS and reason not in given]
+    unknown = [reason for reason in reasons if reason not in BadRecordError.REASONS and reason not in given]
     if unknown:
         raise ConfigError.of(
             "The reason of a bad record is unknown.",

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ebbtide.changelog import STEP
 from ebbtide.columns import quoted
 from ebbtide.errors import ViewKeyError
-from ebbtide.formats._settings import STAGED_COLUMNS
+from ebbtide.formats import Decoding
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.runtime._workers.staging import Stager, to_json
@@ -121,7 +121,7 @@ class StageDifference:
         parts: list[BatchSummary],
     ) -> Iterator[pa.Table]:
         """Yield rows with all columns of staged rows; append the summary of each batch to `parts`."""
-        staged = pa.schema([*self.stager.columns, *pa.schema(STAGED_COLUMNS)])
+        staged = pa.schema([*self.stager.columns, *pa.schema(Decoding.ADDED_COLUMNS)])
         for batch in batches:
             n = len(batch)
             if not n:

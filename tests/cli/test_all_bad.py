@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ebbtide.cli import main
-from ebbtide.formats._format import REASONS
+from ebbtide.formats import BadRecordError
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = """
@@ -76,4 +76,4 @@ def test_page_of_bad_records_has_all_reasons():
     page = (ROOT / "docs/how-to/bad-records.md").read_text()
     first_cells = re.findall(r"^\| (`[a-z0-9_`, ]+`) \|", page, re.MULTILINE)
     named = {name for cell in first_cells for name in re.findall(r"[a-z0-9_]+", cell)}
-    assert named >= REASONS
+    assert named >= BadRecordError.REASONS

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.formats import Coding, convert
+from ebbtide.formats import Coding
 from ebbtide.formats._columns import InexactNumberError, _fixed_point, _require
 
 D = Decimal
@@ -90,7 +90,7 @@ UNFIT = [
 
 @pytest.mark.parametrize(("type_", "value", "typed"), FITTING)
 def test_convert_value_that_fits_stands_typed_between_nulls(type_, value, typed):
-    array, bad = convert([None, value, None, value], type_)
+    array, bad = Coding().convert([None, value, None, value], type_)
     assert bad == []
     assert array.type == type_
     assert array.to_pylist() == [None, typed, None, typed]
@@ -100,7 +100,7 @@ def test_convert_value_that_fits_stands_typed_between_nulls(type_, value, typed)
 @pytest.mark.parametrize(("type_", "value"), UNFIT)
 def test_convert_value_that_does_not_fit_is_named_by_index(type_, value):
     fitting, typed = next((v, t) for k, v, t in FITTING if k == type_)
-    array, bad = convert([fitting, value, None, fitting, value], type_)
+    array, bad = Coding().convert([fitting, value, None, fitting, value], type_)
     assert bad == [1, 4]
     assert array.to_pylist() == [typed, None, None, typed, None]
     array.validate(full=True)
@@ -109,13 +109,13 @@ def test_convert_value_that_does_not_fit_is_named_by_index(type_, value):
 @pytest.mark.parametrize("type_", sorted({t for t, *_ in FITTING}, key=str), ids=str)
 @pytest.mark.parametrize("values", [[], [None], [None, None]], ids=len)
 def test_convert_nothing_but_nulls_gives_nulls(type_, values):
-    array, bad = convert(values, type_)
+    array, bad = Coding().convert(values, type_)
     assert (array.to_pylist(), array.type, bad) == (values, type_, [])
 
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 def test_convert_nan_text_is_a_float_and_negative_zero_is_zero(type_):
-    array, bad = convert(["NaN", -0.0], type_)
+    array, bad = Coding().convert(["NaN", -0.0], type_)
     assert bad == []
     assert math.isnan(array[0].as_py())
     assert math.copysign(1, array[1].as_py()) == 1
@@ -127,25 +127,25 @@ def test_convert_nan_text_is_a_float_and_negative_zero_is_zero(type_):
 )
 @pytest.mark.parametrize("type_", [NTZ, UTC_US], ids=str)
 def test_convert_timestamp_counts_in_its_unit(unit, ticks, want, type_):
-    array, bad = convert([ticks, None], type_, Coding(unit))
+    array, bad = Coding(unit).convert([ticks, None], type_)
     assert (array.cast(pa.int64()).to_pylist(), bad) == ([want, None], [])
 
 
 @pytest.mark.parametrize(("unit", "ticks"), [("ns", 1), ("ms", MAX // 1000 + 1), ("ms", 2**62)])
 def test_convert_timestamp_that_microseconds_cannot_hold_is_unfit(unit, ticks):
-    assert convert([0, ticks], NTZ, Coding(unit))[1] == [1]
+    assert Coding(unit).convert([0, ticks], NTZ)[1] == [1]
 
 
 @pytest.mark.parametrize("type_", [DECIMAL, pa.list_(DECIMAL), STRUCTS], ids=str)
 def test_convert_float_where_digits_matter_is_refused(type_):
     value = [1.5] if pa.types.is_list(type_) else {"b": 1.5} if pa.types.is_struct(type_) else 1.5
     with pytest.raises(InexactNumberError):
-        convert([value], type_)
+        Coding().convert([value], type_)
 
 
 def test_convert_type_without_a_json_form_is_refused():
     with pytest.raises(TypeError, match="no JSON form for duration"):
-        convert([1], pa.duration("s"))
+        Coding().convert([1], pa.duration("s"))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_values_of_other_types_are_refused_by_their_names():
 @pytest.mark.parametrize(("unit", "ticks"), [("ms", 2), ("us", 2_000), ("ns", 2_000_000)])
 def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
     for values in ([make(ticks)], [make(ticks), "bad"]):
-        array, _ = convert(values, type_, Coding(unit))
+        array, _ = Coding(unit).convert(values, type_)
         got = array.to_pylist(maps_as_pydicts="strict")[0]
         assert got == make(datetime(1970, 1, 1, 0, 0, 0, 2000))  # noqa: DTZ001 - it has no zone
 
@@ -218,5 +218,5 @@ def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
     ids=["date", "timestamp"],
 )
 def test_numbers_and_text_stand_in_one_column(type_, values, want):
-    array, bad = convert(values, type_)
+    array, bad = Coding().convert(values, type_)
     assert (array.to_pylist(), bad) == (want, [])

@@ -5,7 +5,7 @@ import json
 import pytest
 from support import envelope, record, spec
 
-from ebbtide.formats._debezium_events import is_beside_rows
+from ebbtide.formats import DebeziumEvent
 from ebbtide.testing import MemoryPipeline
 
 SOURCE = {"connector": "mysql", "db": "shop", "table": "orders", "file": "b.000001", "pos": 1}
@@ -67,6 +67,7 @@ LOOKALIKES = [
 def test_what_only_looks_like_one_is_bad(value):
     pipeline = MemoryPipeline(spec(source={"path": "in", "records": "value"}))
     pipeline.step([json.dumps(value)])
-    assert not is_beside_rows(value)
+    event = DebeziumEvent.of(value)
+    assert event is None or event.changes_rows
     assert [row["_reason"] for row in pipeline.quarantine] == ["not_a_change"]
     assert pipeline.metrics["not_rows"] == 0

@@ -9,7 +9,7 @@ import pytest
 
 import ebbtide.formats
 from ebbtide.changelog import RowKind
-from ebbtide.formats import RECORDS, BadRecordError, DecodedChange, Decoding, Format, Json
+from ebbtide.formats import RECORDS, BadRecordError, DecodedChange, Decoding, Format
 
 ROOM = Path(ebbtide.formats.__file__).parent
 FORMATS = {
@@ -34,7 +34,7 @@ class Readings:
     def typed(self, row):
         return None
 
-    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
+    def changes(self, value: dict, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
         if value["value"] < 0:
             raise BadRecordError("negative", f"value: got {value['value']}; allowed: 0 and more")
         return [DecodedChange(RowKind.INSERT, value, "reading")]

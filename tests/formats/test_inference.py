@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from support import UNAVAILABLE, change, envelope, plain, spec
 
-from ebbtide.formats import RECORDS, agreed, summarize
-from ebbtide.formats._inference import type_of_value
+from ebbtide.formats import RECORDS, agreed, type_of_value
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._plan import decoding_of
@@ -27,7 +26,7 @@ def decoded(of, *lines):
 
 def summary(of, *lines):
     rows = decoded(of, *lines)
-    return BatchSummary.from_json(BatchSummary.to_json(summarize(rows, decoding_of(of), tracks_offsets=False)))
+    return BatchSummary.from_json(BatchSummary.to_json(decoding_of(of).summarize(rows, tracks_offsets=False)))
 
 
 def reasons(rows):

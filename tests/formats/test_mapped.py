@@ -69,7 +69,7 @@ ORDERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_history_of_each_tool_leaves_the_rows_of_its_table(name, order):
     writer = WRITERS[name]
-    is_refused = order == "arrival" and TOOLS[writer.format].map.before is None
+    is_refused = order == "arrival" and TOOLS[writer.format].before is None
     if is_refused:
         with pytest.raises(ValidationError, match=r"order: got arrival; allowed: upsert, or materializer\.upsert_key"):
             spec({"type": writer.format})

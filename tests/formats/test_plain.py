@@ -1,8 +1,7 @@
 import pytest
 
 from ebbtide.changelog import RowKind
-from ebbtide.formats import BadRecordError
-from ebbtide.formats._plain import PlainDecoder
+from ebbtide.formats import BadRecordError, PlainDecoder
 
 ROW = {"id": 1, "n": None}
 

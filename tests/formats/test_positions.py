@@ -7,9 +7,8 @@ import random
 import pytest
 from support import cut, envelope, spec
 
-from ebbtide.formats import BadRecordError, PositionField, origin_of
+from ebbtide.formats import BadRecordError, DebeziumEvent, PositionField
 from ebbtide.formats._debezium_envelope import METADATA, ORDERS, TYPES, position_field
-from ebbtide.formats._positions import position_columns
 from ebbtide.testing import MemoryPipeline
 
 ASCENDING = {
@@ -95,7 +94,7 @@ def test_order_of_every_connector_has_fields_of_known_types():
     for order in ORDERS.values():
         assert set(order) <= set(TYPES)
         fields = [position_field(path) for path in order]
-        assert len(set(position_columns(fields))) == sum(field.n_numbers for field in fields)
+        assert len({column for field in fields for column in field.columns}) == sum(field.n_numbers for field in fields)
 
 
 class Log:
@@ -162,7 +161,7 @@ def test_any_arrival_cut_and_redelivery_gives_the_rows_of_the_source(connector, 
     log = Log(connector, is_flattened)
     for _ in range(3):
         events, expected = log.history(draw, 12)
-        origin = origin_of(events[0])
+        origin = DebeziumEvent.of(events[0])
         pipeline = MemoryPipeline(
             spec(order={"sequence": [*origin.sequence]}, source={"path": "in", "records": "value"})
         )
@@ -183,7 +182,7 @@ def test_snapshot_row_without_the_fields_of_a_change_stands_before_the_changes_o
         if name in snapshot["source"]:
             snapshot["source"][name] = None
     update = log.event("u", 4, {"id": 1, "n": 4})
-    sequence = [*origin_of(update).sequence]
+    sequence = [*DebeziumEvent.of(update).sequence]
     for events in itertools.permutations([snapshot, update, log.event("c", 2, {"id": 1, "n": 2})]):
         pipeline = MemoryPipeline(spec(order={"sequence": sequence}, source={"path": "in", "records": "value"}))
         for event in events:

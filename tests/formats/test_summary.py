@@ -8,7 +8,7 @@ from store_support import stateful
 from support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
 
 from ebbtide.changelog import OffsetRanges
-from ebbtide.formats import RECORDS, summarize
+from ebbtide.formats import RECORDS
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
@@ -40,7 +40,7 @@ def staged(pipeline, lines):
         values = [line.encode() for line in part]
         records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
         for batch in decoding.decode([records], step=1, wall_ms=0):
-            summary = summarize(pa.Table.from_batches([batch]), decoding, tracks_offsets=True)
+            summary = decoding.summarize(pa.Table.from_batches([batch]), tracks_offsets=True)
             assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
             parts.append(summary)
     return BatchSummary.total(parts)
@@ -71,7 +71,7 @@ def summary_of(pipeline, *lines, tracks_offsets=False):
     records = pa.record_batch([["f"] * n, [0] * n, range(n), values], RECORDS)
     decoding = decoding_of(pipeline)
     rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
-    summary = summarize(rows, decoding, tracks_offsets=tracks_offsets)
+    summary = decoding.summarize(rows, tracks_offsets=tracks_offsets)
     assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
     return summary
 

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from support import UNAVAILABLE, envelope, plain, record, spec
 
 from ebbtide.ddl import type_ddl
-from ebbtide.formats import RECORDS, convert
+from ebbtide.formats import RECORDS, Coding, Unavailable
 from ebbtide.formats._columns import InexactNumberError
-from ebbtide.formats._unavailable import placeholder_bytes
 from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
@@ -45,7 +44,7 @@ POINT = base64.b64encode(struct.pack("<BIdd", 1, 1, -99999999, -99999999)).decod
 
 def marks(placeholder: str) -> dict[str, list[Any]]:
     """What a connector writes in each column, written down again from its documents."""
-    raw = placeholder_bytes(placeholder)
+    raw = Unavailable(placeholder).raw
     text = raw.decode("utf-8", "replace")
     numbers = [byte - 256 if byte > 127 else byte for byte in raw]
     coded = [base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex()]
@@ -73,7 +72,7 @@ def marks(placeholder: str) -> dict[str, list[Any]]:
 
 def likenesses(placeholder: str) -> dict[str, list[Any]]:
     """Values that are like a mark, and are data."""
-    raw = placeholder_bytes(placeholder)
+    raw = Unavailable(placeholder).raw
     text = raw.decode("utf-8", "replace")
     numbers = [byte - 256 if byte > 127 else byte for byte in raw]
     other = [*numbers[:-1], numbers[-1] ^ 1]
@@ -97,9 +96,9 @@ def likenesses(placeholder: str) -> dict[str, list[Any]]:
 
 def typed(value: Any, type_: pa.DataType) -> Any:
     try:
-        array, misfits = convert([value], type_)
+        array, misfits = Coding().convert([value], type_)
     except InexactNumberError:
-        array, misfits = convert([json.loads(json.dumps(value), parse_float=str)], type_)
+        array, misfits = Coding().convert([json.loads(json.dumps(value), parse_float=str)], type_)
     assert misfits == []
     return array[0].as_py()
 

@@ -12,7 +12,7 @@ from made_facts import made_facts
 from support import change
 
 from ebbtide.delta import Definition, Snapshot
-from ebbtide.formats import RECORDS, summarize
+from ebbtide.formats import RECORDS
 from ebbtide.ledger import Head, StateFacts, StepFacts, writer_of
 from ebbtide.model import Append, BatchSummary, StepRecords
 from ebbtide.runtime import Plan, Staged
@@ -55,7 +55,7 @@ class DiskPipeline:
         records = pa.record_batch([[f"step-{number}"] * n, [0] * n, range(n), raw], schema=RECORDS)
         decoding = self.plan.decoding
         tables = [pa.Table.from_batches([b]) for b in decoding.decode([records], step=number, wall_ms=now_ms)]
-        summaries = [summarize(rows, decoding, tracks_offsets=self.plan.tracks_offsets) for rows in tables]
+        summaries = [decoding.summarize(rows, tracks_offsets=self.plan.tracks_offsets) for rows in tables]
         operator = self.plan.operator
         staged = Stager(self.plan.at("staged"), operator.changes, operator.key).stage(tables)
         summary = BatchSummary.total(summaries)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats import BadRecordError, convert, parse_exactly
-from ebbtide.formats._columns import InexactNumberError
+from ebbtide.formats import BadRecordError, Coding, parse_exactly
 from ebbtide.lines import lines_of
 from ebbtide.runtime._erasing import KeyNames, fields
 from ebbtide.storage import Location
@@ -129,10 +128,7 @@ def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field
     misfits = [index for index, value in enumerate(given) if value is None]
     column = None
     if not misfits:
-        try:
-            column, misfits = convert(given, field.type)
-        except InexactNumberError:
-            misfits = [index for index, value in enumerate(given) if isinstance(value, float)]
+        column, misfits = Coding().convert(given, field.type)
     if misfits or column is None:
         first = misfits[0]
         number, _ = lines[first]

@@ -25,7 +25,7 @@ import pyarrow as pa
 from ebbtide.columns import columns_named
 from ebbtide.ddl import ddl_of, type_ddl
 from ebbtide.errors import MigrationError
-from ebbtide.formats import Coding, convert, of_bytes
+from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
@@ -170,8 +170,8 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
         return None
     unit = spec.format.time_units.get(column.name, "us")
     encodings = getattr(spec.format, "encodings", {})
-    coding = Coding(unit, of_bytes(encodings.get(column.name)))
-    array, _ = convert([default], column.type, coding)
+    coding = Coding.of(encodings.get(column.name), unit)
+    array, _ = coding.convert([default], column.type)
     value = array[0].as_py()
     if isinstance(value, date):  # also times
         return value.isoformat()

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from ebbtide.changelog import origin_offsets
 from ebbtide.columns import Ints, Mask, ints, with_column
 from ebbtide.errors import ConfigError
-from ebbtide.formats import RECORDS, Decoding, summarize
-from ebbtide.formats._places import placed
+from ebbtide.formats import RECORDS, Decoding
 from ebbtide.model import BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan, Staged
@@ -103,11 +102,7 @@ class Redecoded:
     @property
     def summary(self) -> BatchSummary:
         """The totals of applied records; the step that met the records has counted them."""
-        summary = summarize(
-            self.good,
-            self.plan.decoding,
-            tracks_offsets=self.plan.tracks_offsets,
-        )
+        summary = self.plan.decoding.summarize(self.good, tracks_offsets=self.plan.tracks_offsets)
         return summary.with_counts(records=0, erased=int(self.is_erased.sum()))
 
     def staged(self, folder: str) -> Staged:
@@ -177,9 +172,8 @@ def redecoded(
     # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     decoded = pa.Table.from_batches(batches, decoding.schema)
-    if decoding.by_place:
-        # A record keeps its place in the source: later writes of its key are newer.
-        decoded = placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
+    # A record keeps its place in the source: later writes of its key are newer.
+    decoded = decoding.placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
     # Like the stager does: so the report, and the records leaving the quarantine, are known before staging.
     rows = without_refused(decoded, refused_rows(plan, erased))
     # A record may have several rows: it is refused if no row of it is left.

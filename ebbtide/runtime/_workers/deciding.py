@@ -18,7 +18,7 @@ from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import entry_table, equals, key_hashes, only
 from ebbtide.delta import Action, KeyBounds, in_hash_order, write_files
 from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
-from ebbtide.formats import IN_DOUBT
+from ebbtide.formats import StagedKind
 from ebbtide.operators import Operator
 from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import Location, open_arrow, write_arrow
@@ -70,7 +70,7 @@ class Decider:
         if read_before is not None:
             # A redelivered record was decided by an earlier step. Tombstones in doubt are filtered too, but not counted.
             is_repeat = read_before.repeats(changes)
-            is_change = ~equals(changes, "_kind", IN_DOUBT)
+            is_change = ~equals(changes, "_kind", StagedKind.IN_DOUBT)
             n_redelivered = int((is_repeat & is_change).sum())
             changes = only(changes, pa.array(~is_repeat))
         decided = Decided(metrics={"redelivered": n_redelivered})
@@ -272,7 +272,7 @@ class DecideShare:
 
 def doubts_apart(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Split rows into changes and tombstones whose delete was not seen."""
-    is_in_doubt = equals(rows, "_kind", IN_DOUBT)
+    is_in_doubt = equals(rows, "_kind", StagedKind.IN_DOUBT)
     changes = only(rows, pa.array(~is_in_doubt))
     doubts = rows.filter(pa.array(is_in_doubt))
     return changes, doubts

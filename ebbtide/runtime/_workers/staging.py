@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ebbtide.changelog import ORDER, ORIGIN, RowKind
 from ebbtide.columns import Hashes, key_hashes, only
 from ebbtide.errors import QuarantineThresholdError
-from ebbtide.formats import IN_DOUBT, Decoding, summarize
+from ebbtide.formats import Decoding, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.storage import Location, ParquetFile, open_arrow, write_arrow
 
@@ -273,7 +273,7 @@ class Stager:
         )
 
     def _changes(self, table: pa.Table) -> pa.Table:
-        decided_kinds = pa.array([*RowKind, IN_DOUBT])
+        decided_kinds = pa.array([*RowKind, StagedKind.IN_DOUBT])
         is_decided_on = pc.is_in(table["_kind"], decided_kinds)
         changes = table.select(self.columns.names)
         return only(changes, is_decided_on)
@@ -360,10 +360,10 @@ class Staging:
 
     def _summary(self, decoded: pa.Table, kept: pa.Table) -> BatchSummary:
         """Sum up the rows that were written, with the refused records counted."""
-        summary = summarize(decoded, self.decoding, tracks_offsets=self.tracks_offsets)
+        summary = self.decoding.summarize(decoded, tracks_offsets=self.tracks_offsets)
         if len(kept) == len(decoded):
             return summary
-        of_kept = summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
+        of_kept = self.decoding.summarize(kept, tracks_offsets=self.tracks_offsets)
         # The refused records were read: their offsets count, so that a redelivery is known.
         n_records = summary.counts.records
         n_erased = n_records - of_kept.counts.records
