@@ -40,7 +40,7 @@ from ebbtide.operations._maintenance import deletion
 from ebbtide.operations._maintenance.jobs import Cleanup, Compact
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
-from ebbtide.tables import BASE
+from ebbtide.tables._state.layout import BASE
 
 HOUR_MS = 3_600_000
 START_MS = 500_000 * HOUR_MS

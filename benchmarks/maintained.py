@@ -300,18 +300,16 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     from ebbtide.columns import flags
     from ebbtide.delta import in_hash_order, write_files
     from ebbtide.runtime._workers.deciding import packed
-    from ebbtide.tables import StoredEntries
-    from ebbtide.tables._state.layout import with_kind
-    from ebbtide.tables._state.rewriting import Part
+    from ebbtide.tables import HashRange, StoredEntries
 
     snapshot = plan.state.snapshot(version)
     last = next(facts for at, facts in plan.state.steps() if at <= snapshot.version)
     at = plan.rules.next_frontier(last.frontier, last.frontier.clock).operator_step(last.step + 1)
     operator = plan.operator
-    pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(Part(0, 1))
+    pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(HashRange(0, 1))
     entries = pa.concat_tables(pieces)
     lives = ~flags(entries, "_removed") & ~operator.expiry.expired(entries, at)
-    rows = with_kind(in_hash_order(entries.filter(lives), operator.key)[0], plan.state.schema)
+    rows = plan.state.writer().entry_rows(in_hash_order(entries.filter(lives), operator.key)[0])
     with tempfile.TemporaryDirectory() as folder:
         adds = write_files(folder, rows, plan.state.bounded, data_change=False)
     return sum(action["add"]["size"] for action in adds), len(rows)

@@ -19,7 +19,7 @@ from ebbtide.columns import key_hashes
 from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, write_files
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
-from ebbtide.tables import BASE
+from ebbtide.tables._state.layout import BASE
 from ebbtide.tables._state.rewriting import ROWS_IN_PART
 
 Keys = NDArray[np.int64]

@@ -9,8 +9,7 @@ from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations import Context, Operation, Report
 from ebbtide.runtime import Observer, RunBegun, RunEnded
 from ebbtide.sources import Available, Backlog, PositionedSource, SourceSettings, Span
-from ebbtide.tables import Sink, Work
-from ebbtide.tables._table import ChangeSet
+from ebbtide.tables import ChangeSet, Sink, Work
 
 __all__ = [
     "PLACED_RECORDS",

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from ebbtide.checks._dialects import Dialect
 from ebbtide.entries import DELETE, INSERT
 from ebbtide.runtime import Plan
-from ebbtide.tables import ROW
-from ebbtide.tables._state.layout import ACKNOWLEDGED
+from ebbtide.tables import EntryKind
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Entries:
         return f"""
             SELECT {names}
             FROM state_rows
-            WHERE _entry = '{ROW}' AND ({condition})"""
+            WHERE _entry = '{EntryKind.ROW}' AND ({condition})"""
 
     def current(self, since: int = 0) -> str:
         """Select the newest version of each entry written after a step, dropped ones included (`_removed`)."""
@@ -182,5 +181,5 @@ class Entries:
         return f"""
             SELECT {columns}, max(_step) AS _ebbtide_accepted
             FROM state_rows
-            WHERE _entry = '{ACKNOWLEDGED}'
+            WHERE _entry = '{EntryKind.ACKNOWLEDGED}'
             GROUP BY {key}"""

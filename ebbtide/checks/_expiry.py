@@ -14,7 +14,6 @@ from ebbtide.columns import LONG_MAX, LONG_MIN
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
-from ebbtide.tables._state.layout import hidden_rows
 
 _HIDDEN = pa.schema([("_file", pa.string()), ("_rows", pa.int64())])
 
@@ -63,7 +62,7 @@ def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
         if file.vector is None:
             continue
         dead = file.deleted_rows(state.path)
-        hidden = hidden_rows(state.path, file, dead, operator, frozenset(operator.expiry.columns))
+        hidden = state.hidden_entries(file, dead, operator.expiry.columns)
         rows.append({"_file": file.path, "_rows": int(operator.expiry.expired(hidden, at).sum())})
     return Rows.given(pa.Table.from_pylist(rows, _HIDDEN)) if rows else None
 

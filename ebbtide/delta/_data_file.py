@@ -28,6 +28,8 @@ from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, w
 
 FileId = tuple[str, str]
 """A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
+BYTES_A_ROW = 8
+"""Least bytes of a row, for files whose rows the log does not count."""
 ROW_GROUP = 1 << 17
 """Rows in one row group of a data file."""
 
@@ -96,6 +98,11 @@ class DataFile:
             return self.rows
         n_gone: int = self.vector["cardinality"]
         return self.rows - n_gone
+
+    @property
+    def likely_rows(self) -> int:
+        """Number of rows that count; guessed by the file's bytes if unknown."""
+        return self.size // BYTES_A_ROW if self.live_rows is None else self.live_rows
 
     def least(self, column: str) -> Any:
         """Return a lower bound of a column; None if unknown."""

@@ -16,7 +16,6 @@ from ebbtide.runtime._belonging import refuse_misfits_at_rest
 from ebbtide.runtime._kinds import positioned_source
 from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
 from ebbtide.spec import Pipeline, UpsertPipelines
-from ebbtide.tables import files_noted
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     head = Head.at_rest(commit)
     refuse_misfits_at_rest(plan, tables, head, snapshot)
     files = snapshot.files.values() if snapshot else ()
-    files_read = files_noted(state, files)
+    files_read = plan.state.files(files)
     last_read = span_of(head.facts.source.position)
     turn = plan.ledger.turn if last_read is None else None
     since = plan.follows_on(last_read, turn.beginning if turn else None)

@@ -29,10 +29,8 @@ from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare, pac
 from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
-from ebbtide.tables import Stored
-from ebbtide.tables._state.lookup import distinct_keys, due_keys
+from ebbtide.tables import Stored, distinct_keys
 from ebbtide.tables._state.notes import LINKS
-from ebbtide.tables._state.table import StateWork
 from ebbtide.tasks import is_without_spark, run_tasks
 
 if TYPE_CHECKING:
@@ -153,8 +151,7 @@ def expire(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state = plan.state.stored(snapshot)
-    keys = due_keys(state, plan.operator, facts.operator_step)
+    keys = plan.state.due_keys(snapshot, facts.operator_step)
     work = _work(plan, head, facts, snapshot)
     n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(spark, len(keys))
     rows_each = -(-len(keys) // n_tasks)  # rounded up
@@ -175,12 +172,11 @@ def partitions(spark: SparkSession, rows: int) -> int:
 def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
     return Decider(
         operator=packed(plan.operator),
-        schema=plan.state.schema,
+        writer=plan.state.writer(),
         step=facts.operator_step,
         state=replace(plan.state.stored(snapshot), generation=generation_of(plan, facts)),
         sink=_sink_rows(plan, head),
         group_bytes=plan.spec.max_group_bytes,
-        bounded=plan.state.bounded,
     )
 
 
@@ -228,7 +224,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
         # In the same commit as the decision, so that no crash lets a file be read twice, or never.
         noted = plan.state.note_file(parts, facts.step)
         adds.append(noted)
-    made = plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot))
+    made = plan.state.perform(adds, facts, snapshot)
     return made, facts
 
 

@@ -16,17 +16,11 @@ from ebbtide.delta import Action, DataFile, Snapshot
 from ebbtide.ledger import writer_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._workers.deciding import packed
-from ebbtide.tables import BASE, Keep, KeepEntries, Rewrite, StoredEntries
-from ebbtide.tables._joining import small_files
-from ebbtide.tables._state.layout import columns_by_name
-from ebbtide.tables._state.rewriting import ROWS_IN_PART
+from ebbtide.tables import Keep, KeepEntries, RewriteEntries, StoredEntries
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-WHOLE_BYTES = 64 * 2**20
-"""Minimum added bytes for folding the whole state."""
 
 
 def nothing_first() -> None:
@@ -52,12 +46,11 @@ def fold_state(
     Returns:
         The newest version then.
     """
-    files = list(snapshot.files.values())
-    group = files if _grew(files) else small_files(files, ROWS_IN_PART)
+    group = plan.state.files_to_fold(snapshot)
     if not group:
         return snapshot
     begin()
-    is_whole = len(group) == len(files)
+    is_whole = len(group) == len(snapshot.files)
     adds = rewritten(
         spark,
         plan,
@@ -68,20 +61,6 @@ def fold_state(
         step=step,
     )
     return writer_of(plan.state.path).join(snapshot, group, adds, {})
-
-
-def _grew(files: Sequence[DataFile]) -> bool:
-    """Return whether enough was added since the last fold of the whole state to fold it again."""
-    base_bytes = 0
-    added_bytes = 0
-    for file in files:
-        if BASE.items() <= file.tags.items():
-            base_bytes += file.size
-        else:
-            added_bytes += file.size
-    # As much as the base: so a whole fold writes at most twice the bytes added since the last one.
-    needed_bytes = max(base_bytes, WHOLE_BYTES)
-    return added_bytes >= needed_bytes
 
 
 def rewritten(
@@ -121,7 +100,9 @@ def rewritten(
         adds.append(target.note_file(files_read.items(), step, data_change=data_change))
     acknowledged = state.acknowledged_in(files)
     if len(acknowledged):
-        keys = entry_table(target.schema, columns_by_name(acknowledged), len(acknowledged))
+        keys = entry_table(
+            target.schema, dict(zip(acknowledged.column_names, acknowledged.columns, strict=True)), len(acknowledged)
+        )
         adds.append(target.add_rows(keys, data_change=data_change))
     return adds
 
@@ -134,16 +115,7 @@ def rewriting(
     *,
     is_whole: bool,
     data_change: bool,
-) -> Rewrite:
+) -> RewriteEntries:
     """Return the work that writes entries again; arguments as `rewritten`."""
-    target = into.state
     entries = StoredEntries(plan.state.stored_in(files), packed(plan.operator))
-    return Rewrite(
-        entries,
-        target.stored_in([]),
-        target.schema,
-        target.bounded,
-        keep,
-        is_whole,
-        data_change,
-    )
+    return RewriteEntries(entries, into.state.writer(), keep, is_whole, data_change)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime._clock import Clock
 from ebbtide.sources import BatchPlanner, Discovery, Span
-from ebbtide.tables import FileSizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +179,7 @@ class Watcher:
         self._whole_look_s = 0.0
         self._ticked_ms = clock()
         # The source files that were read, by the version of the state that notes them.
-        self._known_files: tuple[int, FileSizes] = (-1, {})
+        self._known_files: tuple[int, dict[str, int | None]] = (-1, {})
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
         # Nothing else is known about a source without positions; the start of reading does not change during the stream.
@@ -236,7 +235,7 @@ class Watcher:
         """Return whether a source without news still ends where it was read up to."""
         return not found.streams and since is not None and self._steps.stepper.plan.source.ends_at(since)
 
-    def _files_read(self) -> FileSizes:
+    def _files_read(self) -> dict[str, int | None]:
         """Return the source files that were read. Most looks find nothing, one a second: they read no data file for that."""
         stepper = self._steps.stepper
         state = stepper.newest(looks=False)

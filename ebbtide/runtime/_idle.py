@@ -20,8 +20,7 @@ from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
 from ebbtide.sources import Discovery, span_of
 from ebbtide.spec import Pipeline
-from ebbtide.tables import ROW, files_noted, may_hold_expired, newest_step
-from ebbtide.tables._state.layout import rows_of
+from ebbtide.tables import newest_step
 
 MOST_FILES = 1_000
 """Maximum data files that are opened; for more, Spark does not cost more."""
@@ -74,7 +73,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if not is_idle:
         return None
     refuse_missing_files(plan, snapshot, tables.sink())
-    files_read = files_noted(state, snapshot.files.values())
+    files_read = plan.state.files(snapshot.files.values())
     since = plan.follows_on(span_of(facts.source.position), turn.beginning if turn else None)
     listed = plan.source.discover(files_read, clock_ms, since)
     if listed.nothing_matched:
@@ -165,12 +164,12 @@ def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) ->
         n_rows += file.rows
     # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
     at = _next_tick(plan, facts, clock_ms)
-    may_expire = any(may_hold_expired(file, rules, at) for file in files)
+    may_expire = any(plan.state.may_hold_expired(file, at) for file in files)
     if not has_timers and not may_expire:
         return False
     if n_rows > MOST_ROWS:
         return True
-    rows = rows_of(state.table, files, ROW, _columns_asked(operator))
+    rows = plan.state.stored(state).read(_columns_asked(operator).names)
     return _any_due(operator, rows, at)
 
 

@@ -254,9 +254,9 @@ def _class_of(given: parts.DeltaSink) -> type[SinkTable]:
         from ebbtide.tables import SinkTable
 
         return SinkTable
-    from ebbtide.tables._spark_sink import MergeSink, SparkMadeSink  # loads PySpark
+    from ebbtide.tables import SparkMadeSink  # loads PySpark
 
-    return MergeSink if given.write == "merge" else SparkMadeSink
+    return SparkMadeSink.written_by(given.write)
 
 
 def other_sink(spec: Pipeline, location: str) -> Sink:

@@ -27,9 +27,7 @@ from ebbtide.storage import Location
 from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
-    from ebbtide.tables import QuarantineTable, Sink, SinkTable, StateTable
-    from ebbtide.tables._changelog import ChangelogTable
-    from ebbtide.tables._table import Table
+    from ebbtide.tables import ChangelogTable, QuarantineTable, Sink, SinkTable, StateTable, Table
 
 
 _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
@@ -158,7 +156,7 @@ class Plan:
     @property
     def changelog(self) -> ChangelogTable:
         """The changelog table; only where the pipeline emits every record."""
-        from ebbtide.tables._changelog import ChangelogTable
+        from ebbtide.tables import ChangelogTable
 
         return ChangelogTable(self.at("changelog"), self.operator.columns)
 

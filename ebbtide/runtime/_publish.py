@@ -22,7 +22,7 @@ from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import net_changes, way_of_forgotten
 from ebbtide.storage import Location
-from ebbtide.tables import StepChanges
+from ebbtide.tables import ChangeSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,9 +88,9 @@ class PlannedWork:
     facts: StepFacts
 
     @property
-    def changes(self) -> StepChanges:
+    def changes(self) -> ChangeSet:
         """The change set of the step, and the changes that it emitted."""
-        return StepChanges(self.plan.state.path, self.version, self.plan.operator)
+        return self.plan.state.changes(self.version)
 
     def columns_before(self, action: Alter) -> pa.Schema:
         """Return the user's columns before the step."""

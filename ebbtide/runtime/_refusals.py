@@ -21,7 +21,6 @@ from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import FileSource
 from ebbtide.spec import Pipeline
-from ebbtide.tables import FileSizes
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     is_same_source = last.state.spec.get("source") == source
     span = stepper.all_read if is_same_source else None
     has_parts = is_same_source and span is None and not plan.spec.is_view
-    read: FileSizes = {}
+    read: dict[str, int | None] = {}
     unknown = None
     if has_parts:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
-from ebbtide.model import Append, BatchSummary, Decision, Frontier, Reading, StepRecords
+from ebbtide.model import BatchSummary, Decision, Frontier, Reading, StepRecords
 from ebbtide.runtime._abilities import refuse_unable
 from ebbtide.runtime._belonging import OwnTables, refuse_changed
 from ebbtide.runtime._fold import fold_state
@@ -22,8 +22,6 @@ from ebbtide.runtime._publish import publish
 from ebbtide.sessions._session import code_version
 from ebbtide.sources import Span, span_of, stored_form_of
 from ebbtide.spec import Pipeline
-from ebbtide.tables import FileSizes, foreign_change
-from ebbtide.tables._state.table import StateWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -257,7 +255,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot)))
+        self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Continue from a step that was committed as a version of the state."""
@@ -299,17 +297,17 @@ class Stepper:
         self.snapshot = self.snapshot.advanced()
         return self.snapshot
 
-    def files_read(self) -> FileSizes:
+    def files_read(self) -> dict[str, int | None]:
         """Return the source files that were read, with their bytes."""
         return self.plan.state.files(self.newest(looks=False).files.values())
 
-    def files_decided(self) -> FileSizes:
+    def files_decided(self) -> dict[str, int | None]:
         """Return them as of the last step, regardless of later changes of the state by other clients.
 
         Raises:
             DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is missing or damaged.
         """
         state = self.found()
-        _, versions = foreign_change(self.version, state)
+        _, versions = self.plan.state.foreign_change(self.version, state)
         decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(decided.files.values())

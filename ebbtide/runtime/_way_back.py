@@ -20,7 +20,6 @@ from ebbtide.ledger import DataCommit, StepFacts, window_end
 from ebbtide.model import Clear, RestoreAndApply
 from ebbtide.runtime._missing_rows import Steps, steps_to_repeat
 from ebbtide.runtime._plan import Plan
-from ebbtide.tables import StepChanges
 
 MOST_ROWS = 5_000_000
 """Rows of change sets that are applied again in one process; a state that keeps all rows is compared instead."""
@@ -255,7 +254,7 @@ def net_changes(plan: Plan, action: RestoreAndApply) -> pa.Table:
     parts = [with_change.empty_table()]
     for version, facts in steps:
         if facts.step <= action.last_step:
-            of_step = StepChanges(plan.state.path, version, plan.operator)
+            of_step = plan.state.changes(version)
             parts.append(of_step.rows(columns))
     changes = pa.concat_tables(parts)
     # The last change of a key is the first one met from behind: numpy's `unique` returns the first place of each code. So the

@@ -126,12 +126,13 @@ class QuarantineTable(AppendTable):
         return rows.rename_columns(["_origin", "_raw"])
 
     def values(self, *names: str) -> pa.Table:
-        """Read some columns of all records, in no particular order."""
+        """Read some columns of all records; the oldest first if `order` is among them."""
         columns = columns_named(COLUMNS, names)
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return columns.empty_table()
-        return snapshot.rows(columns)
+        rows = snapshot.rows(columns)
+        return _oldest_first(rows) if "order" in names else rows
 
     def records(self, selection: Selection) -> pa.Table:
         """Read all columns of records, the oldest first.
@@ -153,7 +154,7 @@ class QuarantineTable(AppendTable):
             parts.append(selection.fitting(rows))
         _refuse_unknown(selection.reasons, given)
         all_fitting = pa.concat_tables(parts)
-        rows = oldest_first(all_fitting)
+        rows = _oldest_first(all_fitting)
         return rows.slice(0, selection.limit)
 
     def size(self) -> int:
@@ -180,18 +181,18 @@ class QuarantineTable(AppendTable):
         """Write rows of this table as a data file; return the actions that add it, none without rows."""
         return write_files(self.path, rows, self.BOUNDED, data_change=True)
 
-    def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
+    def replace(self, gone: pa.Table, rows: pa.Table | None = None) -> list[Action]:
         """Return the actions that delete records and insert new ones; nothing is committed yet.
 
         Args:
             gone: Records to delete, with their `order`.
-            rows: Records to insert, with all columns.
+            rows: Records to insert, with all columns. Default: none.
         """
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return []
         leaving = removal(snapshot, gone.select(ORDERS.names))
-        coming = self.added(rows)
+        coming = [] if rows is None else self.added(rows)
         return self._synced([*leaving, *coming])
 
     def _synced(self, actions: list[Action]) -> list[Action]:
@@ -255,7 +256,7 @@ class QuarantineTable(AppendTable):
         return self.added(rows)
 
 
-def oldest_first(rows: pa.Table) -> pa.Table:
+def _oldest_first(rows: pa.Table) -> pa.Table:
     """Sort rows by their `order`."""
     orders = order_struct(rows, "order")
     step, part, position = orders.T

@@ -32,6 +32,11 @@ from ebbtide.tables._table import ChangeSet, Work
 class SparkMadeSink(SinkTable):
     """A sink that Spark makes and empties, and Ebbtide writes."""
 
+    @classmethod
+    def written_by(cls, write: str) -> type[SparkMadeSink]:
+        """Return the class of a sink, by the spec's `sink.write`: Spark also writes one that it merges."""
+        return MergeSink if write == "merge" else cls
+
     def create(self, spark: SparkSession) -> None:
         """Create the table if it does not exist."""
         if not Log(self.path).versions():

@@ -15,7 +15,7 @@ from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.tables import COLUMNS, Selection
+from ebbtide.tables import Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -58,7 +58,7 @@ def findings(pipeline):
 
 def contents(pipeline):
     changelog = [row["id"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)]
-    quarantine = [row["raw"] for row in pipeline.table("quarantine", COLUMNS)]
+    quarantine = [row["raw"] for row in pipeline.table("quarantine", pipeline.plan.quarantine.schema)]
     return sorted(changelog), sorted(quarantine)
 
 

@@ -17,7 +17,7 @@ from support import change, plain
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing
 from ebbtide.operations._maintenance import deletion
-from ebbtide.operations._maintenance.doomed import find, is_base
+from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import Doom
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
@@ -40,8 +40,8 @@ def delete(state, doom, **how):
     snapshot = state.snapshot()
     stored = state.stored(snapshot)
     found = find(SPARK, stored, lambda: state.operator, doom, **how)
-    planned = deletion.planned(stored, state.operator, found, doom)
-    actions = planned.actions(SPARK, snapshot, stored, state.schema, state.bounded)
+    planned = deletion.planned(state, stored, found, doom)
+    actions = planned.actions(SPARK, snapshot, state.writer())
     LOCAL.commit(snapshot, actions, {"operation": "DELETE"})
     return found
 
@@ -230,9 +230,11 @@ def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(
     assert (found.n_doomed, found.n_kept) == (len(gone), len(kept))
 
 
-def test_base_is_named_by_its_tag():
-    assert is_base(DataFile({"path": "a", "tags": {**BASE, "x": "y"}}))
-    assert not is_base(DataFile({"path": "a"}))
+def test_base_is_named_by_its_tag(state):
+    tagged = DataFile({"path": "a", "tags": {**BASE, "x": "y"}})
+    untagged = DataFile({"path": "a"})
+    files = state.stored_in([untagged, tagged])
+    assert (files.base, files.added) == ({1: tagged}, {0: untagged})
 
 
 def test_copied_table_has_its_vectors(state, tmp_path):

@@ -8,7 +8,7 @@ from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 from ebbtide import status
 from ebbtide.operations import maintain
 from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.tables import COLUMNS, Selection
+from ebbtide.tables import Selection
 
 HOUR = 3_600_000
 
@@ -54,7 +54,7 @@ def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):
 
 def test_record_is_too_old_to_the_millisecond():
     met = pa.table({"at": pa.array([999_999, 1_000_000, 1_000_001], pa.timestamp("ms", "UTC"))})
-    met = met.cast(pa.schema([COLUMNS.field("at")]))
+    met = met.cast(pa.schema([("at", pa.timestamp("us", "UTC"))]))
     assert quarantine_drop._not_after(met, 1_000_000).tolist() == [True, True, False]
 
 

@@ -22,7 +22,7 @@ from ebbtide.operations._quarantine.redecoding import read_corrected, redecoded
 from ebbtide.operations._quarantine.replay import Found
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
-from ebbtide.tables import COLUMNS, QuarantineTable, Selection
+from ebbtide.tables import QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)
@@ -273,7 +273,9 @@ def join_files(disk):
     path = disk.plan.quarantine.path
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())
-    adds = write_files(path, snapshot.rows(COLUMNS), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False)
+    adds = write_files(
+        path, snapshot.rows(disk.plan.quarantine.schema), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False
+    )
     writer_of(path).join(snapshot, files, adds, {})
 
 

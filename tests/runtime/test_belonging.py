@@ -12,13 +12,10 @@ from local_run import SPARK
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger import Cause
-from ebbtide.model import Append
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import OwnTables
 from ebbtide.runtime._belonging import refuse_foreign_sink, refuse_lost_state, refuse_older_state
-from ebbtide.tables import COLUMNS
-from ebbtide.tables._state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -103,7 +100,7 @@ def test_state_that_was_put_back_is_refused(two_steps):
     )
     two_steps.run()
     assert two_steps.rows() == {1: 2}
-    assert len(two_steps.table("quarantine", COLUMNS)) == 2
+    assert len(two_steps.table("quarantine", two_steps.plan.quarantine.schema)) == 2
 
 
 def test_state_that_was_deleted_is_not_made_again(two_steps):
@@ -353,7 +350,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         Writer().commit(empty, [row], {"operation": "WRITE"})
         facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:
-            pipeline.plan.state.perform(Append(), StateWork(facts, empty))
+            pipeline.plan.state.perform([], facts, empty)
     assert str(raised.value) == (
         f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: the rows of version 0."
         " Run 'ebbtide refresh' to rebuild all tables from the source."
@@ -385,7 +382,7 @@ def test_table_that_is_deleted_during_a_run_is_neither_written_to_nor_made_again
     assert Log(emitting.plan.at(name)).versions() == []
     emitting.do("refresh")
     assert emitting.rows() == dict.fromkeys(range(4), 1)
-    assert len(emitting.table("quarantine", COLUMNS)) == 4
+    assert len(emitting.table("quarantine", emitting.plan.quarantine.schema)) == 4
     assert len(emitting.table("changelog", emitting.plan.changelog.schema)) == 4
 
 

@@ -10,7 +10,6 @@ from local_pipeline import LATER, up
 
 from ebbtide.errors import PausedError, TableMismatchError
 from ebbtide.operations import _pausing as pausing
-from ebbtide.tables import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -64,4 +63,4 @@ def test_copy_that_was_made_while_paused_is_restored_as_the_page_says(make, tmp_
         pipeline.run()
     pausing.resume(pipeline.spec, pipeline.root, LATER)
     pipeline.run()
-    assert (pipeline.rows(), len(pipeline.table("quarantine", COLUMNS))) == ({1: 2}, 2)
+    assert (pipeline.rows(), len(pipeline.table("quarantine", pipeline.plan.quarantine.schema))) == ({1: 2}, 2)

@@ -12,7 +12,6 @@ from ebbtide.delta import Log
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _pausing as pausing
-from ebbtide.tables import COLUMNS
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 TABLES = ("state", "sink", "changelog", "quarantine", "ledger")
@@ -42,7 +41,7 @@ def test_table_with_a_feature_that_is_not_written_gets_no_commit_until_it_is_gon
     assert pipeline.is_idle()
     kinds = [row["_kind"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)]
     assert sorted(kinds) == ["+I", "+I", "+U"]
-    assert len(pipeline.table("quarantine", COLUMNS)) == 2
+    assert len(pipeline.table("quarantine", pipeline.plan.quarantine.schema)) == 2
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -1,5 +1,7 @@
 """What folds keep of the state: newest versions, notes of files and of accepted keys; and when all of it is folded."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 from limits import set_limits
@@ -10,10 +12,9 @@ from support import plain
 from ebbtide.delta import DataFile, Log
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause
-from ebbtide.runtime import _fold as fold
 from ebbtide.runtime import operator_of
 from ebbtide.runtime._fold import fold_state
-from ebbtide.tables import ROW, KeepEntries
+from ebbtide.tables import KeepEntries, StateTable
 from ebbtide.tables._state.layout import rows_of
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
@@ -48,10 +49,13 @@ def test_rows_of_a_function_for_its_sink_go_with_a_fold_of_all(make):
 def test_state_is_folded_whole_once_what_was_added_is_as_large_as_the_base(base, added, grew):
     set_limits(whole_bytes=100)
     files = [
-        DataFile({"path": "b", "size": size, "tags": BASE if size == 70 else {**BASE, "more": "x"}}) for size in base
+        DataFile({"path": f"b{at}", "size": size, "tags": BASE if size == 70 else {**BASE, "more": "x"}})
+        for at, size in enumerate(base)
     ]
-    files += [DataFile({"path": "a", "size": size, "tags": {"other": "base"}}) for size in added]
-    assert fold._grew(files) == grew
+    files += [DataFile({"path": f"a{at}", "size": size, "tags": {"other": "base"}}) for at, size in enumerate(added)]
+    snapshot = SimpleNamespace(files={file.id: file for file in files})
+    state = StateTable("t", operator_of(plain(**AGEING)))
+    assert state.files_to_fold(snapshot) == (files if grew else [])
 
 
 def folded(pipeline):
@@ -76,11 +80,11 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     notes = dict(state.files(state.snapshot().files.values()))
     assert sorted(notes) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
 
-    def but_the_first(files, _):
-        first, *later = sorted(files, key=lambda file: file.add["modificationTime"])
+    def but_the_first(_, snapshot):
+        first, *later = sorted(snapshot.files.values(), key=lambda file: file.add["modificationTime"])
         return [first, *later] if is_whole else later
 
-    monkeypatch.setattr(fold, "small_files", but_the_first)
+    monkeypatch.setattr(StateTable, "files_to_fold", but_the_first)
     actions = folded(pipeline)
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]
@@ -98,22 +102,22 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     assert pipeline.rows() == {0: 5, 1: 1, 2: 1, 9: 2}, "what was folded is known"
 
 
-def test_fold_of_all_leaves_no_dropped_entry(make, monkeypatch):
+def test_fold_of_all_leaves_no_dropped_entry(make):
     pipeline = make(order="arrival")
     pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"))
     pipeline.read(up(1, 1, "-D"))
-    monkeypatch.setattr(fold, "small_files", lambda files, _: files)
+    set_limits(width=1)
     folded(pipeline)
     state = pipeline.plan.state
-    ids = rows_of(state.path, state.snapshot().files.values(), ROW, pa.schema({"id": pa.int64()}))["id"]
+    ids = state.stored(state.snapshot()).read(["id"])["id"]
     assert ids.to_pylist() == [2]
 
 
-def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
+def test_state_with_nothing_to_gain_is_left(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     before = pipeline.plan.state.snapshot()
-    monkeypatch.setattr(fold, "small_files", lambda *_: [])
+    set_limits(width=100)
     assert fold_state(None, pipeline.plan, pipeline.last.step, before) is before
     set_limits(whole_bytes=1)
     assert fold_state(None, pipeline.plan, pipeline.last.step, before).version == before.version + 1

@@ -30,7 +30,6 @@ from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, Stepper, system_clock
-from ebbtide.tables import COLUMNS
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
@@ -57,7 +56,7 @@ def table(session, root, spec, name="sink"):
     if session is not LOCAL:
         return table_on_spark(session, root, spec, name)
     plan = Plan.under(str(root), spec)
-    columns = {"sink": plan.sink.schema, "changelog": plan.changelog.schema, "quarantine": COLUMNS}
+    columns = {"sink": plan.sink.schema, "changelog": plan.changelog.schema, "quarantine": plan.quarantine.schema}
     columns["state"] = plan.state.schema
     return Snapshot.read(plan.at(name)).rows(columns[name]).to_pylist()
 

@@ -10,7 +10,6 @@ from ebbtide.delta import DataFile, Snapshot, Writer, write_files
 from ebbtide.runtime import Plan
 from ebbtide.runtime._workers.staging import Share, Stager
 from ebbtide.runtime._workers.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
-from ebbtide.tables import StepChanges
 
 TRANSFORM = {
     "schema": "key BIGINT NOT NULL, n INT NOT NULL",
@@ -85,7 +84,7 @@ def test_failing_rows_are_all_counted_and_some_reported(state):
 
 def test_changes_for_the_sink_are_what_was_selected(state):
     made = Writer().commit(Snapshot.read(state.path), [written(state)], {"operation": "WRITE"})
-    changes = StepChanges(state.path, made.version, state.operator)
+    changes = state.changes(made.version)
     assert changes.rows(OUT).to_pylist() == [
         {"_change": "U", "key": 1, "n": 4},
         {"_change": "I", "key": 3, "n": 4},

@@ -19,7 +19,6 @@ from ebbtide.errors import DamagedFileError, StoredFormatError
 from ebbtide.inspect import lag, status
 from ebbtide.model import StoredDocument
 from ebbtide.operations import _pausing as pausing
-from ebbtide.tables import COLUMNS
 
 KEPT = Path(__file__).parent.parent / "data"
 ROOTS = (
@@ -74,13 +73,13 @@ def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, shell):
     pipeline.run()
     want = dict(expected["rows"])
     assert pipeline.rows() == want
-    n_bad = len(pipeline.table("quarantine", COLUMNS))
+    n_bad = len(pipeline.table("quarantine", pipeline.plan.quarantine.schema))
     pipeline.read(up(9, 9), "{")
     for work in ("compaction", "cleanup", "undo"):
         pipeline.do(work)
     pipeline.read(up(9, 10))
     assert pipeline.rows() == want | {9: 10}
-    assert len(pipeline.table("quarantine", COLUMNS)) == n_bad + 1
+    assert len(pipeline.table("quarantine", pipeline.plan.quarantine.schema)) == n_bad + 1
     for table in ("state", "sink", "quarantine"):
         _, newest = next(Log(pipeline.plan.at(table)).own_commits())
         assert newest[StoredDocument.FORMAT_KEY] == StoredDocument.FORMAT
@@ -104,7 +103,7 @@ def test_root_of_the_first_format_is_refused_until_a_refresh(name, tmp_path, she
     assert pipeline.versions() == before
     pipeline.do("refresh")
     assert sorted(map(list, pipeline.rows().items())) == expected["rows"]
-    assert len(pipeline.table("quarantine", COLUMNS)) == expected["quarantined"]
+    assert len(pipeline.table("quarantine", pipeline.plan.quarantine.schema)) == expected["quarantined"]
     pipeline.read(up(9, 9))
     pipeline.do("compaction")
     assert pipeline.rows()[9] == 9

@@ -11,8 +11,7 @@ from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.runtime import system_clock
 from ebbtide.runtime._following import Following
 from ebbtide.sessions import build_session
-from ebbtide.tables import QuarantineTable, Selection, SinkTable, StateTable
-from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables import ChangelogTable, QuarantineTable, Selection, SinkTable, StateTable
 
 PLACES = {
     "before the decision": (StateTable, "perform", "before"),

@@ -6,7 +6,6 @@ from local_pipeline import LATER, LocalPipeline, up
 
 from ebbtide.errors import PausedError
 from ebbtide.operations import _pausing as pausing
-from ebbtide.tables import COLUMNS
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LEFT_OUT = ("staged/",)
@@ -31,7 +30,7 @@ class InBucket:
         pausing.resume(self.pipeline.spec, self.pipeline.root, LATER)
 
     def shown(self):
-        return self.pipeline.rows(), len(self.pipeline.table("quarantine", COLUMNS))
+        return self.pipeline.rows(), len(self.pipeline.table("quarantine", self.pipeline.plan.quarantine.schema))
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from ebbtide.inspect import lag
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime._idle import idle_run
-from ebbtide.tables import COLUMNS
 
 PARTS = ("state", "sink", "quarantine", "ledger")
 WITH_CHANGELOG = (*PARTS, "changelog")
@@ -79,7 +78,9 @@ class AgedPipeline:
         """What the tables show."""
         pipeline = self.pipeline
         found: dict[str, Any] = {"rows": pipeline.rows()}
-        found["quarantine"] = sorted(row["raw"] for row in pipeline.table("quarantine", COLUMNS))
+        found["quarantine"] = sorted(
+            row["raw"] for row in pipeline.table("quarantine", pipeline.plan.quarantine.schema)
+        )
         if pipeline.spec.emits_every:
             changelog = pipeline.table("changelog", pipeline.plan.changelog.schema)
             found["changelog"] = [(row["_kind"], row["id"], row["n"]) for row in changelog]

@@ -20,7 +20,6 @@ from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._workers.staging import StagedFile, Stager
 from ebbtide.spec import Pipeline
-from ebbtide.tables import StepChanges
 
 Row = dict[str, Any]
 
@@ -139,7 +138,7 @@ class DiskPipeline:
         version = self.snapshot.version
         self.metrics.update(facts.decision.counts)
         self.head = Head(version, facts)
-        changes = StepChanges(self.plan.state.path, version, self.plan.operator)
+        changes = self.plan.state.changes(version)
         self.plan.sink.apply(None, changes, facts, only_inserts=False)
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)

@@ -15,10 +15,9 @@ from ebbtide.delta import Snapshot
 from ebbtide.entries import DELETE
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _fold as fold
 from ebbtide.runtime._fold import rewritten
 from ebbtide.spec import Pipeline
-from ebbtide.tables import KeepEntries
+from ebbtide.tables import KeepEntries, StateTable
 
 Row = dict[str, Any]
 KINDS = ("arrival", "sequence", "rows of a function")
@@ -89,7 +88,7 @@ class FoldedAtRandom(DiskPipeline):
     def play(self, lines: list[str], now_ms: int) -> None:
         """Make a step, or a tick if there are no records, and fold."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fold, "small_files", self._drawn)
+            patch.setattr(StateTable, "files_to_fold", lambda _, snapshot: self._drawn(snapshot))
             if lines:
                 self.step(lines, now_ms=now_ms)
             else:
@@ -97,7 +96,8 @@ class FoldedAtRandom(DiskPipeline):
         if self.head.facts.step and self._rng.random() < 0.1:
             self._leave_out_expired()
 
-    def _drawn(self, files: list[Any], _: int) -> list[Any]:
+    def _drawn(self, snapshot: Any) -> list[Any]:
+        files = list(snapshot.files.values())
         return self._rng.sample(files, self._rng.randint(0, len(files)))
 
     def _leave_out_expired(self) -> None:

@@ -38,7 +38,7 @@ LIMITS = {
     "group_bytes": "ebbtide.runtime._decide.GROUP_BYTES",
     "rows_in_driver": "ebbtide.runtime._decide.ROWS_IN_DRIVER",
     "most_bytes": "ebbtide.runtime._engines.MOST_BYTES",
-    "whole_bytes": "ebbtide.runtime._fold.WHOLE_BYTES",
+    "whole_bytes": "ebbtide.tables._state.rewriting.WHOLE_BYTES",
     "first_wait_s": "ebbtide.runtime._following.FIRST_WAIT_S",
     "most_files_held": "ebbtide.runtime._following.MOST_FILES_HELD",
     "whole_look_s": "ebbtide.runtime._following.WHOLE_LOOK_S",

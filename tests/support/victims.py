@@ -20,7 +20,6 @@ from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.storage import read_parquet
-from ebbtide.tables import COLUMNS
 
 Row = dict[str, Any]
 FILES = 3
@@ -168,7 +167,7 @@ def tables(spec: Pipeline, root: Path | str, *, with_feed: bool = True) -> dict[
         "changelog": texts(_rows(plan.at("changelog"), plan.changelog.schema)) if spec.emits_every else [],
         "entries": texts(entries(plan)),
         "files": texts(plan.state.files(plan.state.snapshot().files.values()).items()),
-        "quarantine": texts(_rows(plan.at("quarantine"), COLUMNS)),
+        "quarantine": texts(_rows(plan.at("quarantine"), plan.quarantine.schema)),
         "clock": [repr((last.now_ms, last.frontier.watermark_ms))],
     }
 

@@ -11,7 +11,7 @@ from made_facts import stands_above
 
 from ebbtide.delta import Snapshot
 from ebbtide.model import SchemaChange
-from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables import ChangelogTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 

@@ -16,8 +16,7 @@ from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
-from ebbtide.tables import SinkTable
-from ebbtide.tables._changelog import ChangelogTable
+from ebbtide.tables import ChangelogTable, SinkTable
 from ebbtide.tables._delta_sink import RowFiles
 from ebbtide.tables._spark_sink import MergeSink
 

@@ -10,9 +10,7 @@ from made_facts import made_facts as facts
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot
 from ebbtide.runtime._workers.staging import BAD_ROWS
-from ebbtide.tables import COLUMNS, QuarantineTable, Selection
-from ebbtide.tables._quarantine import oldest_first
-from ebbtide.tables._quarantine_removal import ORDERS
+from ebbtide.tables import QuarantineTable, Selection
 
 
 def bad(*texts, reason="bad_json"):
@@ -30,7 +28,7 @@ def bad(*texts, reason="bad_json"):
 
 
 def stored(quarantine):
-    rows = Snapshot.read(quarantine.path).rows(COLUMNS)
+    rows = Snapshot.read(quarantine.path).rows(quarantine.schema)
     return sorted((row["step"], row["raw"].decode()) for row in rows.to_pylist())
 
 
@@ -78,16 +76,18 @@ def test_selection_is_by_steps_and_reasons_the_oldest_first(quarantine):
 
 def test_absent_quarantine_is_empty(quarantine):
     assert quarantine.size() == 0
-    assert quarantine.records(Selection()).schema == COLUMNS
+    assert quarantine.records(Selection()).schema == quarantine.schema
     assert quarantine.values("origin", "raw").num_rows == 0
     assert quarantine.replace(quarantine.records(Selection()), quarantine.records(Selection())) == []
     assert len(quarantine.new(bad("a", "a"))) == 2
 
 
-def test_oldest_first_goes_by_step_then_part_then_position():
+def test_oldest_first_goes_by_step_then_part_then_position(quarantine):
     places = [(2, 0, 0), (1, 1, 0), (1, 0, 2), (1, 0, 1), (1, 1, 1)]
-    rows = [{"order": dict(zip(("step", "part", "position"), place, strict=True))} for place in places]
-    found = oldest_first(pa.Table.from_pylist(rows, ORDERS))
+    orders = [dict(zip(("step", "part", "position"), place, strict=True)) for place in places]
+    rows = bad(*"abcde").set_column(3, BAD_ROWS.field("_order"), pa.array(orders, BAD_ROWS.field("_order").type))
+    append(quarantine, 1, rows)
+    found = quarantine.values("order")
     assert [tuple(row["order"].values()) for row in found.to_pylist()] == sorted(places)
 
 
@@ -108,7 +108,7 @@ def test_records_are_replaced_in_one_commit(quarantine):
         "not before it has a vector"
     )
     records = quarantine.records(Selection())
-    coming = records.slice(0, 1).set_column(1, COLUMNS.field("reason"), pa.array(["null_key"]))
+    coming = records.slice(0, 1).set_column(1, quarantine.schema.field("reason"), pa.array(["null_key"]))
     actions = quarantine.replace(records.slice(0, 2), coming)
     quarantine.append(actions, facts(2))
     quarantine.append(actions, facts(2))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
-from ebbtide.delta import FileWithout, Held, Snapshot
+from ebbtide.delta import Held, Snapshot
 from ebbtide.ledger import (
     BESIDE_STATE,
     Cause,
@@ -26,7 +26,6 @@ from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import NOW, Place, Plan, Stepper, refuse_changed_spec
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._purging import purge
-from ebbtide.tables._step_commits import erasing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +147,6 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     """Commit the erasing step: it rewrites the state's files; those of the other tables follow from it."""
     plan = stepper.plan
     action = EraseRows(name)
-    state = plan.state
     present = stepper.tables.facts()
     there = [table for table in BESIDE_STATE if table in present]
     decision = Decision(tables=dict.fromkeys(there, action))
@@ -156,8 +154,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
     erased = plan.erasures.keys(name)
     doomed = doomed_in(plan, "state", erased)
-    rewrite = FileWithout(state.path, state.schema, state.bounded, doomed)
-    actions = erasing(spark, rewrite, stepper.newest())
+    actions = plan.state.erasing(spark, stepper.newest(), doomed)
     stepper.commit(facts, actions)
     return facts
 

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.columns import LONG_MAX, Mask, flags
-from ebbtide.delta import DataFile
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.operations._maintenance.deletion import Expired, planned
-from ebbtide.operations._maintenance.doomed import Found, find, is_base
+from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._maintenance.judging import Doom, judge_rows
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._quarantine.drop import trim
 from ebbtide.operators import Operator
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.runtime._workers.deciding import packed
-from ebbtide.tables import Stored, may_hold_expired
+from ebbtide.tables import StateTable, Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,35 +50,26 @@ class Gone:
         has_expired = operator.expiry.deletable(entries, self.at)
         return is_dropped | has_expired
 
-    def doom(self, operator: Operator) -> Doom:
+    def doom(self, state: StateTable) -> Doom:
         """Return this selection with the entry columns and file statistics that it reads."""
-        rules = operator.expiry
+        rules = state.operator.expiry
         ticks = [name for name, _ in rules.needs_tick]
         columns = {"_removed", *rules.columns, *ticks}
-
-        def may_have(file: DataFile) -> bool:
-            # A fold of the whole state leaves dropped entries out, so entries in its files can only have expired.
-            return not is_base(file) or has_expired(file, self.at)
-
-        def has_expired(file: DataFile, at: Step) -> bool:
-            has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
-            return has_own_ttls or may_hold_expired(file, rules, at)
-
         # Half of the time that the check allows: the other half remains until the next cleanup.
         half_ago = self.at.earlier(self.stored_ms // 2)
         return Doom(
             self,
             frozenset(columns),
-            may_have,
+            may_have=lambda file: state.may_hold_deletable(file, self.at),
             is_purged=Expired(half_ago),
-            may_purge=lambda file: has_expired(file, half_ago),
+            may_purge=lambda file: state.may_hold_expired(file, half_ago),
         )
 
 
 def doom_of(plan: Plan, at: Step) -> Doom:
     """Return the selection of a cleanup at a step."""
     stored_ms = to_ms(plan.spec.checks.cleanup_within)
-    return Gone(at, stored_ms).doom(plan.operator)
+    return Gone(at, stored_ms).doom(plan.state)
 
 
 def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
@@ -122,9 +112,9 @@ def delete_entries(
     newest = stepper.newest()
     stored = state.stored(newest)
     found, left = found_in(spark, stored, packed(state.operator), doom, max_files)
-    deletion = planned(stored, state.operator, found, doom)
+    deletion = planned(state, stored, found, doom)
     if deletion:
-        actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
+        actions = deletion.actions(spark, newest, state.writer())
         stepper.commit(facts, actions)
     return Done(bool(deletion), found, left)
 

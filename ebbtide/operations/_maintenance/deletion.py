@@ -17,9 +17,7 @@ from ebbtide.entries import Step
 from ebbtide.operations._maintenance.doomed import Found
 from ebbtide.operations._maintenance.judging import Doom
 from ebbtide.operators import Operator
-from ebbtide.tables import Stored
-from ebbtide.tables._state.layout import hidden_rows
-from ebbtide.tables._state.rewriting import WithoutRows
+from ebbtide.tables import StateTable, StateWriter, Stored
 from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
 
 if TYPE_CHECKING:
@@ -68,25 +66,20 @@ class Deletion:
         self,
         spark: SparkSession | LocalSession,
         snapshot: Snapshot,
-        state: Stored,
-        schema: pa.Schema,
-        bounded: tuple[str, ...],
+        writer: StateWriter,
     ) -> list[Action]:
         """Write new files and vectors; return the actions that delete the rows.
 
         Args:
             spark: The session.
             snapshot: The newest version of the state.
-            state: Its data files.
-            schema: Columns of the state table.
-            bounded: Columns to keep statistics of.
+            writer: Writes its data files.
         """
         rewritten = [file for file, _ in self.rewritten]
         n_bytes = sum(file.size for file in rewritten)
-        without = WithoutRows(state, schema, bounded)
         left = run_tasks(
             spark,
-            without,
+            writer.without,
             self.rewritten,
             in_driver=n_bytes <= BYTES_IN_DRIVER,
         )
@@ -98,19 +91,19 @@ class Deletion:
         return actions
 
 
-def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Deletion:
+def planned(state: StateTable, stored: Stored, found: Found, doom: Doom) -> Deletion:
     """Decide how rows of a state are deleted. Writes nothing.
 
     Args:
-        state: The state's data files.
-        operator: The operator of the entries.
+        state: The state.
+        stored: Its data files.
         found: The rows that each data file loses.
         doom: Selected them.
     """
     removed = []
     hidden = []
     rewritten = []
-    for number, file in enumerate(state.files):
+    for number, file in enumerate(stored.files):
         lost = found.losses.get(number, BitMap64())
         if not lost and file.vector is None:
             continue
@@ -119,13 +112,13 @@ def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Dele
             continue
         dead = lost
         if file.vector is not None:
-            dead = lost | file.deleted_rows(state.table)
+            dead = lost | file.deleted_rows(stored.table)
         is_rewritten = bool(lost) and _loses_much(file, len(lost))
-        if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
+        if is_rewritten or _has_purged(state, file, dead, doom):
             rewritten.append((file, lost.serialize()))
         elif lost:
             least_ms = found.left_ms.get(number, UNKNOWN)
-            left = narrowed(state.table, file, dead, least_ms)
+            left = narrowed(stored.table, file, dead, least_ms)
             hidden.append(LostRows(left, dead, is_whole=False))
     return Deletion(removed, hidden, rewritten)
 
@@ -138,7 +131,7 @@ def _loses_much(file: DataFile, n_lost: int) -> bool:
     return n_dead >= REWRITTEN_SHARE * file.rows
 
 
-def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, doom: Doom) -> bool:
+def _has_purged(state: StateTable, file: DataFile, dead: BitMap64, doom: Doom) -> bool:
     """Return whether one of a file's deleted rows may not stay in it."""
     if doom.is_purged is None:
         return False
@@ -146,8 +139,8 @@ def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, 
     bounds_hold = file.vector is None
     if bounds_hold and not doom.may_purge(file):
         return False
-    rows = hidden_rows(table, file, dead, operator, doom.columns)
-    is_purged = doom.is_purged(rows, operator)
+    rows = state.hidden_entries(file, dead, doom.columns)
+    is_purged = doom.is_purged(rows, state.operator)
     return bool(is_purged.any())
 
 

@@ -2,7 +2,7 @@
 
 The newest version of an entry decides. Rows are judged one by one first, from the few columns that this takes, in those
 files alone that may have a doomed one; no key is read. A second pass finds the other versions. Among the files of the last fold of
-the whole state (the base, see `BASE`) no entry has two versions: a row of the base can only have other versions in the files that
+the whole state (the base, see `Stored.base`) no entry has two versions: a row of the base can only have other versions in the files that
 were added since. So without such files nothing more is read; else the keys of all files are. Keys meet by their hashes, in parts of
 `ROWS_IN_PART` of the added rows, and are then compared themselves.
 
@@ -21,21 +21,18 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import Hashes, Mask, flags, ints, key_hashes, row_codes
-from ebbtide.delta import DataFile, positions_in
+from ebbtide.delta import positions_in
 from ebbtide.entries import newest
 from ebbtide.operations._maintenance.judging import (
     Doom,
     Judged,
     bitmap,
-    entries_in,
     is_for_driver,
     judge_rows,
     least_stamp,
 )
 from ebbtide.operators import Operator
-from ebbtide.tables import BASE, ROW, Stored
-from ebbtide.tables._state.layout import columns_of_entries, may_have
-from ebbtide.tables._state.rewriting import rows_of
+from ebbtide.tables import Stored
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
@@ -117,22 +114,18 @@ class FindVersions:
     def __call__(self, part: int) -> _OfPart:
         """Find those whose entry's hash is in a part."""
         operator = self.operator()
-        columns = _columns_of_versions(operator)
         added: list[_Versions] = []
         hashes: list[Hashes] = []
-        for number, file in enumerate(self.state.files):
-            if not is_base(file):
-                versions, own = self._read(number, columns, operator, part)
-                added.append(versions)
-                hashes.append(own)
+        for number in self.state.added:
+            versions, own = self._read(number, operator, part)
+            added.append(versions)
+            hashes.append(own)
         wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
         met: list[_Versions] = []
         losses: dict[int, BitMap64] = {}
         stamps_ms: list[int | None] = []
-        for number, file in enumerate(self.state.files):
-            if not is_base(file):
-                continue
-            versions, own = self._read(number, columns, operator, part)
+        for number in self.state.base:
+            versions, own = self._read(number, operator, part)
             is_met = np.isin(own, wanted)
             # No version of it elsewhere: the row decides for itself.
             is_alone = ~is_met
@@ -146,7 +139,8 @@ class FindVersions:
             met.append(_some(versions, is_met))
         n_alone = sum(map(len, losses.values()))
         n_compared = sum(len(each.positions) for each in met)
-        together = _together([*added, *met], operator)
+        columns = self.state.columns_of(_columns_of_versions(operator))
+        together = _together([*added, *met], columns, operator)
         for number, rows in together.losses.items():
             _add_rows(losses, number, rows)
         stamps_ms.append(together.oldest_ms)
@@ -158,10 +152,10 @@ class FindVersions:
             n_doomed=n_alone + together.n_doomed,
         )
 
-    def _read(self, number: int, columns: pa.Schema, operator: Operator, part: int) -> tuple[_Versions, Hashes]:
+    def _read(self, number: int, operator: Operator, part: int) -> tuple[_Versions, Hashes]:
         """Read the versions in a file that are in a part, and their hashes."""
         file = self.state.files[number]
-        rows, counts = entries_in(self.state.table, file, columns)
+        rows, counts = self.state.scan(file, _columns_of_versions(operator))
         hashes = key_hashes(rows, operator.entry_key)
         doomed = BitMap64.deserialize(self.doomed[number])
         is_doomed = np.zeros(len(rows), dtype=bool)
@@ -208,13 +202,8 @@ def find(
         judged = {} if doom is None else judge_rows(spark, state, operator, doom)
     if max_files is not None:
         judged = _most_doomed(judged, max_files)
-    n_base = 0
-    n_added = 0
-    for file in state.files:
-        if is_base(file):
-            n_base += rows_of(file)
-        elif may_have(file, ROW):
-            n_added += rows_of(file)
+    n_base = sum(file.likely_rows for file in state.base.values())
+    n_added = sum(file.likely_rows for file in state.added.values() if state.may_have_rows(file))
     if not n_added:
         return _of_base(state, judged, n_base)
     n_parts = -(-n_added // ROWS_IN_PART)  # rounded up
@@ -236,11 +225,6 @@ def find(
     )
 
 
-def is_base(file: DataFile) -> bool:
-    """Return whether a file is from a fold of the whole state."""
-    return BASE.items() <= file.tags.items()
-
-
 def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
     """Keep only the files with the most doomed rows."""
     most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
@@ -251,9 +235,7 @@ def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
     """Return the result if all entries are in the base: each row is a separate entry."""
     losses = {}
     stamps_ms: list[int | None] = []
-    for number, file in enumerate(state.files):
-        if not is_base(file):
-            continue
+    for number, file in state.base.items():
         if number not in judged:
             stamps_ms.append(file.least("_stamp_ms"))
             continue
@@ -275,9 +257,9 @@ class _Together(NamedTuple):
     n_doomed: int
 
 
-def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
+def _together(versions: Sequence[_Versions], columns: pa.Schema, operator: Operator) -> _Together:
     """Find the newest version of each entry, and all versions of those whose newest one is doomed."""
-    tables = [_columns_of_versions(operator).empty_table()]
+    tables = [columns.empty_table()]
     masks = [np.empty(0, dtype=bool)]
     for each in versions:
         tables.append(each.rows)
@@ -307,9 +289,8 @@ def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
     return _Together(losses, n_kept, oldest_ms, len(doomed))
 
 
-def _columns_of_versions(operator: Operator) -> pa.Schema:
-    names = {*operator.entry_key, "_step", "_removed", "_stamp_ms"}
-    return columns_of_entries(operator, names)
+def _columns_of_versions(operator: Operator) -> set[str]:
+    return {*operator.entry_key, "_step", "_removed", "_stamp_ms"}
 
 
 def _some(versions: _Versions, is_own: Mask) -> _Versions:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from ebbtide.columns import LONG_MAX, Mask, equals, ints
-from ebbtide.delta import DataFile, positions_in
+from ebbtide.columns import LONG_MAX, Mask, ints
+from ebbtide.delta import DataFile
 from ebbtide.operators import Operator
-from ebbtide.tables import ROW, Stored
-from ebbtide.tables._state.layout import columns_of_entries, may_have
-from ebbtide.tables._state.rewriting import Pick, rows_of
+from ebbtide.tables import Stored
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
@@ -24,6 +22,13 @@ if TYPE_CHECKING:
 
 ROWS_IN_DRIVER = 20_000_000
 """Rows up to which the driver reads the few columns itself: for 10 million rows this takes less CPU than starting Spark."""
+
+
+class Pick(Protocol):
+    """Selects entries one by one; picklable, since it is sent to workers."""
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """Mark the selected ones."""
 
 
 class Judged(NamedTuple):
@@ -82,9 +87,7 @@ class JudgeRows:
         """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
         operator = self.operator()
         names = None if self.names is None else self.names | {"_stamp_ms"}
-        columns = columns_of_entries(operator, names)
-        file = self.state.files[number]
-        rows, counts = entries_in(self.state.table, file, columns)
+        rows, counts = self.state.scan(self.state.files[number], names)
         is_picked = self.pick(rows, operator)
         is_doomed = counts & is_picked
         is_left = counts & ~is_picked
@@ -95,8 +98,7 @@ class JudgeRows:
 
 def is_for_driver(state: Stored) -> bool:
     """Return whether the driver reads a state itself."""
-    n_rows = sum(map(rows_of, state.files))
-    return n_rows <= ROWS_IN_DRIVER
+    return state.n_rows <= ROWS_IN_DRIVER
 
 
 def judge_rows(
@@ -111,7 +113,7 @@ def judge_rows(
     """
     numbers = []
     for number, file in enumerate(state.files):
-        if may_have(file, ROW) and doom.may_have(file):
+        if state.may_have_rows(file) and doom.may_have(file):
             numbers.append(number)
     work = JudgeRows(state, operator, doom.pick, doom.columns)
     results = run_tasks(spark, work, numbers, in_driver=is_for_driver(state))
@@ -119,31 +121,6 @@ def judge_rows(
     for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
         judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
     return judged
-
-
-def entries_in(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
-    """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
-    if is_of_entries(file):
-        rows = file.read(table, columns, live=False)
-        is_entry = np.ones(len(rows), dtype=bool)
-    else:
-        kind = pa.field("_entry", pa.string())
-        with_kind = pa.schema([kind, *columns])
-        rows = file.read(table, with_kind, live=False)
-        is_entry = equals(rows, "_entry", ROW)
-        rows = rows.drop_columns(["_entry"])
-    if file.vector is not None:
-        gone = file.deleted_rows(table)
-        is_entry[positions_in(gone)] = False
-    return rows, is_entry
-
-
-def is_of_entries(file: DataFile) -> bool:
-    """Return whether all rows of a file are entries, by its statistics."""
-    nulls = file.stats.get("nullCount", {})
-    is_never_null: bool = nulls.get("_entry") == 0
-    bounds = (file.least("_entry"), file.greatest("_entry"))
-    return is_never_null and bounds == (ROW, ROW)
 
 
 def least_stamp(rows: pa.Table, marked: Mask) -> int | None:

@@ -14,7 +14,7 @@ from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, Stepper, refuse_changed_spec
 from ebbtide.runtime._workers.deciding import packed
 from ebbtide.storage import Location
-from ebbtide.tables import ROW
+from ebbtide.tables import EntryKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +177,7 @@ def entry_rows(files: Iterable[DataFile]) -> int:
     """Count the rows of entries in data files of a state by their statistics, without other rows."""
     n_rows = 0
     for file in files:
-        has_entries = file.greatest("_entry") in (ROW, None)
+        has_entries = file.greatest("_entry") in (EntryKind.ROW, None)
         if has_entries:
             n_rows += file.live_rows or 0
     return n_rows

@@ -1,7 +1,7 @@
 """Folds a state in parts: in some ranges of the keys' hashes all versions of each entry become one, in a file each.
 
 The rows of such a range leave all other files: deletion vectors hide them there, and a file without a row left is removed. So a bounded
-compaction costs what it writes, and reads the same ranges of all files. Invariant of the base, see `BASE`: of an entry in a new file no
+compaction costs what it writes, and reads the same ranges of all files. Invariant of the base, see `Stored.base`: of an entry in a new file no
 other file has a row that counts.
 
 The ranges with the most rows added since the last fold come first. Without added rows nothing is left to do.
@@ -18,10 +18,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import Action, LostRows, Snapshot
 from ebbtide.operations._maintenance.deletion import UNKNOWN, narrowed
-from ebbtide.operations._maintenance.doomed import is_base
-from ebbtide.tables import ROW, Rewrite, StoredEntries
-from ebbtide.tables._state.layout import may_have
-from ebbtide.tables._state.rewriting import Part
+from ebbtide.tables import HashRange, RewriteEntries, StoredEntries
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
@@ -48,9 +45,9 @@ class MergePart:
         rewrite: Writes the newest versions.
     """
 
-    rewrite: Rewrite
+    rewrite: RewriteEntries
 
-    def __call__(self, part: Part) -> tuple[list[Action], dict[int, bytes]]:
+    def __call__(self, part: HashRange) -> tuple[list[Action], dict[int, bytes]]:
         """Return the actions that add its file, and by number of each other file the positions of its rows, as a bitmap."""
         adds = self.rewrite(part)
         entries = self.rewrite.entries
@@ -66,14 +63,14 @@ class MergePart:
         return adds, positions
 
 
-def to_merge(entries: StoredEntries) -> list[Part]:
+def to_merge(entries: StoredEntries) -> list[HashRange]:
     """Return the ranges that have rows added since the last fold of the whole state, those with the most first."""
     state = entries.state
     parts = entries.parts()
     copies = state.copies(entries.operator().key)
     n_added = [0] * len(parts)
-    for file in state.files:
-        if is_base(file) or not may_have(file, ROW):
+    for file in state.added.values():
+        if not state.may_have_rows(file):
             continue
         index = copies.index_of(file)
         # A vector hides the rows of ranges that were merged before.
@@ -90,7 +87,7 @@ def to_merge(entries: StoredEntries) -> list[Part]:
 def merged(
     spark: SparkSession | LocalSession,
     snapshot: Snapshot,
-    rewrite: Rewrite,
+    rewrite: RewriteEntries,
     max_files: int,
 ) -> Merged:
     """Write the files of some ranges; nothing is committed yet.

@@ -12,7 +12,7 @@ from ebbtide.delta import DataFile, Held, Log
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
 from ebbtide.operations._maintenance.deletion import Deletion, planned
-from ebbtide.operations._maintenance.doomed import find, is_base
+from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import judge_rows
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
 from ebbtide.operations._maintenance.merging import to_merge
@@ -24,7 +24,6 @@ from ebbtide.operations._stepping import has_state
 from ebbtide.runtime import Place, Plan
 from ebbtide.runtime._workers.deciding import packed
 from ebbtide.tables import StoredEntries
-from ebbtide.tables._state.rewriting import rows_of
 
 if TYPE_CHECKING:
     from ebbtide.entries import Step
@@ -46,7 +45,7 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
     found, left = found_in(ctx.spark, state, operator, doom, max_files)
-    deletion = planned(state, plan.operator, found, doom)
+    deletion = planned(plan.state, state, found, doom)
     _, dropped = excess(plan, last.now_ms)
     changes = _changes(deletion)
     removed, hidden, rewritten = (change.files for change in changes)
@@ -169,7 +168,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
     if not most:
         return "nothing has expired"
     # Each row of the base is a different entry, so this is the minimum number of entries.
-    n_base = sum(rows_of(file) for file in state.files if is_base(file))
+    n_base = sum(file.likely_rows for file in state.base.values())
     if most < min_share * n_base:
         most_share = most / n_base
         return f"it would free at most {most_share:.1%} of entries, below {least_share}"
@@ -195,7 +194,7 @@ def _won_bytes(state: Stored, found: Entries) -> float:
     for number, rows in found.losses.items():
         file = state.files[number]
         n_lost = len(rows)
-        n_rows = max(rows_of(file), n_lost)
+        n_rows = max(file.likely_rows, n_lost)
         won_bytes += file.size * n_lost / n_rows
     return won_bytes
 

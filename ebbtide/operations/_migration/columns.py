@@ -218,7 +218,7 @@ class AlteredEntries:
     change: SchemaChange
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.tables._state.rewriting.Keep`."""
+        """See `ebbtide.tables.Keep`."""
         schema = self.operator.schema
         kept = self.keep(entries, operator)
         fills = fills_of(self.change, schema)

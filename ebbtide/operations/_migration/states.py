@@ -34,8 +34,7 @@ from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan, operator_of
 from ebbtide.runtime._workers.deciding import packed
 from ebbtide.spec import Pipeline, StatefulPipeline
-from ebbtide.tables import StoredEntries
-from ebbtide.tables._state.rewriting import Part
+from ebbtide.tables import HashRange, StoredEntries
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Affected:
     rules: tuple[ExpiryRules, ExpiryRules]
     at: Step
 
-    def __call__(self, part: Part) -> Ints:
+    def __call__(self, part: HashRange) -> Ints:
         """Return how many entries of a part get a stamp, lose it, become live again, and are dropped."""
         none = np.zeros(4, np.int64)
         return sum(map(self._counts, self.entries.newest(part)), none)
@@ -261,7 +260,7 @@ class Migrated:
     switched_off: tuple[str, ...]
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.tables._state.rewriting.Keep`."""
+        """See `ebbtide.tables.Keep`."""
         stays = ~flags(entries, "_removed")
         if self.states is not None:
             stays &= _is_in(entries, self.states)

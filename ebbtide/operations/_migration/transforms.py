@@ -24,8 +24,7 @@ from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results
 from ebbtide.runtime._workers.transform import StoredFinish, StoredInputs
 from ebbtide.spec import Pipeline, Transform
 from ebbtide.storage import Location
-from ebbtide.tables import COLUMNS, Keep, Selection
-from ebbtide.tables._state.layout import columns_by_name
+from ebbtide.tables import Keep, Selection
 from ebbtide.tasks import BYTES_IN_DRIVER
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class WithoutSelected:
     keep: Keep
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.tables._state.rewriting.Keep`."""
+        """See `ebbtide.tables.Keep`."""
         kept = self.keep(entries, operator)
         had_transform = "_out" in kept.column_names
         if not had_transform:
@@ -121,9 +120,9 @@ class Unselected:
     operator: Operator
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.tables._state.rewriting.Keep`."""
+        """See `ebbtide.tables.Keep`."""
         kept = self.keep(entries, operator)
-        return entry_table(self.operator.schema, columns_by_name(kept), len(kept))
+        return entry_table(self.operator.schema, dict(zip(kept.column_names, kept.columns, strict=True)), len(kept))
 
 
 def reselected(
@@ -171,7 +170,7 @@ def reselected(
     # All failing rows are evaluated again: the present failures replace those in the quarantine.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
     gone = {
-        "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),
+        "bad_rows": plan.quarantine.replace(known),
         "left_quarantine": {"replayed": len(known)},
     }
     if len(known):

@@ -22,8 +22,7 @@ from ebbtide.operations._places import BY_VACUUM, with_places
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Place, Plan, Stepper
 from ebbtide.spec import Pipeline
-from ebbtide.tables import COLUMNS, Selection
-from ebbtide.tables._quarantine import oldest_first
+from ebbtide.tables import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,10 +120,9 @@ def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
     """
     limits = tables.spec.quarantine
     if limits.max_age is None and limits.max_bytes is None:
-        return COLUMNS.empty_table(), {MAX_AGE: 0, MAX_BYTES: 0}
+        return tables.quarantine.schema.empty_table(), {MAX_AGE: 0, MAX_BYTES: 0}
     # All records are read once per cleanup: a quarantine is small, or limited.
-    held = tables.quarantine.values("order", "at", "raw")
-    records = oldest_first(held)
+    records = tables.quarantine.values("order", "at", "raw")
     none = np.zeros(len(records), dtype=bool)
     is_too_old = none
     is_beyond = none
@@ -182,7 +180,7 @@ def drop(
         counts: Number of records by reason of removal.
         note: The user's reason.
     """
-    actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
+    actions = stepper.plan.quarantine.replace(records)
     removed = {why: count for why, count in counts.items() if count}
     append = Append(tuple(actions), removed)
     decision = Decision(tables={"quarantine": append})

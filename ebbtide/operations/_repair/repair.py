@@ -50,7 +50,6 @@ from ebbtide.runtime._kinds import refuse_epochs
 from ebbtide.runtime._publish import publish
 from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec import Pipeline
-from ebbtide.tables import foreign_change
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
 """Note on a sink written from a state that forgets rows."""
@@ -83,7 +82,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         sink = _Sink.of(stepper, unreadable)
         _, report = _sink(spark, stepper, sink)
         found = stepper.found()
-        changed_by, versions = foreign_change(stepper.version, found)
+        changed_by, versions = tables.state.foreign_change(stepper.version, found)
         state_version = versions[-1] if changed_by else None
         findings = (*report.findings, *appended)
         return replace(report, findings=findings, state_version=state_version)

@@ -12,13 +12,12 @@ from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger import writer_of
 from ebbtide.operations._rewind import can_go_back
 from ebbtide.runtime import Stepper
-from ebbtide.tables import foreign_change
 
 
 def decided_version(stepper: Stepper) -> int:
     """Return the newest version of the state that has the rows of the last step."""
     state = stepper.found()
-    _, versions = foreign_change(stepper.version, state)
+    _, versions = stepper.plan.state.foreign_change(stepper.version, state)
     return versions[-1]
 
 
@@ -33,7 +32,7 @@ def restore_state(stepper: Stepper) -> int | None:
         LeaseLostError: another process committed at the same time.
     """
     state = stepper.found()
-    changed_by, versions = foreign_change(stepper.version, state)
+    changed_by, versions = stepper.plan.state.foreign_change(stepper.version, state)
     if not changed_by:
         return None
     version = versions[-1]

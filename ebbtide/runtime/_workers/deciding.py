@@ -16,16 +16,27 @@ import pyarrow as pa
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import entry_table, equals, key_hashes, only
-from ebbtide.delta import Action, KeyBounds, in_hash_order, write_files
+from ebbtide.delta import Action, KeyBounds, in_hash_order
 from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import StagedKind
 from ebbtide.operators import Operator
 from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import Location, open_arrow, write_arrow
-from ebbtide.tables import Stored
-from ebbtide.tables._state.layout import EMITTED, columns_by_name, with_kind
-from ebbtide.tables._state.lookup import Found, distinct_keys
+from ebbtide.tables import FoundRows, StateWriter, Stored, distinct_keys
 from ebbtide.user_code import ship
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows under some keys.
+
+    Args:
+        state: Entries.
+        sink: Rows of the sink that replace entries that have expired.
+    """
+
+    state: list[FoundRows]
+    sink: list[FoundRows]
 
 
 @dataclass(frozen=True)
@@ -34,22 +45,20 @@ class Decider:
 
     Args:
         operator: Returns the operator, with the user's code that it needs.
-        schema: Columns of the state table.
+        writer: Writes files of the state table.
         step: The step.
         state: The stored entries.
         sink: The sink's rows, if they replace entries that have expired; else None.
         group_bytes: Approximate bytes that are decided together, in whole keys; None: all.
-        bounded: Columns of the state table to keep statistics of.
         drafts: Folder of entries whose rows a transform still has to select; None: entries go to the state table.
     """
 
     operator: Callable[[], Operator]
-    schema: pa.Schema
+    writer: StateWriter
     step: Step
     state: Stored
     sink: Stored | None = None
     group_bytes: int | None = None
-    bounded: tuple[str, ...] = ()
     drafts: str | None = None
 
     def decide(
@@ -175,36 +184,14 @@ class Decider:
         tables = []
         if result.emitted is not None:
             metrics["emitted"] = len(result.emitted)
-            emitted = self._emitted_rows(result.emitted)
+            emitted = self.writer.emitted_rows(result.emitted, self.step.number)
             tables.append(emitted)
         # In the order of hashes: a range of hashes is then a range of the file, even without a local copy.
         in_order, _, _ = in_hash_order(result.entries, operator.key)
-        tables.append(with_kind(in_order, self.schema))
-        adds = self.add(pa.concat_tables(tables), operator)
+        tables.append(self.writer.entry_rows(in_order))
+        adds = self.writer.write(pa.concat_tables(tables), operator.key)
         n_entries = len(result.entries)
         return Decided(adds, metrics, n_entries)
-
-    def add(self, rows: pa.Table, operator: Operator) -> list[Action]:
-        """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
-        # Indexed from memory: the next step looks keys up in it without reading it back.
-        copies = self.state.copies(operator.key)
-        return write_files(
-            self.state.table,
-            rows,
-            self.bounded,
-            data_change=True,
-            copies=copies,
-        )
-
-    def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
-        n_rows = len(emitted)
-        columns = columns_by_name(emitted)
-        columns["_entry"] = [EMITTED] * n_rows
-        columns["_note"] = columns.pop("_kind")
-        columns["_changed_by"] = columns.pop("_order")
-        columns["_position"] = columns.pop("_number")
-        columns["_step"] = [self.step.number] * n_rows
-        return entry_table(self.schema, columns, n_rows)
 
 
 @dataclass(frozen=True)
@@ -309,7 +296,7 @@ def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the sink's rows as entries, for keys whose entries have expired."""
     # Older than any entry, by their step and their stamp: if the state still has one, it wins.
     n_rows = len(rows)
-    columns = columns_by_name(rows)
+    columns: dict[str, object] = dict(zip(rows.column_names, rows.columns, strict=True))
     columns["_step"] = [SINK_STEP] * n_rows
     columns["_stamp_ms"] = [0] * n_rows
     return entry_table(schema, columns, n_rows)

@@ -18,8 +18,7 @@ from ebbtide.delta import Action, DataFile, write_files
 from ebbtide.operators import KeyNames, Selected, to_select, with_selected
 from ebbtide.runtime._workers.deciding import Decided, Decider, read_draft
 from ebbtide.runtime._workers.staging import BAD_ROWS, Share, StagedFile, Stager
-from ebbtide.tables import ROW
-from ebbtide.tables._state.layout import with_kind
+from ebbtide.tables import EntryKind
 
 
 class Failed(NamedTuple):
@@ -107,9 +106,9 @@ class DraftFinish:
         is_evaluated = to_select(entries)
         selected = self.results.selected(results)
         written, counts = with_selected(entries, is_evaluated, selected, self.key)
-        rows = with_kind(written, self.work.schema)
+        rows = self.work.writer.entry_rows(written)
         operator = self.work.operator()
-        adds = self.work.add(rows, operator)
+        adds = self.work.writer.write(rows, operator.key)
         evaluated = entries.filter(pa.array(is_evaluated))
         failed = self.results.failed(evaluated, selected, "_changed_by")
         decided = Decided(adds, counts, len(entries))
@@ -182,7 +181,7 @@ class StagedFinish:
 
 def could_be_shown(rows: pa.Table) -> Mask:
     """Mark the rows of a state table that a sink could show."""
-    is_entry = equals(rows, "_entry", ROW)
+    is_entry = equals(rows, "_entry", EntryKind.ROW)
     is_tombstone = flags(rows, "_tombstone")
     is_removed = flags(rows, "_removed")
     is_gone = is_tombstone | is_removed

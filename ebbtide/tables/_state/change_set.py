@@ -13,7 +13,7 @@ from ebbtide.columns import equals
 from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
 from ebbtide.storage import read_parquet
-from ebbtide.tables._state.layout import EMITTED, ROW, columns_by_name
+from ebbtide.tables._state.layout import EntryKind, columns_by_name
 from ebbtide.tables._state.lookup import Stored
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class StepChanges:
 
         A change is on an entry, and the copy has all of these.
         """
-        entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
+        entries = Stored(self.table, (), self.operator.schema, where=("_entry", EntryKind.ROW))
         copies = entries.copies(self.operator.key)
         index = copies.opened(DataFile(add))
         if index is None:
@@ -111,7 +111,7 @@ class StepChanges:
         tables = [columns.empty_table()]
         for add in Log(self.table).commit(self.version).adds():
             rows = self._read(add)
-            is_emitted = equals(rows, "_entry", EMITTED)
+            is_emitted = equals(rows, "_entry", EntryKind.EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)
             # Emissions are rows of the state table, which has no columns for these values: three other columns hold them.

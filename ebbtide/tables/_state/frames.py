@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ebbtide.delta import Log
 from ebbtide.frames import column, columns, read_delta, spark_schema
 from ebbtide.operators import KeyNames, Operator
-from ebbtide.tables._state.layout import ACKNOWLEDGED, ROW, columns_of_state
+from ebbtide.tables._state.layout import EntryKind, columns_of_state
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
 """Columns of an entry in addition to the fields of its `_out`, if it has them."""
@@ -29,7 +29,7 @@ class StateFrames:
     path: str
     operator: Operator
 
-    def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
+    def read(self, spark: SparkSession, version: int, entry: str = EntryKind.ROW.value) -> DataFrame:
         """Read one kind of rows as of a version."""
         rows = read_delta(spark, self.path, version)
         is_of_kind = F.col("_entry") == entry
@@ -62,7 +62,7 @@ class StateFrames:
 
     def acknowledged(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the acknowledged keys, whose sink row may differ until they change again: key columns and `_step`."""
-        rows = self.read(spark, version, ACKNOWLEDGED)
+        rows = self.read(spark, version, EntryKind.ACKNOWLEDGED.value)
         key = columns(self.operator.key)
         by_key = rows.groupBy(*key)
         last_step = F.max("_step")

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
-from pyroaring import BitMap64
 
-from ebbtide.columns import entry_table, equals
-from ebbtide.delta import Commit, DataFile, Log, Snapshot, positions_in
-from ebbtide.entries import Step
+from ebbtide.delta import Commit, DataFile, Log, Snapshot
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger import StepFacts
 from ebbtide.model import StoredDocument
-from ebbtide.operators import ExpiryRules, Operator
+from ebbtide.operators import Operator
 
-ROW = "row"
-"""Value of `_entry`: an entry of the operator."""
-FILE = "file"
-"""Value of `_entry`: a source file that was read."""
-ACKNOWLEDGED = "acknowledged"
-"""Value of `_entry`: a key whose sink row may differ from the state until the key changes again."""
-EMITTED = "emitted"
-"""Value of `_entry`: a record emitted."""
 
+class EntryKind(StrEnum):
+    """The kind of a row of a state table: the value of `_entry`.
+
+    Attributes:
+        ROW: An entry of the operator.
+        FILE: A source file that was read.
+        ACKNOWLEDGED: A key whose sink row may differ from the state until the key changes again.
+        EMITTED: A record emitted.
+    """
+
+    ROW = "row"
+    FILE = "file"
+    ACKNOWLEDGED = "acknowledged"
+    EMITTED = "emitted"
+
+
+BASE = {"ebbtide": "base"}
+"""The tag of files from a fold of the whole state: among them no entry has two versions."""
 OLDEST_FORMAT = 2
 """The oldest format of a state whose rows are read."""
 DOMAIN = "ebbtide"
@@ -53,14 +61,6 @@ def columns_of_state(operator: Operator) -> pa.Schema:
         *operator.schema,
     ]
     return pa.schema(fields)
-
-
-def columns_of_entries(operator: Operator, names: Collection[str] | None) -> pa.Schema:
-    """Return some columns of an operator's entries, as stored; None: all."""
-    if names is None:
-        return operator.schema
-    columns = [column for column in operator.schema if column.name in names]
-    return pa.schema(columns)
 
 
 def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
@@ -119,58 +119,34 @@ def rows_of(
     schema = pa.schema([kind, *columns])
     tables = []
     for file in files:
-        if may_have(file, entry):
+        if may_have(file, "_entry", entry):
             rows = file.read(table, schema)
             tables.append(_of_kind(rows, entry))
     # Creating an empty table from Python lists would load pandas.
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def hidden_rows(
-    table: str,
-    file: DataFile,
-    dead: BitMap64,
-    operator: Operator,
-    names: frozenset[str] | None,
-) -> pa.Table:
-    """Read the deleted rows of a file that were entries.
-
-    Args:
-        table: Location of the state table.
-        file: The file.
-        dead: Positions of its deleted rows.
-        operator: The operator of the entries.
-        names: Columns of an entry to read; None: all.
-    """
-    kind = pa.field("_entry", pa.string())
-    columns = pa.schema([kind, *columns_of_entries(operator, names)])
-    rows = file.read(table, columns, live=False)
-    positions = positions_in(dead)
-    hidden = rows.take(pa.array(positions))
-    is_entry = equals(hidden, "_entry", ROW)
-    return hidden.filter(pa.array(is_entry))
-
-
-def may_have(file: DataFile, entry: str) -> bool:
-    """Return whether a data file may hold rows of a kind, by its statistics; without them it may."""
-    least = file.least("_entry")
-    greatest = file.greatest("_entry")
+def may_have(file: DataFile, name: str, value: str) -> bool:
+    """Return whether a data file may have rows with a value in a column, by its statistics; without them it may."""
+    least = file.least(name)
+    greatest = file.greatest(name)
     is_unknown = least is None or greatest is None
     if is_unknown:
         return True
-    return bool(least <= entry <= greatest)
+    return bool(least <= value <= greatest)
 
 
-def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
-    """Return whether a file's least stamp has expired by one of the states' TTLs."""
-    oldest_ms = file.least("_stamp_ms")
-    if oldest_ms is None:
-        return not file.is_all_null("_stamp_ms")  # without statistics it may
-    for ttl in rules.ttls.values():
-        expires_ms = oldest_ms + ttl.ttl_ms
-        if expires_ms <= step.clock_ms(ttl):
-            return True
-    return False
+def has_only(file: DataFile, name: str, value: str) -> bool:
+    """Return whether all rows of a data file have one value in a column, by its statistics."""
+    nulls = file.stats.get("nullCount", {})
+    is_never_null: bool = nulls.get(name) == 0
+    bounds = (file.least(name), file.greatest(name))
+    return is_never_null and bounds == (value, value)
+
+
+def is_base(file: DataFile) -> bool:
+    """Return whether a file is from a fold of the whole state."""
+    return BASE.items() <= file.tags.items()
 
 
 def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
@@ -182,25 +158,12 @@ def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
     """
     note = pa.schema([("_note", pa.string()), ("_step", pa.int64())])
     # A file that has changed may have been read again: then the later step's note counts.
-    rows = rows_of(table, files, FILE, note).sort_by("_step")
+    rows = rows_of(table, files, EntryKind.FILE, note).sort_by("_step")
     sizes: FileSizes = {}
     for text in rows["_note"].to_pylist():
         name, size = _noted_file(text)
         sizes[name] = size
     return sizes
-
-
-def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return entries as rows of the state table.
-
-    Args:
-        entries: All columns of an entry.
-        schema: Columns of the table.
-    """
-    n_rows = len(entries)
-    columns = columns_by_name(entries)
-    columns["_entry"] = pa.repeat(ROW, n_rows)
-    return entry_table(schema, columns, n_rows)
 
 
 def columns_by_name(rows: pa.Table) -> dict[str, object]:

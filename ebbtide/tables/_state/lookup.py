@@ -1,11 +1,11 @@
-"""Lookup of stored rows: those of some keys, and the keys that a tick has to examine.
+"""Stored rows: all of some data files, and those of some keys.
 
-Rows are found in the local copies of a table's data files, and read for the wanted keys alone.
+Those of keys are found in the local copies of a table's data files, and read for the wanted keys alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,11 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.columns import Hashes, equals, flags, row_codes
-from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, in_hash_order
-from ebbtide.entries import Step
-from ebbtide.operators import Operator, due_timers
-from ebbtide.tables._state.layout import ROW, columns_of_entries, may_hold_expired
+from ebbtide.columns import Hashes, Mask, equals, row_codes
+from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, in_hash_order, positions_in
+from ebbtide.tables._state.layout import has_only, is_base, may_have
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,68 @@ class Stored:
         if self.generation:
             _drop_older(self.table, self.generation)
         return IndexCache.shared(self.table, key, self.columns, where=self.where, table_id=self.table_id)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the files that count, those that are not selected included; guessed by bytes where the log does not count them."""
+        return sum(file.likely_rows for file in self.files)
+
+    @property
+    def base(self) -> dict[int, DataFile]:
+        """The files of the last fold of the whole state, by number: among them no entry has two versions."""
+        return {number: file for number, file in enumerate(self.files) if is_base(file)}
+
+    @property
+    def added(self) -> dict[int, DataFile]:
+        """The files added since the last fold of the whole state, by number."""
+        return {number: file for number, file in enumerate(self.files) if not is_base(file)}
+
+    def columns_of(self, names: Collection[str] | None) -> pa.Schema:
+        """Return some of the columns to read, in their order; None: all."""
+        if names is None:
+            return self.columns
+        columns = [column for column in self.columns if column.name in names]
+        return pa.schema(columns)
+
+    def may_have_rows(self, file: DataFile) -> bool:
+        """Return whether a file may have selected rows, by its statistics; without them it may."""
+        return self.where is None or may_have(file, *self.where)
+
+    def read(self, names: Collection[str] | None = None) -> pa.Table:
+        """Read the selected rows.
+
+        Args:
+            names: Names of the columns. Default: all.
+        """
+        columns = self.columns_of(names)
+        tables = [columns.empty_table()]
+        for file in self.files:
+            if self.may_have_rows(file):
+                rows, counts = self.scan(file, names)
+                tables.append(rows.filter(pa.array(counts)))
+        return pa.concat_tables(tables)
+
+    def scan(self, file: DataFile, names: Collection[str] | None = None) -> tuple[pa.Table, Mask]:
+        """Read all rows of a file, so that their numbers are their positions; mark the selected ones that no vector hides.
+
+        Args:
+            file: The file.
+            names: Names of the columns. Default: all.
+        """
+        columns = self.columns_of(names)
+        if self.where is None or has_only(file, *self.where):
+            rows = file.read(self.table, columns, live=False)
+            counts = np.ones(len(rows), dtype=bool)
+        else:
+            name, value = self.where
+            kind = pa.field(name, pa.string())
+            rows = file.read(self.table, pa.schema([kind, *columns]), live=False)
+            counts = equals(rows, name, value)
+            rows = rows.drop_columns([name])
+        if file.vector is not None:
+            gone = file.deleted_rows(self.table)
+            counts[positions_in(gone)] = False
+        return rows, counts
 
     def find(self, keys: pa.Table, hashes: Hashes, bounds: KeyBounds | None = None) -> list[FoundRows]:
         """Find the rows of some keys.
@@ -98,19 +158,6 @@ class FoundRows:
         return self.index.rows.take(self.numbers)
 
 
-@dataclass(frozen=True)
-class Found:
-    """The rows under some keys.
-
-    Args:
-        state: Entries.
-        sink: Rows of the sink that replace entries that have expired.
-    """
-
-    state: list[FoundRows]
-    sink: list[FoundRows]
-
-
 @cache
 def _drop_older(table: str, generation: str) -> None:
     """Delete the older copies of a table in this process's folder, once in a process."""
@@ -127,49 +174,3 @@ def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]
     distinct = keys.take(first)
     in_order, hashes, _ = in_hash_order(distinct, key)
     return in_order, hashes
-
-
-def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
-    """Return the keys that a tick has to examine, once each.
-
-    Args:
-        state: The stored entries.
-        operator: The operator of the entries.
-        step: The tick.
-    """
-    # A superset: every stored version of an entry counts, and the operator then decides by the newest. Finding the newest
-    # here would need all files; this reads only those whose least stamp has expired, and few of their columns.
-    found = list(_due(state, operator, step))
-    key = list(operator.key)
-    if not found:
-        return operator.schema.empty_table().select(key)
-    keys, _ = distinct_keys(pa.concat_tables(found), key)
-    return keys
-
-
-def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
-    """Yield the due keys of each file that may hold one."""
-    names = {
-        *operator.key,
-        *operator.expiry.columns,
-        "_removed",
-        "_sub",
-        "_position",
-    }
-    kind = pa.field("_entry", pa.string())
-    schema = pa.schema([kind, *columns_of_entries(operator, names)])
-    for file in state.files:
-        # Timers have no statistics: with named states every file may hold a due one.
-        may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
-        if not may_be_due:
-            continue
-        rows = file.read(state.table, schema)
-        is_entry = equals(rows, "_entry", ROW)
-        entries = rows.filter(is_entry)
-        is_due = operator.expiry.expired(entries, step)
-        if operator.has_named_states:
-            is_due |= due_timers(entries, step)
-        is_live = ~flags(entries, "_removed")
-        is_due &= is_live
-        keys = entries.select(list(operator.key))
-        yield keys.filter(pa.array(is_due))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
 from ebbtide.operators import Operator
-from ebbtide.tables._state.layout import ACKNOWLEDGED, FILE, FileSizes, columns_of_state, files_noted, rows_of
+from ebbtide.tables._state.layout import EntryKind, FileSizes, columns_of_state, files_noted, rows_of
 
 LINKS = "_moved_from"
 """Column of the keys that a row had before. Its statistics skip most files: few rows wait for a value from an earlier key."""
@@ -52,7 +52,7 @@ class StateNotes:
 
     def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
         """Read the acknowledged keys in some data files, as rows of the table."""
-        rows = rows_of(self.path, files, ACKNOWLEDGED, self.schema.remove(0))
+        rows = rows_of(self.path, files, EntryKind.ACKNOWLEDGED, self.schema.remove(0))
         return rows.select(self.schema.names)
 
     def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
@@ -67,7 +67,7 @@ class StateNotes:
         """
         n_keys = len(keys)
         values: dict[str, object] = {
-            "_entry": [ACKNOWLEDGED] * n_keys,
+            "_entry": [EntryKind.ACKNOWLEDGED] * n_keys,
             "_step": [step] * n_keys,
         }
         for name in self.operator.key:
@@ -102,7 +102,7 @@ class StateNotes:
             notes.append(note)
         n_notes = len(notes)
         columns: dict[str, object] = {
-            "_entry": [FILE] * n_notes,
+            "_entry": [EntryKind.FILE] * n_notes,
             "_note": notes,
             "_step": [step] * n_notes,
         }

@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
-from ebbtide.columns import Mask, flags, is_set
-from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex, in_hash_order, write_files
+from ebbtide.columns import flags, is_set
+from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex, in_hash_order
 from ebbtide.entries import Step, newest_versions
 from ebbtide.operators import Operator
-from ebbtide.tables._joining import ROWS_PER_FILE
-from ebbtide.tables._state.layout import with_kind
+from ebbtide.tables._joining import ROWS_PER_FILE, small_files
+from ebbtide.tables._state.layout import BASE
 from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables._state.writing import StateWriter
 from ebbtide.tasks import BYTES_IN_DRIVER
 
 ROWS_IN_PART = 500_000
 """Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
 ROWS_IN_PIECE = 65_536
 """Stored rows of a part whose newest versions are found at a time: a part is held once, as it will be written."""
-BYTES_A_ROW = 8
-"""Least bytes of a row in a data file, for files whose rows the log does not count."""
-BASE = {"ebbtide": "base"}
-"""The tag of files from a fold of the whole state: among them no entry has two versions."""
 
 
-class Part(NamedTuple):
+WHOLE_BYTES = 64 * 2**20
+"""Minimum added bytes for folding the whole state."""
+
+
+class HashRange(NamedTuple):
     """Some of the entries: those whose keys' hashes are in one of several equal ranges.
 
     Args:
@@ -51,17 +51,17 @@ class Part(NamedTuple):
         end = self._first_of(self.number + 1, index)
         return slice(first, end)
 
-    def pieces(self, n_pieces: int) -> list[Part]:
+    def pieces(self, n_pieces: int) -> list[HashRange]:
         """Divide the range into equal ones.
 
         Example:
-            >>> Part(1, 3).pieces(2)
-            [Part(number=2, of=6), Part(number=3, of=6)]
+            >>> HashRange(1, 3).pieces(2)
+            [HashRange(number=2, of=6), HashRange(number=3, of=6)]
         """
         first = self.number * n_pieces
         numbers = range(first, first + n_pieces)
         n_all = self.of * n_pieces
-        return [Part(number, n_all) for number in numbers]
+        return [HashRange(number, n_all) for number in numbers]
 
     def _first_of(self, number: int, index: KeyIndex) -> int:
         """Return the first row of an index that is in a range, or in a later one."""
@@ -94,12 +94,12 @@ class StoredEntries:
         """True if the driver should read them without a Spark job."""
         return self.n_bytes <= BYTES_IN_DRIVER
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HashRange]:
         """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""
-        n_parts = _quotient(self._n_rows, ROWS_IN_PART)
-        return Part(0, 1).pieces(n_parts)
+        n_parts = _quotient(self.state.n_rows, ROWS_IN_PART)
+        return HashRange(0, 1).pieces(n_parts)
 
-    def newest(self, part: Part) -> Iterator[pa.Table]:
+    def newest(self, part: HashRange) -> Iterator[pa.Table]:
         """Yield the newest version of each entry of a part, dropped entries included, in pieces that follow each other by hash.
 
         Memory: a piece, of `ROWS_IN_PIECE` stored rows where no key has more than that, and the part's rows in the local copies, which
@@ -107,7 +107,7 @@ class StoredEntries:
         """
         operator = self.operator()
         copies = self.state.copies(operator.key)
-        n_pieces = _quotient(self._n_rows // part.of, ROWS_IN_PIECE)
+        n_pieces = _quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
                 copies.index_of(file).rows.prepare()
@@ -120,12 +120,7 @@ class StoredEntries:
         finally:
             copies.close()
 
-    @property
-    def _n_rows(self) -> int:
-        """Stored rows that count."""
-        return sum(map(rows_of, self.state.files))
-
-    def _versions(self, part: Part, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
+    def _versions(self, part: HashRange, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
         """Yield the rows of a part, by data file."""
         for file in self.state.files:
             index = copies.index_of(file)
@@ -137,13 +132,6 @@ class StoredEntries:
                 counts = file.is_live(self.state.table, positions)
                 rows = rows.filter(pa.array(counts))
             yield rows.cast(operator.schema)
-
-
-class Pick(Protocol):
-    """Selects entries one by one; picklable, since it is sent to workers."""
-
-    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
-        """Mark the selected ones."""
 
 
 Keep = Callable[[pa.Table, Operator], pa.Table]
@@ -175,83 +163,54 @@ class KeepEntries:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class RewriteEntries:
     """Writes the newest versions of entries as new data files; runs in workers.
 
     Args:
         entries: The stored entries.
-        written: Names the local copies of the new files: with other columns, if these change.
-        schema: Columns of the state table, as they will be.
-        bounded: Columns to keep statistics of.
+        writer: Writes the files: with other columns, if these change.
         keep: Returns the entries that stay, changed or not.
         is_whole: All data files of the state are read.
         data_change: Entries are deleted or changed; else only versions of them that do not count.
     """
 
     entries: StoredEntries
-    written: Stored
-    schema: pa.Schema
-    bounded: tuple[str, ...]
+    writer: StateWriter
     keep: Keep
     is_whole: bool
     data_change: bool
 
-    def __call__(self, part: Part) -> list[Action]:
+    def __call__(self, part: HashRange) -> list[Action]:
         """Rewrite a part; return the actions that add its files."""
         operator = self.entries.operator()
-        pieces = [with_kind(operator.schema.empty_table(), self.schema)]
+        pieces = [self.writer.schema.empty_table()]
         for entries in self.entries.newest(part):
             kept = self.keep(entries, operator)
             # In the order of hashes, as lookups read them: the files' own index is then their order.
             in_order, _, _ = in_hash_order(kept, operator.key)
-            pieces.append(with_kind(in_order, self.schema))
+            pieces.append(self.writer.entry_rows(in_order))
         rows = pa.concat_tables(pieces)
         del pieces  # their memory is free once they are joined
-        copies = self.written.copies(operator.key)
-        return write_files(
-            self.written.table,
+        return self.writer.write(
             rows,
-            self.bounded,
+            operator.key,
             rows_per_file=ROWS_PER_FILE,
             data_change=self.data_change,
-            copies=copies,
             tags=BASE if self.is_whole else None,
         )
 
 
-@dataclass(frozen=True)
-class WithoutRows:
-    """Rewrites data files without some of their rows; runs in workers.
-
-    Args:
-        state: The state table's data files.
-        schema: Its columns.
-        bounded: Columns to keep statistics of.
-    """
-
-    state: Stored
-    schema: pa.Schema
-    bounded: tuple[str, ...]
-
-    def __call__(self, loss: tuple[DataFile, bytes]) -> list[Action]:
-        """Return the actions that add the remaining rows of a file; none if it has none.
-
-        Args:
-            loss: The file, and the numbers of the rows to delete, as a bitmap.
-        """
-        file, serialized = loss
-        goes = BitMap64.deserialize(serialized)
-        return file.written_without(self.state.table, goes, self.schema, self.bounded)
+def files_to_fold(state: Stored) -> list[DataFile]:
+    """Return the files of a state to fold now: all of them, or small ones; none if there is nothing to gain."""
+    base_bytes = sum(file.size for file in state.base.values())
+    added_bytes = sum(file.size for file in state.added.values())
+    # As much as the base: so a whole fold writes at most twice the bytes added since the last one.
+    if added_bytes >= max(base_bytes, WHOLE_BYTES):
+        return list(state.files)
+    return small_files(state.files, ROWS_IN_PART)
 
 
 def _quotient(n_rows: int, at_most: int) -> int:
     """Return how many pieces of at most so many rows there are, at least one."""
     rounded_up = -(-n_rows // at_most)
     return max(rounded_up, 1)
-
-
-def rows_of(file: DataFile) -> int:
-    """Return the number of rows of a file that count; by its bytes where the log does not say."""
-    if file.live_rows is None:
-        return file.size // BYTES_A_ROW
-    return file.live_rows

@@ -13,38 +13,35 @@ The version of an entry with the greatest `_step` counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Action, Commit, DataFile, Definition, Log, Snapshot
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ebbtide.delta import Action, Commit, DataFile, Definition, Doomed, FileWithout, Log, Snapshot, positions_in
+from ebbtide.entries import Step
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
 from ebbtide.ledger import StepFacts, TableFacts, writer_of
-from ebbtide.model import Action as Performed
-from ebbtide.model import Append
 from ebbtide.tables._bounded import statistics_property
+from ebbtide.tables._state.change_set import StepChanges
+from ebbtide.tables._state.due import due_keys, may_hold_expired
 from ebbtide.tables._state.foreign_changes import foreign_change
-from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, ROW, newest_step
+from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, is_base, newest_step
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tables._state.notes import LINKS, StateNotes
+from ebbtide.tables._state.rewriting import files_to_fold
+from ebbtide.tables._state.writing import StateWriter
+from ebbtide.tables._step_commits import erasing
+from ebbtide.tables._table import ChangeSet
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ebbtide.tables._state.frames import StateFrames
 
 FEATURE = "domainMetadata"
-
-
-@dataclass(frozen=True)
-class StateWork:
-    """The input of the state's action; `ebbtide.tables._table.Work` is that of the output tables.
-
-    Args:
-        facts: Facts of the step, stored in the commit.
-        base: The version that the step read.
-    """
-
-    facts: StepFacts
-    base: Snapshot
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class StateTable(StateNotes):
             self.path,
             tuple(files),
             self.operator.schema,
-            where=("_entry", ROW),
+            where=("_entry", EntryKind.ROW),
         )
 
     def facts(self) -> TableFacts | None:
@@ -111,16 +108,63 @@ class StateTable(StateNotes):
         _, facts = newest
         return TableFacts(id=found.id, step=facts.step)
 
-    def can(self, action: Performed) -> bool:
-        """Return whether it performs an action: a step adds files, and may remove older ones in the same commit."""
-        return isinstance(action, Append)
+    def writer(self) -> StateWriter:
+        """Return what writes its data files."""
+        return StateWriter(self.stored_in([]), self.schema, self.bounded)
 
-    def perform(self, action: Append, work: StateWork) -> Snapshot:
+    def changes(self, version: int) -> ChangeSet:
+        """Return the change set of the step that made a version."""
+        return StepChanges(self.path, version, self.operator)
+
+    def files_to_fold(self, snapshot: Snapshot) -> list[DataFile]:
+        """Return the files of a version to fold now: all of them, or small ones; none if there is nothing to gain."""
+        return files_to_fold(self.stored(snapshot))
+
+    def due_keys(self, snapshot: Snapshot, step: Step) -> pa.Table:
+        """Return the keys that a tick has to examine, once each."""
+        return due_keys(self.stored(snapshot), self.operator, step)
+
+    def may_hold_expired(self, file: DataFile, step: Step) -> bool:
+        """Return whether a data file may hold entries that have expired by a step, by its statistics."""
+        has_own_ttls = "_ttl_ms" in self.operator.schema.names and not file.is_all_null("_ttl_ms")
+        return has_own_ttls or may_hold_expired(file, self.operator.expiry, step)
+
+    def may_hold_deletable(self, file: DataFile, step: Step) -> bool:
+        """Return whether a data file may hold entries that have expired by a step, or were dropped."""
+        # A fold of the whole state leaves dropped entries out, so entries in its files can only have expired.
+        return not is_base(file) or self.may_hold_expired(file, step)
+
+    def hidden_entries(self, file: DataFile, dead: BitMap64, names: Collection[str] | None) -> pa.Table:
+        """Read the deleted rows of a data file that were entries.
+
+        Args:
+            file: The file.
+            dead: Positions of its deleted rows.
+            names: Columns of an entry to read; None: all.
+        """
+        visible = DataFile({**file.add, "deletionVector": None})
+        rows, is_entry = self.stored_in([visible]).scan(visible, names)
+        positions = positions_in(dead)
+        hidden = rows.take(pa.array(positions))
+        return hidden.filter(pa.array(is_entry[positions]))
+
+    def erasing(self, spark: SparkSession, snapshot: Snapshot, doomed: Doomed) -> list[Action]:
+        """Rewrite the files of a version that hold rows of erased keys; return the actions that replace them.
+
+        Args:
+            spark: Runs the tasks that rewrite files.
+            snapshot: The version.
+            doomed: Selects the rows.
+        """
+        return erasing(spark, FileWithout(self.path, self.schema, self.bounded, doomed), snapshot)
+
+    def perform(self, actions: Sequence[Action], facts: StepFacts, base: Snapshot) -> Snapshot:
         """Commit a step: this commit is the decision, and precedes those of the output tables.
 
         Args:
-            action: Files that the step adds and removes.
-            work: Facts of the step, and the version that it read.
+            actions: They add files, and may remove older ones.
+            facts: Facts of the step, stored in the commit.
+            base: The version that the step read.
 
         Returns:
             The version that it made.
@@ -130,27 +174,25 @@ class StateTable(StateNotes):
             FilesMovedError: another client has removed a file that the step replaces.
             TableMismatchError: another client has changed entries.
         """
-        facts = work.facts
-        snapshot = work.base
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
             # Called for each version that is tried. Between `base` and it a commit of another client may stand if it changes no
             # entry, as OPTIMIZE; a step there means that another run has the lease.
-            newer = range(snapshot.version + 1, found.version + 1)
+            newer = range(base.version + 1, found.version + 1)
             for version in newer:
                 if Log(self.path).commit(version).facts():
                     raise self._lost(facts)
-            self.refuse_changed(found, snapshot.version)
-            _refuse_moved(found, action.actions)
-            actions = self._with_new_columns(found, action.actions)
+            self.refuse_changed(found, base.version)
+            _refuse_moved(found, actions)
+            completed = self._with_new_columns(found, actions)
             if self.personal:
-                actions = Definition(self.schema, self._properties).completing(found, actions)
-            return _with_kept_facts(found, actions, facts)
+                completed = Definition(self.schema, self._properties).completing(found, completed)
+            return _with_kept_facts(found, completed, facts)
 
         # The transaction mark (stage, step) is the fence: if two runs make the same step, one gets the version, and the other one
         # finds the mark.
         transaction = facts.committed("state")
-        made = writer_of(self.path).commit_once(snapshot, actions_on, transaction)
+        made = writer_of(self.path).commit_once(base, actions_on, transaction)
         if made is None:
             raise self._lost(facts)
         return made
@@ -164,6 +206,18 @@ class StateTable(StateNotes):
             return actions
         return [*actions, *Definition(self.schema).altering(found)]
 
+    def foreign_change(self, version: int, found: Snapshot) -> tuple[str, list[int]]:
+        """Return the newest change by another client since a step, and the versions that have the rows of that step.
+
+        Args:
+            version: Version of the step.
+            found: The newest version.
+
+        Returns:
+            Version and operation of the change, empty without one; the versions that have the rows of the step, in order.
+        """
+        return foreign_change(version, found)
+
     def refuse_changed(self, found: Snapshot, version: int) -> None:
         """Refuse a version whose rows another client has changed since an earlier one, unless the change was undone.
 
@@ -174,7 +228,7 @@ class StateTable(StateNotes):
         Raises:
             TableMismatchError: another client has changed rows.
         """
-        changed_by, versions = foreign_change(version, found)
+        changed_by, versions = self.foreign_change(version, found)
         if not changed_by:
             return
         bring_back = ""

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,11 +26,10 @@ from ebbtide.errors import (
     TableMismatchError,
 )
 from ebbtide.keyed_state import StateTtlConfig
-from ebbtide.model import Append, StoredDocument
+from ebbtide.model import StoredDocument
 from ebbtide.operators import ExpiryRules
-from ebbtide.tables import StepChanges, foreign_change, may_hold_expired, newest_step
+from ebbtide.tables import StateTable, newest_step
 from ebbtide.tables._state.layout import rows_of
-from ebbtide.tables._state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -73,7 +73,7 @@ def deleted(disk):
 def next_step(disk, actions=()):
     """Commit one more step on the version that the pipeline has read."""
     facts = disk.head.facts.model_copy(update={"step": disk.head.facts.step + 1})
-    return disk.plan.state.perform(Append(tuple(actions)), StateWork(facts, disk.snapshot))
+    return disk.plan.state.perform(actions, facts, disk.snapshot)
 
 
 def test_step_follows_a_commit_that_only_joins_files(disk):
@@ -120,7 +120,7 @@ def test_replacing_files_that_another_client_joined_is_refused(disk):
 
 def test_foreign_change_is_reported_until_the_rows_are_restored(disk):
     def since():
-        return foreign_change(disk.snapshot.version, newest(disk))
+        return disk.plan.state.foreign_change(disk.snapshot.version, newest(disk))
 
     start = disk.snapshot.version
     assert since() == ("", [start])
@@ -148,7 +148,7 @@ def test_rows_of_a_file_with_another_footer_are_refused(disk):
 def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk):
     state = disk.plan.state
     [add] = Log(state.path).commit(disk.snapshot.version).adds()
-    changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
+    changes = state.changes(disk.snapshot.version)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
     assume("another process")
@@ -172,6 +172,11 @@ def test_rows_of_a_kind_are_found_by_statistics_and_without(disk, entry, n_rows)
 STATS = {"numRecords": 3, "minValues": {"_stamp_ms": 100}, "nullCount": {"_stamp_ms": 0}}
 
 
+def may_hold_expired(file, rules, now_ms):
+    operator = SimpleNamespace(expiry=rules, schema=pa.schema([]))
+    return StateTable("t", operator).may_hold_expired(file, Step(1, now_ms))
+
+
 @pytest.mark.parametrize(
     ("stats", "now_ms", "may"),
     [
@@ -188,7 +193,7 @@ STATS = {"numRecords": 3, "minValues": {"_stamp_ms": 100}, "nullCount": {"_stamp
 def test_file_may_hold_expired_entries_unless_statistics_exclude_it(stats, now_ms, may):
     rules = ExpiryRules({None: StateTtlConfig(ttl="50ms")})
     file = DataFile({"path": "x", "stats": json.dumps(stats)})
-    assert may_hold_expired(file, rules, Step(1, now_ms)) is may
+    assert may_hold_expired(file, rules, now_ms) is may
 
 
 @pytest.mark.parametrize(("now_ms", "may"), [(149, False), (150, True), (300, True)])
@@ -196,7 +201,7 @@ def test_file_is_due_by_the_shortest_ttl(now_ms, may):
     file = DataFile({"path": "x", "stats": json.dumps(STATS)})
     for names in ([None, "short"], ["short", None], ["a", "short", "b"]):
         ttls = {name: StateTtlConfig(ttl="50ms" if name == "short" else "200ms") for name in names}
-        assert may_hold_expired(file, ExpiryRules(ttls, ttl_selector="_state"), Step(1, now_ms)) is may, names
+        assert may_hold_expired(file, ExpiryRules(ttls, ttl_selector="_state"), now_ms) is may, names
 
 
 def test_absent_version_is_refused(disk):
@@ -247,4 +252,4 @@ def test_restored_state_has_its_rows_again(disk):
     deleted(disk)
     foreign(disk, newest(disk).restoring(before.version), "RESTORE")
     assert newest(disk).files.keys() == before.files.keys()
-    assert foreign_change(before.version, newest(disk))[0] == ""
+    assert disk.plan.state.foreign_change(before.version, newest(disk))[0] == ""

@@ -18,9 +18,7 @@ from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, KeyIndex, Snapshot, Writer
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _vectors as vectors
-from ebbtide.tables import KeepEntries, Stored, StoredEntries
-from ebbtide.tables._state import rewriting
-from ebbtide.tables._state.rewriting import Part, rows_of
+from ebbtide.tables import HashRange, KeepEntries, RewriteEntries, Stored, StoredEntries
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -54,7 +52,7 @@ def without_row(state, id_, n):
 
 def newest(state, of=1):
     entries = entries_of(state)
-    rows = [row for part in Part(0, 1).pieces(of) for piece in entries.newest(part) for row in piece.to_pylist()]
+    rows = [row for part in HashRange(0, 1).pieces(of) for piece in entries.newest(part) for row in piece.to_pylist()]
     return sorted((row["id"], row["n"]) for row in rows)
 
 
@@ -62,7 +60,7 @@ def newest(state, of=1):
 def test_each_row_is_in_one_part(hashes, n_parts):
     ordered = np.array(sorted([*hashes, 0, 2**64 - 1]), np.uint64)
     index = KeyIndex(ordered, np.arange(len(ordered)), pa.table({}))
-    slices = [Part(number, n_parts).rows_of(index) for number in range(n_parts)]
+    slices = [HashRange(number, n_parts).rows_of(index) for number in range(n_parts)]
     numbers = [number for each in slices for number in range(each.start, each.stop)]
     assert numbers == list(range(len(ordered)))
 
@@ -75,7 +73,7 @@ def test_newest_version_of_each_entry_counts(state, n_parts):
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_pieces_of_a_part_have_few_rows_and_follow_each_other_by_hash(state, most):
     set_limits(rows_in_piece=most)
-    pieces = list(entries_of(state).newest(Part(0, 1)))
+    pieces = list(entries_of(state).newest(HashRange(0, 1)))
     assert len(pieces) == -(-9 // most)
     rows = pa.concat_tables(pieces)
     assert sorted(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == newest(state)
@@ -87,10 +85,8 @@ def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state):
     set_limits(rows_in_piece=2)
     entries = entries_of(state)
     keep = KeepEntries(is_whole=True)
-    fold = rewriting.Rewrite(
-        entries, entries.state, state.schema, state.bounded, keep, is_whole=True, data_change=False
-    )
-    [action] = fold(Part(0, 1))
+    fold = RewriteEntries(entries, state.writer(), keep, is_whole=True, data_change=False)
+    [action] = fold(HashRange(0, 1))
     rows = DataFile(action["add"]).read(state.path, state.schema)
     hashes = key_hashes(rows, ["id"])
     assert len(rows) == 6
@@ -98,7 +94,7 @@ def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state):
 
 
 def test_local_copies_are_not_mapped_behind_a_part(state, tmp_path):
-    list(entries_of(state).newest(Part(0, 1)))
+    list(entries_of(state).newest(HashRange(0, 1)))
     copies = str(tmp_path / "cache" / copy_files.prefix_of(state.path))
     assert any(str(path).startswith(copies) for path in (tmp_path / "cache").iterdir())
     assert copies not in Path("/proc/self/maps").read_text()
@@ -116,20 +112,20 @@ def test_parts_are_as_many_as_the_rows_need_whatever_their_bytes(n_rows, n_parts
     stats = json.dumps({"numRecords": n_rows})
     file = DataFile({"path": "a", "size": 10**9, "stats": stats})
     parts = StoredEntries(Stored("t", (file,), pa.schema([])), None).parts()
-    assert parts == [Part(number, n_parts) for number in range(n_parts)]
+    assert parts == [HashRange(number, n_parts) for number in range(n_parts)]
 
 
 def test_rows_that_the_log_does_not_count_are_guessed_by_bytes_and_deleted_ones_do_not_count():
-    assert rows_of(DataFile({"path": "a", "size": 80})) == 10
+    assert DataFile({"path": "a", "size": 80}).likely_rows == 10
     stats = json.dumps({"numRecords": 7})
     vector = {"storageType": "u", "pathOrInlineDv": "x", "cardinality": 3}
-    assert rows_of(DataFile({"path": "a", "size": 80, "stats": stats, "deletionVector": vector})) == 4
+    assert DataFile({"path": "a", "size": 80, "stats": stats, "deletionVector": vector}).likely_rows == 4
 
 
 def test_only_a_fold_of_the_whole_state_is_noted_as_one(state):
     entries = entries_of(state)
     for is_whole in (False, True):
         keep = KeepEntries(is_whole)
-        fold = rewriting.Rewrite(entries, entries.state, state.schema, state.bounded, keep, is_whole, data_change=False)
-        [action] = fold(Part(0, 1))
+        fold = RewriteEntries(entries, state.writer(), keep, is_whole, data_change=False)
+        [action] = fold(HashRange(0, 1))
         assert (BASE.items() <= action["add"]["tags"].items()) is is_whole

@@ -1,0 +1,68 @@
+"""Finds the entries of a state that have expired, by the statistics of its files first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from ebbtide.columns import flags
+from ebbtide.delta import DataFile
+from ebbtide.entries import Step
+from ebbtide.operators import ExpiryRules, Operator, due_timers
+from ebbtide.tables._state.lookup import Stored, distinct_keys
+
+
+def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
+    """Return whether a file's least stamp has expired by one of the states' TTLs."""
+    oldest_ms = file.least("_stamp_ms")
+    if oldest_ms is None:
+        return not file.is_all_null("_stamp_ms")  # without statistics it may
+    for ttl in rules.ttls.values():
+        expires_ms = oldest_ms + ttl.ttl_ms
+        if expires_ms <= step.clock_ms(ttl):
+            return True
+    return False
+
+
+def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
+    """Return the keys that a tick has to examine, once each.
+
+    Args:
+        state: The stored entries.
+        operator: The operator of the entries.
+        step: The tick.
+    """
+    # A superset: every stored version of an entry counts, and the operator then decides by the newest. Finding the newest
+    # here would need all files; this reads only those whose least stamp has expired, and few of their columns.
+    found = list(_due(state, operator, step))
+    key = list(operator.key)
+    if not found:
+        return operator.schema.empty_table().select(key)
+    keys, _ = distinct_keys(pa.concat_tables(found), key)
+    return keys
+
+
+def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
+    """Yield the due keys of each file that may hold one."""
+    names = {
+        *operator.key,
+        *operator.expiry.columns,
+        "_removed",
+        "_sub",
+        "_position",
+    }
+    for file in state.files:
+        # Timers have no statistics: with named states every file may hold a due one.
+        may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
+        if not may_be_due:
+            continue
+        rows, counts = state.scan(file, names)
+        entries = rows.filter(pa.array(counts))
+        is_due = operator.expiry.expired(entries, step)
+        if operator.has_named_states:
+            is_due |= due_timers(entries, step)
+        is_live = ~flags(entries, "_removed")
+        is_due &= is_live
+        keys = entries.select(list(operator.key))
+        yield keys.filter(pa.array(is_due))
