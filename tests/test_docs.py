@@ -24,6 +24,7 @@ from ebbtide import (
     UpsertPipelines,
     errors,
 )
+from ebbtide.faults import FAULTS
 from ebbtide.inspect._metrics import METRICS
 from ebbtide.operations import operations
 from ebbtide.operations._operation_page import section_of
@@ -33,6 +34,7 @@ PAGE_FOLDER = ROOT / "docs" / "reference"
 OPERATIONS_PAGE = PAGE_FOLDER / "operations.md"
 PYTHON_PAGE = PAGE_FOLDER / "python.md"
 METRICS_PAGE = PAGE_FOLDER / "metrics.md"
+FAULTS_PAGE = PAGE_FOLDER / "faults.md"
 ROOMS_PAGE = ROOT / "docs" / "rooms.md"
 DECISIONS = ROOT / "docs" / "decisions"
 
@@ -254,6 +256,23 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def faults_page() -> str:
+    """Lay out the faults by part: the sentence, the way out and the error of each."""
+    lines = [
+        "# Faults",
+        "",
+        "What can be wrong with a part of a pipeline. A run and an operation refuse to begin with the sentence. `ebbtide status` shows it, and the",
+        "metric `ebbtide_misfit` is 1, where a look without the lease can find it. A `table` is a sink, a changelog or a quarantine.",
+    ]
+    parts = list(dict.fromkeys(part for part, _ in FAULTS))
+    for part in parts:
+        lines += ["", f"## {part.capitalize()}", "", "| fault | sentence | way out | error |", "|---|---|---|---|"]
+        for (of, name), words in FAULTS.items():
+            if of == part:
+                lines.append(f"| {name} | {words.says} | {words.way_out} | `{words.error.__name__}` |")
+    return "\n".join(lines) + "\n"
+
+
 def rooms_page() -> str:
     """Lay out the rooms by floor, and the door of each."""
     import counters
@@ -311,6 +330,10 @@ def test_python_page_is_what_the_docstrings_say():
 
 def test_metrics_page_is_what_the_list_says():
     assert METRICS_PAGE.read_text(encoding="utf-8") == metrics_page()
+
+
+def test_faults_page_is_what_the_table_says():
+    assert FAULTS_PAGE.read_text(encoding="utf-8") == faults_page()
 
 
 def test_rooms_page_is_what_the_doors_say():
@@ -411,5 +434,6 @@ if __name__ == "__main__":
     OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")
     PYTHON_PAGE.write_text(python_page(), encoding="utf-8")
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
+    FAULTS_PAGE.write_text(faults_page(), encoding="utf-8")
     ROOMS_PAGE.write_text(rooms_page(), encoding="utf-8")
     (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

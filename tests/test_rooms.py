@@ -22,6 +22,7 @@ ROOMS = {
     "redaction": set(),
     "amounts": set(),
     "errors": set(),
+    "faults": set(),
     "environment": set(),
     "hosts": set(),
     "lines": set(),
@@ -102,11 +103,11 @@ MOST_FLOORS = 15
 MOST_NAMES_OF_DOOR = 25
 """Names that a room may offer to others."""
 AT_MOST = {
-    "names across rooms": 700,
-    "names from behind doors": 118,
-    "inner names in tests": 540,
+    "names across rooms": 690,
+    "names from behind doors": 108,
+    "inner names in tests": 535,
     "patches in tests": 298,
-    "files that an operation needs": 42,
+    "files that an operation needs": 16,
     "longest chain of files": 25,
 }
 """Counts of `tests/support/counters.py`, which only fall: who lowers one lowers it here."""

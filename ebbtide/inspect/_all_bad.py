@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Log, Snapshot
-from ebbtide.errors import ConfigError
+from ebbtide.errors import EbbtideError
+from ebbtide.faults import Fault
 from ebbtide.redaction import printable
 from ebbtide.runtime import Plan, RunSummary
 from ebbtide.spec import Pipeline
@@ -29,7 +30,7 @@ def refuse_all_bad(summary: RunSummary, spec: Pipeline, root: str) -> None:
         raise fault
 
 
-def fault_of_all_bad(spec: Pipeline, root: str) -> ConfigError | None:
+def fault_of_all_bad(spec: Pipeline, root: str) -> EbbtideError | None:
     """Return why a pipeline that has bad records alone has not done its work; None where its sink has had a row, or nothing is bad.
 
     Args:
@@ -41,12 +42,14 @@ def fault_of_all_bad(spec: Pipeline, root: str) -> ConfigError | None:
     if not n_bad or plan.sink_log is None or _has_had_rows(plan.sink_log):
         return None
     [first] = plan.quarantine.records(Selection()).slice(0, 1).to_pylist()
-    return ConfigError.of(
-        f"All records that '{spec.name}' has read were bad: {amount(n_bad, 'record')} in quarantine, and no row in the sink.",
-        got=printable(f"{first['reason']}: {first['detail']}"),
-        allowed="records that fit the spec's format, schema and key",
-        next_step="'ebbtide quarantine show' has them. Correct the spec, and run 'ebbtide quarantine replay --apply'; or 'ebbtide refresh'.",
+    fault = Fault.of(
+        "source",
+        "all bad",
+        pipeline=spec.name,
+        records=amount(n_bad, "record"),
+        first=printable(f"{first['reason']}: {first['detail']}"),
     )
+    return fault.error
 
 
 def _has_had_rows(sink: str) -> bool:

@@ -11,8 +11,7 @@ from typing import Any
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Head
-from ebbtide.runtime import OwnTables, Plan
-from ebbtide.runtime._belonging import refuse_misfits_at_rest
+from ebbtide.runtime import Diagnosis, OwnTables, Plan
 from ebbtide.runtime._kinds import positioned_source
 from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
 from ebbtide.spec import Pipeline, UpsertPipelines
@@ -109,7 +108,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
         clock_ms: The time, epoch ms.
 
     Raises:
-        TableMismatchError: see `ebbtide.runtime._belonging`.
+        TableMismatchError: see `Diagnosis`.
         SourceReadError: the source cannot be read.
         SourceUnavailableError: it does not answer.
         SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
@@ -120,7 +119,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     commit = plan.state.last()
     snapshot = Snapshot.read(state)
     head = Head.at_rest(commit)
-    refuse_misfits_at_rest(plan, tables, head, snapshot)
+    Diagnosis(plan, tables, head, lambda: snapshot).refuse_at_rest(*Diagnosis.AT_REST)
     files = snapshot.files.values() if snapshot else ()
     files_read = plan.state.files(files)
     last_read = span_of(head.facts.source.position)

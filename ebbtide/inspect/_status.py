@@ -10,7 +10,6 @@ from typing import Any, Self
 from ebbtide.amounts import amount
 from ebbtide.ddl import added_ddl
 from ebbtide.delta import Snapshot
-from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.inspect._all_bad import fault_of_all_bad
 from ebbtide.ledger import (
     DataCommit,
@@ -21,9 +20,7 @@ from ebbtide.ledger import (
     LedgerFacts,
     StepFacts,
 )
-from ebbtide.runtime import OwnTables, Plan
-from ebbtide.runtime._belonging import refuse_misfits_at_rest
-from ebbtide.runtime._missing_files import refuse_missing_files
+from ebbtide.runtime import Diagnosis, OwnTables, Plan
 from ebbtide.spec import Pipeline
 
 LOOK_BACK = 100
@@ -327,6 +324,7 @@ def status(spec: Pipeline, root: str) -> Status:
     turn = plan.ledger.turn
     head = Head.at_rest(commit)
     look = plan.look_for_foreign_writes(turn)
+    fault = Diagnosis(plan, own_tables, head, lambda: state).at_rest(*Diagnosis.AT_REST, "files")
     found = Status(
         spec.name,
         plan.root,
@@ -334,12 +332,12 @@ def status(spec: Pipeline, root: str) -> Status:
         lease=LeaseStatus.of(turn),
         checks=LastVerdict.of_checks(plan.root),
         foreign_writes=look.writes,
-        misfit=_misfit(plan, own_tables, head, state),
+        misfit=None if fault is None else str(fault.error),
     )
     if commit is None:
         return found
     _, last = commit
-    fault = None if found.misfit else fault_of_all_bad(spec, root)
+    all_bad = None if found.misfit else fault_of_all_bad(spec, root)
     sink_step = own_tables.last_step("sink")
     return replace(
         found,
@@ -347,7 +345,7 @@ def status(spec: Pipeline, root: str) -> Status:
         read=_records_read(plan, last),
         sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
         state=TableStatus.of(state, last.step),
-        all_bad=None if fault is None else str(fault),
+        all_bad=None if all_bad is None else str(all_bad),
     )
 
 
@@ -407,17 +405,6 @@ def _recent(plan: Plan, last: StepFacts) -> _Recent:
 
 def _first_known(total: int | None, counted: int) -> int:
     return counted if total is None else total
-
-
-def _misfit(tables: Plan, own_tables: OwnTables, head: Head, state: Snapshot | None) -> str | None:
-    """Return why the next run is refused by the tables as they are; None if it is not."""
-    try:
-        refuse_misfits_at_rest(tables, own_tables, head, state)
-        if state is not None:
-            refuse_missing_files(tables, state, own_tables.sink())
-    except (TableMismatchError, DamagedFileError) as error:
-        return str(error)
-    return None
 
 
 def _time(ms: int | None) -> datetime | None:

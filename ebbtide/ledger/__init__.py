@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._ledger import Ledger as Ledger
     from ebbtide.ledger._tables import BESIDE_STATE as BESIDE_STATE
     from ebbtide.ledger._tables import OwnTable as OwnTable
-    from ebbtide.ledger._tables import gone as gone
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
     from ebbtide.ledger._verdicts import Outcome as Outcome
     from ebbtide.ledger._windows import sink_window_end as sink_window_end

@@ -15,6 +15,7 @@ from typing import Any, Self
 from ebbtide.amounts import amount, named
 from ebbtide.delta import Action, Commit, Log, Snapshot
 from ebbtide.errors import DeltaLogError, HistoryGoneError
+from ebbtide.faults import Fault
 from ebbtide.ledger._facts import Looked, StepFacts
 from ebbtide.ledger._windows import accepted_sink_version, is_own
 
@@ -135,10 +136,8 @@ class ForeignWrites:
         """Return a message on the writes, one or more, with the next step, in one line."""
         texts = [write.text() for write in self.writes]
         commits = amount(len(self.writes), "commit")
-        return (
-            f"{commits} of other clients changed rows: {named(texts, MOST_NAMED)}. "
-            "Run 'ebbtide repair' to put them right, or 'ebbtide acknowledge' to accept them."
-        )
+        fault = Fault.of("sink", "written by another client", commits=commits, writes=named(texts, MOST_NAMED))
+        return str(fault.error)
 
 
 def _look_at(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Commit, Log, Snapshot
-from ebbtide.errors import TableMismatchError
+from ebbtide.faults import Fault
 from ebbtide.ledger import _spark_commits as spark_commits
 from ebbtide.ledger._facts import StepFacts, TableFacts
 
@@ -25,11 +25,6 @@ class OwnTable:
         location: Location of the table.
         stage: Name of the stage that writes it: one of `BESIDE_STATE`.
     """
-
-    REPAIR: ClassVar = (
-        "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
-    )
-    """Next step for a table that was deleted or replaced."""
 
     def __init__(self, location: str, stage: str) -> None:
         self.location = location
@@ -70,7 +65,7 @@ class OwnTable:
         """
         was_read = self._version >= 0
         if was_read and not Log(self.location).has(self._version):
-            raise gone(self.location)
+            raise Fault.of(self.stage, "gone", location=self.location).error
 
     def refuse_lost(self, facts: StepFacts) -> None:
         """Refuse it if it existed before a step and no longer does: a new one would lack the rows of earlier steps.
@@ -82,7 +77,7 @@ class OwnTable:
             TableMismatchError: it was deleted.
         """
         if self.stage in facts.state.tables and not Log(self.location).versions():
-            raise gone(self.location)
+            raise Fault.of(self.stage, "gone", location=self.location).error
 
     def write(self, frame: DataFrame, facts: StepFacts, mode: str = "append") -> None:
         """Have Spark write rows as a step's commit.
@@ -150,16 +145,3 @@ class OwnTable:
         """Return the greatest number among the transaction marks of the stage."""
         own = [number for app_id, number in marks.items() if app_id.endswith(self._of_stage)]
         return max(own, default=0)
-
-
-def gone(location: str) -> TableMismatchError:
-    """Return the error of a table that was deleted.
-
-    Args:
-        location: Location of the table.
-    """
-    return TableMismatchError.of(
-        f"The table at '{location}' is gone.",
-        allowed="the table that the pipeline has written",
-        next_step=OwnTable.REPAIR,
-    )

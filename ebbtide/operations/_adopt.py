@@ -27,7 +27,7 @@ from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
-from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged, refuse_action, refuse_changed_spec
+from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged
 from ebbtide.runtime._workers.staging import Stager, to_json
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
@@ -72,7 +72,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         AdoptionError: the table does not fit the spec, or the pipeline has already made steps.
     """
     tables = Plan.under(root, spec)
-    refuse_action(tables, Rewrite(), "adoption")
+    tables.refuse_unable(Rewrite(), "adoption")
     rows = _adoptable(spark, tables)
     n_rows = rows.count()
     return _report(spec.name, n_rows)
@@ -91,14 +91,14 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    refuse_action(tables, Rewrite(), "adoption")
+    tables.refuse_unable(Rewrite(), "adoption")
     _adoptable(spark, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with tables.ledger.lease(lease_ttl_s) as lease:
         lease.settle()
         tables.state.create()
         stepper = Stepper(tables, lease, clock_ms)
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         tables.delta_sink.extend(spark)
         n_rows = _unadopted(spark, tables).count()  # without rows that the open step of an earlier try has just adopted

@@ -15,7 +15,7 @@ from ebbtide.ledger import Cause, Head, NoStep, StepFacts
 from ebbtide.model import Reading
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import Plan, refuse_changed_spec
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def apply(
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
         if isinstance(stepper.last, NoStep) or (to_ms is None and to_watermark_ms is None):
             return report
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         clock = stepper.last.frontier.clock
         if to_ms is not None:

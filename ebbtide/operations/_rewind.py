@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from ebbtide.amounts import amount
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
+from ebbtide.faults import Fault
 from ebbtide.ledger import BESIDE_STATE, StepFacts
 from ebbtide.model import Restore
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, of_actions, with_places
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Place, Plan, Stepper, refuse_action
+from ebbtide.runtime import Place, Plan, Stepper
 from ebbtide.runtime._beginning import begun_elsewhere
-from ebbtide.runtime._belonging import refuse_other_tables
-from ebbtide.runtime._other_copies import refuse_other_uid, uid_of_step
 from ebbtide.sources import span_of
 from ebbtide.spec import Pipeline
 
@@ -44,7 +43,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
+    with stepping(spark, tables, parts=("tables",)) as stepper:
         _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         return target.report(stepper.last_number)
@@ -53,7 +52,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report
 def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
+    with stepping(spark, tables, parts=("tables",)) as stepper:
         _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         n_before = stepper.last_number
@@ -179,7 +178,7 @@ class _Target:
         _refuse_other_spec(tables, facts, undone)
         now = stepper.found()
         actions = now.restoring(version)
-        versions, places = _versions_at(tables, facts, undone)
+        versions, places = _versions_at(stepper, facts, undone)
         of_state = _leaving("state", now, actions, facts.step)
         return cls(
             tables.spec.name,
@@ -253,14 +252,15 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     return n_records
 
 
-def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[dict[str, int], list[Place]]:
+def _versions_at(stepper: Stepper, facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[dict[str, int], list[Place]]:
     """Return the versions of the output tables after a step, and the files to remove; refuse missing files.
 
     Args:
-        tables: The pipeline's.
+        stepper: The pipeline's.
         facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
+    tables = stepper.plan
     versions = {}
     places = []
     uids = {later.step: later.uid for later in undone}
@@ -269,7 +269,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         if is_sink and tables.sink_log is None:
             versions[name] = facts.step  # its versions are steps
             restore = Restore(facts.step, changes_rows=True)
-            refuse_action(tables, restore, "rewind")
+            tables.refuse_unable(restore, "rewind")
             continue
         now = Snapshot.read(tables.at(name), any_features=True)
         if now is None:
@@ -279,8 +279,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         if is_sink:
             last, known = _sink_steps(facts, undone)
         version, found, uid = _version_at(now.table, last)
-        allowed = uids.get(found) or uid_of_step(tables, facts, name, found)
-        refuse_other_uid(tables, name, found, uid, allowed)
+        Fault.refuse(stepper.diagnosis.of_copy(name, found, uid, uids.get(found)))
         actions = now.restoring(version)  # refuses missing files
         versions[name] = version
         places += _leaving(name, now, actions, facts.step)

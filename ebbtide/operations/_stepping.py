@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.ledger import Head
-from ebbtide.runtime import OwnTables, Plan, Stepper
-from ebbtide.runtime._belonging import refuse_lost_ledger, refuse_lost_state, refuse_misfits
+from ebbtide.runtime import Diagnosed, Diagnosis, Plan, Stepper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +23,7 @@ def has_state(plan: Plan) -> bool:
     """
     if Log(plan.state.path).versions():
         return True
-    refuse_lost_state(plan, OwnTables(plan))
+    Diagnosis.before_first_step(plan).refuse("state")
     return False
 
 
@@ -35,7 +33,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
-    refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
+    parts: tuple[Diagnosed, ...] = Diagnosis.BELONGING,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield its stepper.
 
@@ -43,11 +41,11 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline.
         started_ms: The time, epoch ms; needed if a step advances the pipeline's clock.
-        refuse: Refuses tables that do not fit together. Default: like a run; a repair refuses less.
+        parts: Parts that must have no fault. Default: like a run; a repair asks for less.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
-        TableMismatchError: see `ebbtide.runtime._belonging`.
+        TableMismatchError: see `Diagnosis`.
         ConfigError: it has no tables yet.
     """
     if not has_state(plan):
@@ -56,15 +54,13 @@ def stepping(
             got=f"no state at '{plan.state.path}'",
             next_step="Run 'ebbtide run' first.",
         )
-    refuse_lost_ledger(plan, plan.ledger.turn)
+    Diagnosis.before_first_step(plan).refuse("ledger")
     spec = plan.spec
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     # asks: a continuous run yields the lease between two steps.
     with plan.ledger.lease(lease_ttl_s, asks=True) as lease:
         lease.settle()
         stepper = Stepper(plan, lease, started_ms)
-        if refuse is None:
-            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
-        else:
-            refuse(plan, stepper.tables, stepper.head)
+        if parts:
+            stepper.diagnosis.refuse(*parts)
         yield stepper

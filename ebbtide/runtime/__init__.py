@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.runtime._abilities import refuse_action as refuse_action
-    from ebbtide.runtime._belonging import OwnTables as OwnTables
     from ebbtide.runtime._clock import Clock as Clock
     from ebbtide.runtime._clock import system_clock as system_clock
+    from ebbtide.runtime._diagnosis import Diagnosed as Diagnosed
+    from ebbtide.runtime._diagnosis import Diagnosis as Diagnosis
     from ebbtide.runtime._driver import refresh as refresh
     from ebbtide.runtime._driver import run as run
     from ebbtide.runtime._engines import auto_session as auto_session
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded
+    from ebbtide.runtime._own_tables import OwnTables as OwnTables
     from ebbtide.runtime._plan import Plan as Plan
     from ebbtide.runtime._plan import operator_of as operator_of
     from ebbtide.runtime._progress import OnPhase as OnPhase
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ebbtide.runtime._purging import NOW as NOW
     from ebbtide.runtime._purging import Place as Place
     from ebbtide.runtime._reading import apply_staged as apply_staged
-    from ebbtide.runtime._refusals import refuse_changed_spec as refuse_changed_spec
     from ebbtide.runtime._stage import Staged as Staged
     from ebbtide.runtime._step import Stepper as Stepper
 else:

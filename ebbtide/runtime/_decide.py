@@ -21,7 +21,6 @@ from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import linked_keys
-from ebbtide.runtime._abilities import refuse_unable
 from ebbtide.runtime._local_copies import generation_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
@@ -218,7 +217,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = facts.with_decision(decision)
-    refuse_unable(plan, facts)
+    plan.refuse_unable_step(facts)
     adds = list(decided.adds)
     if parts:
         # In the same commit as the decision, so that no crash lets a file be read twice, or never.

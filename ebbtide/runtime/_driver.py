@@ -15,14 +15,14 @@ from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, Quarant
 from ebbtide.ledger import BESIDE_STATE, Lease
 from ebbtide.model import Clear, Frontier
 from ebbtide.runtime._beginning import begun_elsewhere
-from ebbtide.runtime._belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime._clock import Clock, system_clock
+from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
 from ebbtide.runtime._following import Faults, Following, GoingOn
 from ebbtide.runtime._kinds import has_epochs
 from ebbtide.runtime._looks import Look
-from ebbtide.runtime._missing_files import refuse_missing_files
 from ebbtide.runtime._observers import Observer, Observers, RunBegun, observers_of_environment
+from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
@@ -30,7 +30,6 @@ from ebbtide.runtime._purging import finish_purge, purge_view
 from ebbtide.runtime._reading import SourceSteps
 from ebbtide.runtime._refusals import (
     lost_by_refresh,
-    refuse_changed_spec,
     refuse_other_path,
     refuse_rereading,
     refuse_unfit,
@@ -148,7 +147,7 @@ def refresh(
 def _clear_the_way(plan: Plan) -> None:
     """Before tables are made that are not there: refuse a state that was lost, and drop tables that the spec's change left unused."""
     if not Log(plan.state.path).versions():
-        refuse_lost_state(plan, OwnTables(plan))
+        Diagnosis.before_first_step(plan).refuse("state")
     drop_unused_of_another_spec(plan)
 
 
@@ -369,13 +368,11 @@ class _Run:
         lost: str | None = None
         if self.is_fresh:
             _set_unreadable_aside(plan, stepper)
-            refuse_foreign_sink(plan, stepper.tables)
+            stepper.diagnosis.refuse("place of the sink")
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
             self._rehearse(plan, _log_begins_kept(stepper))
         else:
-            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
-            refuse_missing_files(plan, stepper.found(), stepper.tables.sink())
-            refuse_changed_spec(plan, stepper)
+            stepper.diagnosis.refuse(*Diagnosis.BELONGING, "files", "spec")
             refuse_other_path(stepper, accepts=accepts_path)
         plan.sink.create(self.spark)
         if self.spec.emits_every:

@@ -13,8 +13,8 @@ from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.operators import Operator, due_timers
-from ebbtide.runtime._belonging import OwnTables, refuse_misfits_at_rest
-from ebbtide.runtime._missing_files import refuse_missing_files
+from ebbtide.runtime._diagnosis import Diagnosis
+from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
@@ -42,7 +42,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     Raises:
         PausedError: the pipeline is paused.
         SourceReadError: the source folder is not there.
-        TableMismatchError: see `ebbtide.runtime._belonging`.
+        TableMismatchError: see `ebbtide.runtime._diagnosis`.
         DamagedFileError: data files of the state or the sink are missing.
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
@@ -61,7 +61,8 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         return _idle_before_first_step(plan, turn, snapshot, clock_ms)
     version, facts = last
     tables = OwnTables(plan)
-    refuse_misfits_at_rest(plan, tables, Head(version, facts), snapshot)
+    diagnosis = Diagnosis(plan, tables, Head(version, facts), lambda: snapshot)
+    diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
     is_idle = (
         not spec.misfits(facts.state.spec)
         and spec.source_path == facts.source.path
@@ -72,7 +73,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     )
     if not is_idle:
         return None
-    refuse_missing_files(plan, snapshot, tables.sink())
+    diagnosis.refuse("files")
     files_read = plan.state.files(snapshot.files.values())
     since = plan.follows_on(span_of(facts.source.position), turn.beginning if turn else None)
     listed = plan.source.discover(files_read, clock_ms, since)
@@ -90,7 +91,8 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         state: The newest version of its state.
         clock_ms: The time, epoch ms.
     """
-    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version), state)
+    diagnosis = Diagnosis(plan, OwnTables(plan), Head(state.version), lambda: state)
+    diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
     if asks_spark or not _is_free(plan):

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from ebbtide.changelog import TRUNCATE, OffsetRanges, changelog_schema
 from ebbtide.durations import to_ms
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.faults import Fault
 from ebbtide.formats import Coding, Decoding
 from ebbtide.formats._settings import UnknownColumns
-from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable
-from ebbtide.model import Frontier, Reading, StepRules
+from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable, StepFacts
+from ebbtide.model import Action, Apply, Clear, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
@@ -37,6 +38,8 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
     "fail": "refuse",
 }
 """Each mode to the decoder's treatment of columns that the schema lacks."""
+_WITHOUT_COMPARING = (Apply, Clear, Restore, Erase)
+"""The actions that a sink other than a Delta table may perform; all further actions compare it with the state."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,57 @@ class Plan:
     def sink_log(self) -> str | None:
         """Location of the sink's Delta log; None for a sink of another kind."""
         return self.at("sink") if isinstance(self.spec.sink, parts.DeltaSink) else None
+
+    def refuse_unable(self, action: Action, work: str) -> None:
+        """Refuse an action that the sink cannot perform, before a step with it is committed.
+
+        Args:
+            action: The action.
+            work: What asks for it, in a word.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if self.sink_log is not None or (isinstance(action, _WITHOUT_COMPARING) and self.sink.can(action)):
+            return
+        name = "unable" if self.sink.can(Clear()) else "unable to begin again"
+        raise self._sink_fault(name, action=action.do, work=work)
+
+    def refuse_unable_step(self, facts: StepFacts) -> None:
+        """Refuse a step that the sink cannot take, before it is committed.
+
+        Args:
+            facts: Of the step.
+
+        Raises:
+            ConfigError: its action is one that the sink cannot perform, or a TRUNCATE has raised the floor.
+        """
+        if self.sink_log is not None:
+            return
+        action = facts.decision.tables.get("sink")
+        if action is not None:
+            self.refuse_unable(action, facts.cause.what)
+        if facts.raised_floor is not None:
+            raise self._sink_fault("unable to truncate", step=facts.step)
+
+    def refuse_unread_sink(self) -> None:
+        """Refuse a pipeline that reads its own sink if that is not a Delta table.
+
+        Raises:
+            ConfigError: it does.
+        """
+        if self.sink_log is not None:
+            return
+        needs = []
+        if self.spec.is_view:
+            needs.append("a materialized view")
+        if self.spec.expires_live:
+            needs.append("ttl.expire_live: true")
+        if needs:
+            raise self._sink_fault("not read", needs=" and ".join(needs))
+
+    def _sink_fault(self, name: str, **values: object) -> EbbtideError:
+        return Fault.of("sink", name, pipeline=self.spec.name, type=self.spec.sink.type, **values).error
 
     def known(self, name: str) -> OwnTable | Sink:
         """Return the reader of an output table's facts: for a Delta table its log, without Spark.

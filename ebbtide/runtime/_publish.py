@@ -15,10 +15,10 @@ from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import _swap as swap
-from ebbtide.runtime._belonging import OwnTables
 from ebbtide.runtime._completeness import Difference, difference_of, rows_to_show
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._missing_rows import appendable
+from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import net_changes, way_of_forgotten
 from ebbtide.storage import Location

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Log
-from ebbtide.errors import (
-    ConfigError,
-    DamagedFileError,
-    DeltaLogError,
-    SourceLostError,
-    SpecChangedError,
-)
-from ebbtide.ledger import NoStep, StepFacts
+from ebbtide.errors import DamagedFileError, DeltaLogError
+from ebbtide.faults import Fault
 from ebbtide.model import Clear
-from ebbtide.runtime._abilities import refuse_action, refuse_unfit_sink
-from ebbtide.runtime._belonging import refuse_lost_ledger
+from ebbtide.runtime._diagnosis import of_ledger
 from ebbtide.runtime._engines import spark_needed_for
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
@@ -36,13 +29,13 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
     turn = plan.ledger.turn
-    refuse_lost_ledger(plan, turn)
+    Fault.refuse(of_ledger(plan, turn))
     if turn is not None:
         turn.refuse_paused()
     refuse_spark_only(spark, plan.spec)
-    refuse_unfit_sink(plan)
+    plan.refuse_unread_sink()
     if fresh:
-        refuse_action(plan, Clear(), "refresh")
+        plan.refuse_unable(Clear(), "refresh")
         refuse_start_at_end(plan)
     if fresh or not Log(plan.state.path).versions():
         plan.source.refuse_absent()
@@ -59,12 +52,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
         return
     found = spark_needed_for(spec)
     if found:
-        raise ConfigError.of(
-            f"'{spec.name}' cannot run without Spark.",
-            got=", ".join(found),
-            allowed="pipelines without any of these",
-            next_step="Run it with --engine spark.",
-        )
+        raise Fault.of("spec", "needs Spark", pipeline=spec.name, needs=", ".join(found)).error
 
 
 def refuse_rereading(plan: Plan) -> None:
@@ -75,12 +63,7 @@ def refuse_rereading(plan: Plan) -> None:
     """
     if isinstance(plan.source, FileSource) and not plan.spec.applies_in_order:
         return
-    raise ConfigError.of(
-        f"'{plan.spec.name}' cannot read changed files again.",
-        got="--accept-changed-files",
-        allowed="a source of files, and order: sequence, which recognizes a repeated change",
-        next_step="Restore the files as they were read, or run 'ebbtide refresh' to read everything again.",
-    )
+    raise Fault.of("source", "not read twice", pipeline=plan.spec.name).error
 
 
 def refuse_start_at_end(plan: Plan) -> None:
@@ -89,15 +72,8 @@ def refuse_start_at_end(plan: Plan) -> None:
     Raises:
         ConfigError: the spec says to begin there.
     """
-    if plan.start_asked != "latest":
-        return
-    raise ConfigError.of(
-        f"A refresh of '{plan.spec.name}' would empty its tables and read no present record: its source starts at the end.",
-        got="source.start: latest",
-        allowed="earliest, a time or offsets",
-        next_step="Set source.start to the start of the refresh; later steps ignore it. "
-        "Or run 'ebbtide backfill start --from earliest' to build new tables.",
-    )
+    if plan.start_asked == "latest":
+        raise Fault.of("source", "starts at the end", pipeline=plan.spec.name).error
 
 
 def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | None:
@@ -132,12 +108,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
         return last.source.lost  # of a refresh that is made once more
     if lost is None or accepts:
         return lost
-    raise SourceLostError.of(
-        f"A refresh of '{plan.spec.name}' would lose records that its source no longer has; nothing was changed.",
-        got=lost,
-        allowed="a source that has all that was read of it",
-        next_step="Restore them; or run 'ebbtide refresh --accept-loss' to rebuild the tables from the remaining records, and note the loss.",
-    )
+    raise Fault.of("source", "lost to a refresh", pipeline=plan.spec.name, lost=lost).error
 
 
 def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
@@ -153,53 +124,10 @@ def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
     expressions_of(spark, plan).refuse_unfit()
 
 
-def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
-    """Refuse a spec that does not fit the stored state.
-
-    Raises:
-        SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
-    """
-    if stepper.number:
-        refuse_misfit(plan, stepper.last)
-
-
-def refuse_misfit(plan: Plan, last: StepFacts | NoStep) -> None:
-    """Refuse a spec that does not fit a step; see `refuse_changed_spec`."""
-    given = plan.spec.identity
-    stored = last.state.spec
-    changed = plan.spec.misfits(stored)
-    if not changed:
-        return
-    may_migrate = set(plan.spec.migrates)
-    if "columns" in changed:
-        may_migrate.add("format")  # settings of single columns may change with them
-    can_migrate = set(changed) <= may_migrate
-    is_other_source = "source" in changed or "format" in changed
-    if can_migrate:
-        next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
-    elif is_other_source:
-        next_step = "Is it another pipeline? Then give it another name. Otherwise change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
-    else:
-        next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
-    given_parts = [f"{name}: {given.get(name)}" for name in changed]
-    stored_parts = [f"{name}: {stored.get(name)}" for name in changed]
-    raise SpecChangedError.of(
-        f"The spec of '{plan.spec.name}' no longer fits its stored state.",
-        got="; ".join(given_parts),
-        allowed="; ".join(stored_parts),
-        next_step=next_step,
-    )
-
-
 def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
     """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
     stored = stepper.source_path
     given = stepper.spec.source_path
     has_moved = stored is not None and stored != given
     if has_moved and not accepts:
-        raise SpecChangedError.of(
-            f"The source of '{stepper.spec.name}' is not where it was.",
-            got=given,
-            allowed=stored,
-            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it another name.",
-        )
+        raise Fault.of("source", "moved", pipeline=stepper.spec.name, path=given, stored=stored).error

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import BatchSummary, Decision, Frontier, Reading, StepRecords
-from ebbtide.runtime._abilities import refuse_unable
-from ebbtide.runtime._belonging import OwnTables, refuse_changed
+from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._local_copies import drop_older_copies
+from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
 from ebbtide.sessions._session import code_version
@@ -153,6 +153,11 @@ class Stepper:
         start = self.source_start
         return None if start is None or last is None else replace(start, end=last.end)
 
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The faults of the pipeline's parts."""
+        return Diagnosis(self.plan, self.tables, self.head, self.found)
+
     def next_clock(self, wall_ms: int) -> Reading:
         """Read the clock for the next step.
 
@@ -253,7 +258,7 @@ class Stepper:
             LeaseLostError: another run committed this step first.
             ConfigError: the sink cannot perform its action.
         """
-        refuse_unable(self.plan, facts)
+        self.plan.refuse_unable_step(facts)
         self.lease.check()
         self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
 
@@ -288,7 +293,8 @@ class Stepper:
         """
         newest = self.found() if looks else self.snapshot
         if newest.version > self._unchanged:
-            refuse_changed(self.plan, self.head, newest)
+            if self.number:
+                self.plan.state.refuse_changed(newest, self.version)
             self._unchanged = newest.version
         return newest
 

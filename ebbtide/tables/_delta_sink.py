@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from ebbtide.columns import columns_named, quoted
 from ebbtide.delta import Action, Definition, Snapshot, replacing, write_files
 from ebbtide.entries import DELETE
+from ebbtide.faults import Fault
 from ebbtide.frames import columns, numbered, spark_schema
-from ebbtide.ledger import StepFacts, gone, writer_of
+from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.tables._floor import Floors
@@ -279,7 +280,7 @@ class SinkTable(SinkDefinition):
     def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse a table with columns of another client; see `Sink`."""
         if newest is None:
-            raise gone(self.path)
+            raise Fault.of("sink", "gone", location=self.path).error
         self._upserter.begin(newest)
 
     def fold(self) -> None:

@@ -24,7 +24,7 @@ from ebbtide.delta import (
     rows_without,
     write_files,
 )
-from ebbtide.ledger import gone
+from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small, small_files
 from ebbtide.tables._replaced_rows import FileLoss, ReplacedRows, Upsert
@@ -213,7 +213,7 @@ class Upserter:
         known = self._snapshot
         newest = Snapshot.read(self._table) if known is None else known.advanced()
         if newest is None:
-            raise gone(self._table)
+            raise Fault.of("sink", "gone", location=self._table).error
         self._go_on_from(newest)
         return newest
 

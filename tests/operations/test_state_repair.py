@@ -12,14 +12,13 @@ from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.operations._repair import state as state_repair
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime._belonging import refuse_older_state
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."
 
 
 @contextmanager
 def repairing(pipeline):
-    with stepping(SPARK, pipeline.plan, refuse=refuse_older_state) as stepper:
+    with stepping(SPARK, pipeline.plan, parts=("state",)) as stepper:
         yield stepper
 
 

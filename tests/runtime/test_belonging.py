@@ -14,8 +14,7 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger import Cause
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import OwnTables
-from ebbtide.runtime._belonging import refuse_foreign_sink, refuse_lost_state, refuse_older_state
+from ebbtide.runtime import Diagnosis, OwnTables
 
 REPAIR = "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -126,7 +125,7 @@ def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
     )
     assert refused(pipeline) == message
     with pytest.raises(TableMismatchError) as raised:
-        refuse_foreign_sink(pipeline.plan, OwnTables(pipeline.plan))
+        Diagnosis.before_first_step(pipeline.plan).refuse("place of the sink")
     assert str(raised.value) == message
 
 
@@ -141,9 +140,9 @@ def test_sink_of_others_is_known_though_it_has_features_that_are_not_read_here(m
 
 def test_empty_table_and_none_are_as_good_as_the_sink_s_own(make):
     pipeline = make()
-    refuse_lost_state(pipeline.plan, OwnTables(pipeline.plan))
+    Diagnosis.before_first_step(pipeline.plan).refuse("state")
     pipeline.plan.sink.create(SPARK)
-    refuse_lost_state(pipeline.plan, OwnTables(pipeline.plan))
+    Diagnosis.before_first_step(pipeline.plan).refuse("state")
 
 
 def test_sink_whose_adoption_is_not_done_is_refused(two_steps):
@@ -202,7 +201,7 @@ def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(
         change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     right = two_steps.plan.state.snapshot()
     change_by_another_client(two_steps, removes=True)
-    with stepping(SPARK, two_steps.plan, refuse=refuse_older_state) as stepper:
+    with stepping(SPARK, two_steps.plan, parts=("state",)) as stepper:
         assert decided_version(stepper) == right.version
         assert restore_state(stepper) == right.version
         assert restore_state(stepper) is None

@@ -8,8 +8,8 @@ from local_pipeline import up
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DamagedFileError
 from ebbtide.inspect import status
-from ebbtide.runtime._missing_files import missing_files, refuse_missing_files
-from ebbtide.storage import Location
+from ebbtide.ledger import Head
+from ebbtide.runtime import Diagnosis, OwnTables
 
 
 @pytest.fixture
@@ -62,10 +62,20 @@ def test_no_table_s_log_is_read_again_for_its_files(pipeline, monkeypatch, look)
     assert tables.count(pipeline.plan.at("state")) == 1
 
 
+def looked_at(pipeline, state, sink):
+    """The diagnosis of a process that has read these versions of state and sink."""
+
+    class TablesThen(OwnTables):
+        def sink(self):
+            return sink
+
+    return Diagnosis(pipeline.plan, TablesThen(pipeline.plan), Head(0), lambda: state)
+
+
 def test_file_that_went_with_a_version_that_was_replaced_meanwhile_is_not_missed(pipeline):
-    plan = pipeline.plan
-    before = Snapshot.read(plan.at("state")), Snapshot.read(plan.at("sink"))
-    refuse_missing_files(plan, *before)
+    before = Snapshot.read(pipeline.plan.at("state")), Snapshot.read(pipeline.plan.at("sink"))
+    diagnosis = looked_at(pipeline, *before)
+    diagnosis.refuse("files")
     pipeline.do("compaction")
     for snapshot in before:
         left = Snapshot.read(snapshot.table).files
@@ -73,7 +83,7 @@ def test_file_that_went_with_a_version_that_was_replaced_meanwhile_is_not_missed
         assert replaced
         for file in replaced:
             Path(file.location(snapshot.table)).unlink()
-    refuse_missing_files(plan, *before)
+    diagnosis.refuse("files")
 
 
 def test_deletion_vector_that_is_gone_is_named(pipeline):
@@ -115,6 +125,7 @@ def test_files_in_folders_below_the_table_are_found(pipeline):
     moved = type(file)({**file.add, "path": f"Ab/{file.path}"})
     kept = {key: each for key, each in sink.files.items() if each is not file}
     found = Snapshot(**{**vars(sink), "files": {**kept, ("Ab", None): moved}})
-    assert missing_files(found) == []
+    looked_at(pipeline, None, found).refuse("files")
     (folder / file.path).unlink()
-    assert missing_files(found) == [Location(sink.table) / f"Ab/{file.path}"]
+    with pytest.raises(DamagedFileError, match=f"Got: no {sink.table}/Ab/{file.path}"):
+        looked_at(pipeline, None, found).refuse("files")

@@ -37,7 +37,6 @@ from ebbtide.operations._repair.state import restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _driver as driver
-from ebbtide.runtime._belonging import refuse_older_state
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection, SinkTable
@@ -248,7 +247,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         assume("a sink like the state")
         return repair.repair(SPARK, spec, root)
     if work == "restore":
-        with stepping(SPARK, Plan.under(root, spec), refuse=refuse_older_state) as stepper:
+        with stepping(SPARK, Plan.under(root, spec), parts=("state",)) as stepper:
             return restore_state(stepper)
     if work == "clock":
         return clock.apply(SPARK, spec, root, clock_ms, "it was ahead", to_ms=clock_ms - HOUR // 2)

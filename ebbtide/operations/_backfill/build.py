@@ -33,7 +33,7 @@ from ebbtide.operations._backfill.status import status
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import of_folder, with_places
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import NOW, Clock, OnPhase, OnProgress, Place, Plan, ignore, refuse_action, system_clock
+from ebbtide.runtime import NOW, Clock, OnPhase, OnProgress, Place, Plan, ignore, system_clock
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._swap import delete_backfill
 from ebbtide.sources import begun_at
@@ -78,7 +78,7 @@ def start(
         EbbtideError: as in a run.
     """
     tables = Plan.under(root, spec)
-    refuse_action(tables, Replace("", None), "backfill")
+    tables.refuse_unable(Replace("", None), "backfill")
     refuse_unfit(tables)
     asked = _begun(tables, begin, snapshot, clock())
     stop = stop or threading.Event()

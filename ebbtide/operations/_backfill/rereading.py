@@ -18,7 +18,7 @@ from ebbtide.ledger import NoStep, StepFacts
 from ebbtide.operations._backfill.asked import Asked
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Clock, OnPhase, OnProgress, Phase, Plan, Stepper, ignore, refuse_changed_spec, system_clock
+from ebbtide.runtime import Clock, OnPhase, OnProgress, Phase, Plan, Stepper, ignore, system_clock
 from ebbtide.runtime._kinds import positioned_source
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._reading import SourceSteps
@@ -103,7 +103,7 @@ def reread(
     pace = Pace(source.max_records_per_second, stop)
     with stepping(spark, tables, clock()) as stepper:
         _refuse_unpaused(stepper)
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         left = _left(stepper, begin, reason)
         n_places = left.size

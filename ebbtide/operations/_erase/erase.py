@@ -23,7 +23,7 @@ from ebbtide.operations._erase.keys import asked_keys
 from ebbtide.operations._erase.views import computed_again, planned_views, views_above
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import NOW, Place, Plan, Stepper, refuse_changed_spec
+from ebbtide.runtime import NOW, Place, Plan, Stepper
 from ebbtide.runtime._erasing import doomed_in
 from ebbtide.runtime._purging import purge
 
@@ -78,7 +78,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
     spark = ctx.spark
     keys = asked_keys(spark, tables, file, where)
     with stepping(spark, tables, ctx.now_ms) as stepper:
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         ledger = _ledger(stepper)
         hashes = _hashes(keys, ledger)
@@ -109,7 +109,7 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
     tables = Plan.under(ctx.root, ctx.spec)
     keys = asked_keys(ctx.spark, tables, file, where)
     with stepping(ctx.spark, tables, ctx.now_ms) as stepper:
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(ctx.spark)
         ledger = _ledger(stepper)
         hashes = _hashes(keys, ledger)

@@ -11,7 +11,7 @@ from ebbtide.delta import DataFile, Snapshot
 from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import Phase, Plan, Stepper, refuse_changed_spec
+from ebbtide.runtime import Phase, Plan, Stepper
 from ebbtide.runtime._workers.deciding import packed
 from ebbtide.storage import Location
 from ebbtide.tables import EntryKind
@@ -84,7 +84,7 @@ def maintained(
     with stepping(spark, plan) as stepper:
         if not stepper.number:
             return _report(spec.name, job)
-        refuse_changed_spec(plan, stepper)
+        stepper.diagnosis.refuse("spec")
         # An open step of a dead run is finished before anything is measured.
         stepper.publish(spark)
         phase(f"{job}, step {stepper.number + 1}")

@@ -35,7 +35,7 @@ from ebbtide.operations._migration.transforms import (
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, of_table, with_places
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import Place, Plan, Stepper, refuse_action
+from ebbtide.runtime import Place, Plan, Stepper
 from ebbtide.runtime._fold import rewritten
 from ebbtide.runtime._publish import publish
 from ebbtide.spec import Pipeline
@@ -141,7 +141,7 @@ class _Migration:
         if not alters:
             return
         anything = Alter(SchemaChange(), "")
-        refuse_action(tables, anything, "migration")
+        tables.refuse_unable(anything, "migration")
         tables.sink.refuse_unalterable(self.before.sink.columns)
 
 

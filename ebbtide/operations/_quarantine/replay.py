@@ -20,7 +20,7 @@ from ebbtide.amounts import amount
 from ebbtide.changelog import order_struct
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import place_text
-from ebbtide.ledger import Cause, NoStep, StepFacts
+from ebbtide.ledger import Cause, Head, NoStep, StepFacts
 from ebbtide.model import Append, Decision
 from ebbtide.operations._operation import Report
 from ebbtide.operations._quarantine.redecoding import (
@@ -35,8 +35,7 @@ from ebbtide.operations._quarantine.redecoding import (
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.operators import WAITING
 from ebbtide.redaction import printable
-from ebbtide.runtime import Plan, Stepper, apply_staged, refuse_changed_spec
-from ebbtide.runtime._refusals import refuse_misfit
+from ebbtide.runtime import Diagnosis, OwnTables, Plan, Stepper, apply_staged
 from ebbtide.runtime._selection import selected_replay
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
@@ -163,7 +162,7 @@ def plan(
     if commit is None:
         return Found().report(spec.name)
     _, last = commit
-    refuse_misfit(tables, last)
+    Diagnosis(tables, OwnTables(tables), Head(*commit), lambda: None).refuse("spec")
     attempt = _attempt(tables, last, clock_ms, selection, corrected)
     return _found(attempt, last, clock_ms, corrected).report(spec.name)
 
@@ -201,7 +200,7 @@ def apply(
         last = stepper.last
         if isinstance(last, NoStep):
             return Found().report(spec.name)
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         attempt = _attempt(tables, last, clock_ms, selection, corrected)
         found = _found(attempt, last, clock_ms, corrected)

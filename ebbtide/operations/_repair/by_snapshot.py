@@ -21,7 +21,7 @@ from ebbtide.ledger import Cause
 from ebbtide.model import BatchSummary, WholeSnapshot
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, Staged, Stepper, apply_staged, refuse_changed_spec
+from ebbtide.runtime import Plan, Staged, Stepper, apply_staged
 from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Rep
     """
     tables = Plan.under(root, spec)
     with stepping(spark, tables, clock_ms) as stepper:
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         last = stepper.last.frontier
         snapshot = _ended(tables, None if last is None else last.snapshot)

@@ -37,14 +37,13 @@ from ebbtide.errors import (
     UnsupportedFileError,
 )
 from ebbtide.frames import columns
-from ebbtide.ledger import Cause, DataCommit, Head
+from ebbtide.ledger import Cause, DataCommit
 from ebbtide.model import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import OwnTables, Plan, Stepper, refuse_action, refuse_changed_spec
-from ebbtide.runtime._belonging import refuse_older_state
+from ebbtide.runtime import Plan, Stepper
 from ebbtide.runtime._completeness import DECIDED, ROWS, SHOWN, differences
 from ebbtide.runtime._kinds import refuse_epochs
 from ebbtide.runtime._publish import publish
@@ -100,7 +99,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     with _repairing(spark, tables) as (stepper, unreadable):
         if not stepper.number:
             return RepairReport(spec.name)
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         refuse_damaged_state(stepper)
         appended = tuple(appended_findings(stepper, unreadable))
         # The open step is published first, to the tables that can take it; a damaged one gets it by the repair.
@@ -158,11 +157,11 @@ def acknowledge(
     if new_log_ms is not None:
         refuse_epochs(spec)
     tables = Plan.under(root, spec)
-    refuse_action(tables, Rewrite(), "acknowledgement")
+    tables.refuse_unable(Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
         if not stepper.number:
             return RepairReport(spec.name)
-        refuse_changed_spec(tables, stepper)
+        stepper.diagnosis.refuse("spec")
         _publish_to_be_accepted(spark, stepper)
         version = tables.delta_sink.version()
         decision = Decision(accepts_sink=version)
@@ -230,15 +229,11 @@ def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Col
     Raises:
         TableMismatchError: another state wrote the sink.
     """
-    refuse_action(tables, Rewrite(), "repair")
-    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
+    tables.refuse_unable(Rewrite(), "repair")
+    with stepping(spark, tables, parts=()) as stepper:  # tables may be unreadable
         unreadable = stepper.tables.leave_out_unreadable()
-        refuse_older_state(tables, stepper.tables, stepper.head)
+        stepper.diagnosis.refuse("state")
         yield stepper, unreadable
-
-
-def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
-    """Refuse nothing: a repair also handles unreadable tables, and has separate checks."""
 
 
 @dataclass(frozen=True)

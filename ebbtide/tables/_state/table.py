@@ -22,7 +22,8 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import Action, Commit, DataFile, Definition, Doomed, FileWithout, Log, Snapshot, positions_in
 from ebbtide.entries import Step
-from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError
+from ebbtide.faults import Fault
 from ebbtide.ledger import StepFacts, TableFacts, writer_of
 from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.change_set import StepChanges
@@ -219,31 +220,33 @@ class StateTable(StateNotes):
         return foreign_change(version, found)
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
-        """Refuse a version whose rows another client has changed since an earlier one, unless the change was undone.
-
-        Args:
-            found: The newest version.
-            version: The earlier version, not before the last step.
+        """Refuse a version whose rows another client has changed; arguments as `changed_since`.
 
         Raises:
             TableMismatchError: another client has changed rows.
         """
+        fault = self.changed_since(version, found)
+        if fault is not None:
+            raise fault.error
+
+    def changed_since(self, version: int, found: Snapshot) -> Fault | None:
+        """Return the fault of a version whose rows another client has changed since an earlier one; None if it has not, or that was undone.
+
+        Args:
+            version: The earlier version, not before the last step.
+            found: The newest version.
+        """
         changed_by, versions = self.foreign_change(version, found)
         if not changed_by:
-            return
-        bring_back = ""
+            return None
         newest = newest_step(self.path)
-        if newest is not None:
+        if newest is None:
+            name, step = "changed, no step", 0
+        else:
             _, facts = newest
-            rewind = f"rewind --to-step {facts.step} --apply"
-            command = rewind if self.operator.has_named_states else "repair --apply"
-            bring_back = f"'ebbtide {command}' to bring it back, or "
-        raise TableMismatchError.of(
-            f"The state at '{self.path}' was changed by another client.",
-            got=changed_by,
-            allowed=f"the rows of version {versions[-1]}",
-            next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
-        )
+            name = "changed, shows no rows" if self.operator.has_named_states else "changed"
+            step = facts.step
+        return Fault.of("state", name, location=self.path, change=changed_by, version=versions[-1], step=step)
 
     def emptied(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that leave a version without rows, with this spec's columns and properties."""
