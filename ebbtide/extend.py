@@ -2,8 +2,7 @@
 
 from ebbtide.changelog import RowKind
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
-from ebbtide.formats import BadRecordError, DecodedChange, Format
-from ebbtide.formats._records import PLACED_RECORDS
+from ebbtide.formats import PLACED_RECORDS, BadRecordError, DecodedChange, Format
 from ebbtide.ledger import StepFacts, TableFacts
 from ebbtide.model import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations import Context, Operation, Report

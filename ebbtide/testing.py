@@ -19,7 +19,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, StagedKind
 from ebbtide.model import BatchSummary, Frontier
 from ebbtide.runtime import operator_of
-from ebbtide.runtime._plan import decoding_of, rules_of
+from ebbtide.runtime._plan import rules_of
 from ebbtide.spec import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
@@ -55,7 +55,7 @@ class MemoryPipeline:
             )
         self.spec = spec
         self.operator = operator_of(spec)
-        self.decoding = decoding_of(spec)
+        self.decoding = spec.decoding
         self._rules = rules_of(spec)
         self.state = self.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}

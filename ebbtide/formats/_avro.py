@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
@@ -75,10 +75,23 @@ def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     return {id_ for id_ in ids if id_ is not None}
 
 
-def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:
-    """Return placed records with the schemas that their values and keys name."""
-    metadata = {_METADATA: json.dumps(dict(texts))}
-    return batch.replace_schema_metadata(metadata)
+def with_schemas(
+    batches: Iterable[pa.RecordBatch],
+    ask: Callable[[set[int]], SchemaTexts],
+) -> Iterator[pa.RecordBatch]:
+    """Yield placed records with the schemas that their values and keys name.
+
+    Args:
+        batches: Batches of `PLACED_RECORDS`.
+        ask: Returns the registry's answers for the ids of schemas that no earlier batch named.
+    """
+    known: dict[int, str] = {}
+    for batch in batches:
+        values = batch.column("value").to_pylist()
+        keys = batch.column("key").to_pylist()
+        missing = schema_ids([*values, *keys]) - known.keys()
+        known |= ask(missing)
+        yield batch.replace_schema_metadata({_METADATA: json.dumps(known)})
 
 
 @dataclass(frozen=True)

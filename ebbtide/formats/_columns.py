@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats._encodings import BinaryEncoding, Encoding, of_bytes, read_bytes
+from ebbtide.formats._encodings import BinaryEncoding, Encoding, is_precise, of_bytes, read_bytes
 
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
@@ -54,6 +54,21 @@ class Coding(NamedTuple):
             unit: Its entry in `time_units`.
         """
         return cls(unit, of_bytes(encoding))
+
+    @staticmethod
+    def is_of_bytes(type_: pa.DataType) -> bool:
+        """Return whether a type has an encoding of bytes: it is BINARY, or holds it."""
+        return holds_binary(type_)
+
+    @staticmethod
+    def is_precise(value: Any) -> bool:
+        """Return whether a JSON value can be a precise decimal but not a number: base64, or `{"scale", "value"}`.
+
+        Example:
+            >>> Coding.is_precise("AU74"), Coding.is_precise("1234"), Coding.is_precise({"scale": 0, "value": "AU74"})
+            (True, False, True)
+        """
+        return is_precise(value)
 
     def read_bytes(self, text: str) -> bytes:
         """Read the bytes that a text encodes.

@@ -17,9 +17,9 @@ columns, which cannot be distinguished from real values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import (
@@ -32,7 +32,16 @@ from ebbtide.formats._connect import (
     row_fields,
     time_units,
 )
-from ebbtide.formats._debezium_envelope import NAMED_BY, SNAPSHOT, log_named, value_in, value_in_row, whole_snapshot
+from ebbtide.formats._debezium_envelope import (
+    NAMED_BY,
+    ORDERS,
+    SNAPSHOT,
+    log_named,
+    position_field,
+    value_in,
+    value_in_row,
+    whole_snapshot,
+)
 from ebbtide.formats._debezium_events import is_beside_rows, is_message
 from ebbtide.formats._debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats._debezium_scan import ScannedEnvelopes, ScannedFlattened
@@ -47,6 +56,7 @@ from ebbtide.formats._format import (
     shortened,
 )
 from ebbtide.formats._forms import LogPosition, RowForm, ScanForm, TypedForm
+from ebbtide.formats._positions import PositionField, PositionType
 
 OPERATIONS = ("c", "r", "u", "d", "t")
 _FILLERS = (None, 0, "", False)
@@ -90,7 +100,23 @@ class _Event:
 
 
 class DebeziumDecoder(DebeziumRules, Format):
-    """The `Format` of Debezium events."""
+    """The `Format` of Debezium events.
+
+    Attributes:
+        ORDERS: Connector (`source.connector` in lower case) to the fields that order its changes, most significant first.
+    """
+
+    ORDERS: ClassVar[Mapping[str, tuple[str, ...]]] = ORDERS
+
+    @staticmethod
+    def position_field(name: str, type_: PositionType | None = None) -> PositionField | None:
+        """Return the field that a spec names; None if envelopes do not have it, or its type is neither known nor stated.
+
+        Args:
+            name: Path (`source.scn`), short name (`_lsn`), or name in a flattened row (`__source_scn`).
+            type_: The type that the spec states.
+        """
+        return position_field(name, type_)
 
     def changes(
         self,

@@ -27,6 +27,7 @@ from ebbtide.formats._places import orders_of, placed
 from ebbtide.formats._quick import QuickDecoder
 from ebbtide.formats._reading import Contents, Record, RecordReader
 from ebbtide.formats._records import stored_form
+from ebbtide.formats._scan import load_loops
 from ebbtide.formats._scan_decoder import ScanDecoder
 from ebbtide.formats._settings import DecodingSettings, StagedKind
 from ebbtide.formats._summary import summarize
@@ -57,6 +58,11 @@ class Decoding(DecodingSettings):
         """
         for staged in self._decoded(records, step, wall_ms):
             yield from in_epochs(staged, self.log_begins).to_batches()
+
+    @staticmethod
+    def load_loops() -> None:
+        """Load the compiled loops into this process, for the processes forked from it."""
+        load_loops()
 
     def summarize(self, rows: pa.Table, *, tracks_offsets: bool) -> BatchSummary:
         """Sum up staged rows.

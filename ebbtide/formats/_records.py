@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,13 +32,18 @@ PLACED_RECORDS = pa.schema(
 )
 """Records of a source with keys, partitions and offsets: `file` is its name, a topic; `part` and `line` order the records of a step;
 a null value is a tombstone. `old_key` and `new_key` are the values of the headers `OLD_KEY` and `NEW_KEY`; null without them."""
-MAX_RECORD_BYTES = 16 * 2**20
-"""Default maximum size of a record, in bytes: 16 times Kafka's default. Larger records are bad."""
 
 
 def are_placed(batch: pa.RecordBatch) -> bool:
     """Return whether records are `PLACED_RECORDS`."""
     return "offset" in batch.schema.names
+
+
+def other_keys(headers: Sequence[tuple[str, Any]]) -> tuple[bytes | None, bytes | None]:
+    """Return `old_key` and `new_key` of a record, from its headers: the first of each name, None unless it has bytes."""
+    first = dict(reversed(headers))
+    old_key, new_key = first.get(OLD_KEY), first.get(NEW_KEY)
+    return old_key if isinstance(old_key, bytes) else None, new_key if isinstance(new_key, bytes) else None
 
 
 def as_line(

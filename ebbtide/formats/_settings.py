@@ -30,7 +30,6 @@ from ebbtide.changelog import PLACE, TRUNCATE, RowKind, changelog_schema
 from ebbtide.formats._columns import Coding, TimeUnit
 from ebbtide.formats._encodings import Encoding
 from ebbtide.formats._format import Format
-from ebbtide.formats._records import MAX_RECORD_BYTES
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
@@ -149,7 +148,7 @@ class DecodingSettings(ColumnSettings):
         truncates: TRUNCATE is allowed; otherwise it is a bad record.
         event_time: Column with the event time; None: the source's event time.
         needs_event_time: Something expires by event time, so it must not be null.
-        max_record_bytes: Longer records are bad.
+        max_record_bytes: Longer records are bad. Default: 16 times Kafka's.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None: no limit.
         doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
         tombstones_delete: With `by_place`, such a tombstone is the delete; false if the topic also has records of other tables.
@@ -165,7 +164,7 @@ class DecodingSettings(ColumnSettings):
     truncates: bool = True
     event_time: str | None = None
     needs_event_time: bool = False
-    max_record_bytes: int = MAX_RECORD_BYTES
+    max_record_bytes: int = 16 * 2**20
     max_ahead_ms: int | None = None
     doubts_tombstones: bool = False
     tombstones_delete: bool = False

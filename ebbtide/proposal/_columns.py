@@ -19,12 +19,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from ebbtide.ddl import as_compared, as_written, is_column_name
 from ebbtide.errors import ConfigError
-from ebbtide.formats import Coding, DecodedChange, Encoding, TimeUnit, Unavailable, agreed, type_of_value
-from ebbtide.formats._encodings import is_precise
+from ebbtide.formats import Coding, DecodedChange, Unavailable, agreed, type_of_value
 from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -53,14 +52,15 @@ _KINDS: dict[type, str] = {
     dict: "object",
 }
 """Name of each type of values in a note."""
-_OF_TEXTS: tuple[Encoding, ...] = ("hex", "base64", "base64url")
+TextEncoding = Literal["hex", "base64", "base64url"]
+_OF_TEXTS: tuple[TextEncoding, ...] = ("hex", "base64", "base64url")
 _BASE64 = "base64"
 """In the place of the type of a column that holds base64."""
 _MOST_DIGITS = 38
 """Greatest precision of a DECIMAL."""
 _UNAVAILABLE = Unavailable()
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_UNITS: dict[TimeUnit, int] = {
+_UNITS: dict[str, int] = {
     "ms": 1_000,
     "us": 1_000_000,
     "ns": 1_000_000_000,
@@ -84,9 +84,9 @@ class ProposedColumn:
     name: str
     type: str | None
     is_in_all: bool
-    unit: TimeUnit | None = None
+    unit: str | None = None
     note: str = ""
-    encoding: Encoding | None = None
+    encoding: str | None = None
 
 
 def propose_columns(
@@ -165,12 +165,12 @@ def _of_type(name: str, type_: str, values: Sequence[Any], *, is_in_all: bool) -
         return ProposedColumn(name, type_, is_in_all, _time_unit(values))
     if type_ == "BINARY":
         return _of_bytes(name, values, is_in_all=is_in_all)
-    seen = next(filter(is_precise, values), None)
+    seen = next(filter(Coding.is_precise, values), None)
     is_decimal = type_.startswith("DECIMAL")
     is_integer = type_ in _INTEGERS
     if seen is None or not (is_decimal or is_integer):
         return ProposedColumn(name, type_, is_in_all)
-    encoding: Encoding = "precise" if is_decimal else "bits"
+    encoding = "precise" if is_decimal else "bits"
     note = f"base64 without a schema ({seen!r}): read as {encoding}"
     return ProposedColumn(name, type_, is_in_all, note=note, encoding=encoding)
 
@@ -191,7 +191,7 @@ def _of_bytes(name: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedC
     return ProposedColumn(name, "BINARY", is_in_all, note=note, encoding=encoding)
 
 
-def _is_in(encoding: Encoding, text: str) -> bool:
+def _is_in(encoding: TextEncoding, text: str) -> bool:
     if encoding == "hex":
         return _HEX.fullmatch(text) is not None
     try:
@@ -204,7 +204,7 @@ def _is_in(encoding: Encoding, text: str) -> bool:
 def _are_base64(values: Sequence[Any]) -> bool:
     """Return whether values are base64 rather than text, or decimals with their scales; words of four letters are base64 too."""
     if any(isinstance(value, dict) for value in values):
-        return all(map(is_precise, values))
+        return all(map(Coding.is_precise, values))
     are_encoded = all(isinstance(value, str) and _is_base64(value) for value in values)
     # One value that no word could be is wanted: `door` and `time` decode as well.
     return are_encoded and any(map(_SHOWS_BASE64.fullmatch, values))
@@ -244,7 +244,7 @@ def _stated_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
     return stated
 
 
-def _stated_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None:
+def _stated_unit(name: str, changes: Sequence[DecodedChange]) -> str | None:
     """Return what records' own schemas say that the integers of a column are; None if they do not agree."""
     units = set()
     for change in changes:
@@ -277,7 +277,7 @@ def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> Propos
     return ProposedColumn(name, type_, is_in_all)
 
 
-def _time_unit(values: Sequence[int]) -> TimeUnit | None:
+def _time_unit(values: Sequence[int]) -> str | None:
     """Return the unit in which values are times between 2000 and 2100; None if there is none."""
     # No more than one unit fits: a unit is a thousand of the next, and the years' ends lie a factor of four apart.
     for unit, per_second in _UNITS.items():

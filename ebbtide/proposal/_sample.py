@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.formats import BadRecordError, DebeziumEvent, parse_exactly
-from ebbtide.formats._parsing import value_field
 from ebbtide.proposal._tools import Json, table_of
 from ebbtide.redaction import printable
 from ebbtide.spec import KafkaSource, explained
@@ -82,14 +81,14 @@ def take_sample(
             break
         try:
             outer = parse_exactly(line)
-            of_value = value_field(outer)
-            is_kafka = outer.keys() >= {*_PLACE, of_value}
+            raw: Any = outer.get("value", outer.get("payload"))  # `kcat -J` calls the value payload
+            is_kafka = outer.keys() >= _PLACE and not outer.keys().isdisjoint(("value", "payload"))
             if is_kafka:
                 sample.holds = "kafka"
                 topics[str(outer["topic"])] += 1
-                if topic not in (None, outer["topic"]) or outer[of_value] is None:
+                if topic not in (None, outer["topic"]) or raw is None:
                     continue
-            value = parse_exactly(outer[of_value]) if is_kafka else outer
+            value = parse_exactly(raw) if is_kafka else outer
         except (BadRecordError, TypeError) as error:
             sample.count_unreadable(error)
             continue

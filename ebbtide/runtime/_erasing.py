@@ -20,10 +20,9 @@ import pyarrow as pa
 from ebbtide.columns import Mask
 from ebbtide.delta import Doomed
 from ebbtide.errors import ConfigError
-from ebbtide.formats import parsed
-from ebbtide.formats._named_keys import keys_named
 from ebbtide.model import ErasedKeys
 from ebbtide.operators import cut_changes, cut_entries, names_erased
+from ebbtide.runtime._named_keys import keys_named
 from ebbtide.tables._state.notes import LINKS
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ class RecordsOfKeys(Doomed):
         return np.array(marks, dtype=bool)
 
     def _names_one(self, raw: bytes | None) -> bool:
-        record = parsed(raw or b"")
-        keys = keys_named(record, self.key)
+        keys = keys_named(raw or b"", self.key)
         is_erased = self.erased.marks(keys, self.key.names)
         return bool(is_erased.any())
 

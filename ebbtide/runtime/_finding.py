@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.formats import Decoding
-from ebbtide.formats._records import stored_form
+from ebbtide.formats import Decoding, stored_form
 from ebbtide.sources import Records
 
 Order = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The kinds of sources, formats, operators and sinks: the one place that knows all.
+"""The kinds of sources, operators and sinks: the one place that knows all.
 
 A new built-in kind is a module in its room, a spec model, and a line here; one of another package is found by an entry point
 (`ebbtide.spec._extensions`). This module loads no Spark.
@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ebbtide.changelog import PLACE
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.formats import DebeziumDecoder, Encoding, Format, MappedDecoder, PlainDecoder, Unavailable, holds_binary
 from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
 from ebbtide.sources import Client, FileSource, KafkaSource, PositionedSource, Registry, Source, SourceSettings
 from ebbtide.spec import KafkaSource as KafkaSpec
 from ebbtide.spec import (
     MaterializedView,
-    OtherFormat,
     OtherSink,
     OtherSource,
     Pipeline,
@@ -93,12 +90,6 @@ def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedS
     return make(given.options, settings)
 
 
-def unavailable_of(spec: Pipeline) -> Unavailable:
-    """Return what recognizes the values that a pipeline's records leave out; in a format without the setting it is Debezium's default."""
-    placeholder = getattr(spec.format, "unavailable_value", Unavailable().placeholder)
-    return Unavailable(placeholder)
-
-
 WITH_EPOCHS = (
     "source.lsn",
     "source.file",
@@ -127,65 +118,6 @@ def refuse_epochs(spec: Pipeline) -> None:
         got=f"order by {', '.join(spec.sequence) or 'arrival'}, event_time {spec.event_time or 'of the source'}",
         allowed=f"an order that begins with {named}, and the source's own event time",
     )
-
-
-def encodings_of(spec: Pipeline) -> Mapping[str, Encoding]:
-    """Return how columns are coded: as the spec says, else as the tool writes bytes."""
-    given: Mapping[str, Encoding] = getattr(spec.format, "encodings", {})
-    if not isinstance(spec.format, parts.ByMap):
-        return given
-    of_tool: dict[str, Encoding] = {}
-    if spec.format.map.writes_base64:
-        of_tool = {column.name: "base64" for column in spec.table.columns if holds_binary(column.type)}
-    return {**of_tool, **given}
-
-
-def debezium(spec: Pipeline) -> Format:
-    """Make the decoder of Debezium's change events."""
-    in_log = () if spec.sequence == PLACE else spec.sequence
-    return DebeziumDecoder(
-        tuple(spec.key),
-        in_log,
-        retract=spec.retracts,
-        table=spec.source.table,
-        columns=tuple(spec.table.columns.names),
-        unavailable=unavailable_of(spec),
-        positions=spec.positions,
-    )
-
-
-def plain(spec: Pipeline) -> Format:
-    """Make the decoder of plain changelog rows."""
-    given = cast("parts.PlainFormat", spec.format)
-    return PlainDecoder(
-        kind=given.kind,
-        row=given.row,
-        position=tuple(given.position),
-        unavailable=unavailable_of(spec),
-    )
-
-
-def mapped(spec: Pipeline) -> Format:
-    """Make the decoder of records that a map describes, a user's or a known tool's."""
-    given = cast("parts.MappedFormat | parts.ToolFormat", spec.format)
-    return MappedDecoder(
-        given.map,
-        key=tuple(spec.key),
-        columns=spec.table.columns,
-        retract=spec.retracts,
-        table=spec.source.table,
-        in_utc=given.time_zone is not None,
-        encoded=frozenset(encodings_of(spec)),
-        unavailable=unavailable_of(spec),
-        positions=spec.positions,
-    )
-
-
-def other_format(spec: Pipeline) -> Format:
-    """Make a format that another package brings along."""
-    given = cast("OtherFormat", spec.format)
-    make: Callable[..., Format] = given.kind
-    return make(given.options, spec.table.columns, tuple(spec.key))
 
 
 def upsert_operator(spec: Pipeline) -> Operator:
@@ -273,13 +205,6 @@ SOURCES: dict[type, Callable[[Pipeline], Source]] = {
 POSITIONED: dict[type, Callable[[PositionedPart, SourceSettings], PositionedSource]] = {
     KafkaSpec: kafka_source,
     OtherSource: other_source,
-}
-FORMATS: dict[type, Callable[[Pipeline], Format]] = {
-    parts.DebeziumFormat: debezium,
-    parts.PlainFormat: plain,
-    parts.MappedFormat: mapped,
-    parts.ToolFormat: mapped,
-    OtherFormat: other_format,
 }
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ebbtide.changelog import TRUNCATE, OffsetRanges, changelog_schema
+from ebbtide.changelog import OffsetRanges, changelog_schema
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.faults import Fault
-from ebbtide.formats import Coding, Decoding
-from ebbtide.formats._settings import UnknownColumns
+from ebbtide.formats import Decoding
 from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable, StepFacts
 from ebbtide.model import Action, Apply, Clear, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
-from ebbtide.runtime._kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
+from ebbtide.runtime._kinds import OPERATORS, SINKS, SOURCES, of_kind
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import Source, Span
 from ebbtide.spec import MaterializedView, Pipeline
@@ -31,13 +28,6 @@ if TYPE_CHECKING:
     from ebbtide.tables import ChangelogTable, QuarantineTable, Sink, SinkTable, StateTable, Table
 
 
-_UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
-    "ignore": "ignore",
-    "evolve": "infer",
-    "quarantine": "refuse",
-    "fail": "refuse",
-}
-"""Each mode to the decoder's treatment of columns that the schema lacks."""
 _WITHOUT_COMPARING = (Apply, Clear, Restore, Erase)
 """The actions that a sink other than a Delta table may perform; all further actions compare it with the state."""
 
@@ -103,7 +93,7 @@ class Plan:
     @cached_property
     def decoding(self) -> Decoding:
         """The decoder of raw records into changes."""
-        return decoding_of(self.spec)
+        return self.spec.decoding
 
     @property
     def rules(self) -> StepRules:
@@ -342,48 +332,6 @@ def operator_of(spec: Pipeline) -> Operator:
     """Make the operator of a spec."""
     make = of_kind(OPERATORS, spec, "pipeline")
     return make(spec)
-
-
-def decoding_of(spec: Pipeline) -> Decoding:
-    """Make the decoder of a spec's records."""
-    make_format = of_kind(FORMATS, spec.format, "format")
-    ahead = spec.max_event_time_ahead
-    return Decoding(
-        columns=spec.table.columns,
-        key=tuple(spec.key),
-        format=make_format(spec),
-        defaults=_defaults(spec),
-        in_envelopes=spec.source.records == "kafka",
-        topic=spec.source.topic,
-        sequence=spec.sequence,
-        kinds=frozenset({*spec.kinds_taken, TRUNCATE}),
-        truncates=spec.takes_truncate,
-        event_time=spec.event_time,
-        needs_event_time=spec.needs_event_time,
-        time_units=spec.format.time_units,
-        encodings=encodings_of(spec),
-        unavailable=unavailable_of(spec),
-        max_record_bytes=spec.quarantine.max_record_bytes,
-        max_ahead_ms=None if ahead is None else to_ms(ahead),
-        personal=spec.personal,
-        renamed=spec.renamed,
-        unknown_columns=_UNKNOWN_COLUMNS[spec.schema_evolution_mode],
-        ignored_columns=frozenset(spec.ignored_columns),
-        doubts_tombstones=spec.knows_keys,
-        tombstones_delete=spec.source.table is None,
-        needs_whole_rows=spec.retracts,
-    )
-
-
-def _defaults(spec: Pipeline) -> dict[str, Any]:
-    """Return the columns' defaults as JSON; those of bytes are read, since a record may code its bytes in another way."""
-    encodings = getattr(spec.format, "encodings", {})
-    defaults = {}
-    for name, value in spec.table.defaults.items():
-        type_ = spec.table.columns.field(name).type
-        is_coded = pa.types.is_binary(type_) and isinstance(value, str)
-        defaults[name] = Coding.of(encodings.get(name)).read_bytes(value) if is_coded else value
-    return defaults
 
 
 def rules_of(spec: Pipeline) -> StepRules:

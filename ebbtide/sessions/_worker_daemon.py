@@ -12,11 +12,10 @@ import os
 
 import numpy as np
 
-from ebbtide.formats._scan import load_loops
+from ebbtide.formats import Decoding
 
 LOADED = (
     "pyspark.worker",
-    "ebbtide.formats._decoding",
     "ebbtide.operators._sequence.operator",
     "ebbtide.sources._files",
     "ebbtide.runtime._workers.deciding",
@@ -30,7 +29,7 @@ def load() -> None:
     """Load the modules, and leave what they hold out of each later collection of cycles."""
     for name in LOADED:
         importlib.import_module(name)
-    load_loops()
+    Decoding.load_loops()
     # Else functions of the user's draw the same numbers in each worker.
     os.register_at_fork(after_in_child=np.random.seed)
     gc.collect()

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.errors import SourceReadError
-from ebbtide.formats import MAX_RECORD_BYTES, RECORDS
+from ebbtide.formats import RECORDS
 from ebbtide.sources._lines import NoTextError, split_lines
 from ebbtide.sources._listing import changed_while_read, linked_error
-from ebbtide.sources._source import Discovery
+from ebbtide.sources._source import MAX_SAMPLED_BYTES, Discovery
 from ebbtide.storage import Location
 
 BATCH_BYTES = 8 * 2**20
@@ -95,7 +95,7 @@ def _index_after(planned: list[SizedFile], files: list[SizedFile]) -> int:
     return index + 1
 
 
-def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:
+def read_files(path: str, max_line_bytes: int = MAX_SAMPLED_BYTES) -> ReadFiles:
     """Return the function that reads a task's files as `RECORDS`; arguments as `read_lines`."""
 
     def read(files: Sequence[NumberedFile]) -> Iterator[pa.RecordBatch]:
@@ -136,7 +136,7 @@ def read_lines(
     path: str,
     name: str,
     part: int,
-    max_line_bytes: int = MAX_RECORD_BYTES,
+    max_line_bytes: int = MAX_SAMPLED_BYTES,
     *,
     size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:

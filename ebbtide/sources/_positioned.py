@@ -13,13 +13,12 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats import MAX_RECORD_BYTES
-from ebbtide.formats._records import stored_form
+from ebbtide.formats import stored_form
 from ebbtide.model import NoOptions
 from ebbtide.sources._available import Available, Start
 from ebbtide.sources._records import ReadRecords
 from ebbtide.sources._sizing import note_most, offsets_within
-from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
+from ebbtide.sources._source import MAX_SAMPLED_BYTES, Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
 from ebbtide.sources._span import Offsets, Span
 from ebbtide.sources._span_planner import SpanPlanner
 
@@ -132,7 +131,7 @@ class PositionedSource(Source, ABC):
         """
         # The range doubles with each pass: long stretches without values need few passes, and the first passes stay small.
         left = self.beginning()
-        read = self.reader(MAX_RECORD_BYTES)
+        read = self.reader(MAX_SAMPLED_BYTES)
         n_left = most = n
         while n_left > 0 and left.size:
             first = left.first(most)

@@ -17,6 +17,8 @@ from ebbtide.sources._span import Span
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_SAMPLED_BYTES = 16 * 2**20
+"""Longest record that is read without a spec, which may set another limit: a longer one is cut."""
 Work = Callable[[Iterable[pa.RecordBatch]], str | None]
 """The work of a task on its records, batches of `ebbtide.formats._records.RECORDS`; it returns text, or None for nothing."""
 Part = tuple[str, int | None]

@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ebbtide.formats import TOOLS, Format, TimeUnit
+from ebbtide.formats import TOOLS, Coding, Format
 from ebbtide.redaction import printable
 from ebbtide.sources import PositionedSource
-from ebbtide.spec._parts import FormatPart, SpecPart
+from ebbtide.spec._parts import FormatPart, Reads, SpecPart, TimeUnit
 from ebbtide.spec._positioned import PositionedPart
 from ebbtide.tables import Sink
 
@@ -133,6 +133,15 @@ class OtherFormat(FormatPart, OtherPart):
     def kind(self) -> FormatClass:
         """Its class."""
         return extension(FORMATS, self.type, Format)
+
+    def decoder(self, reads: Reads) -> Format:
+        """See `FormatPart.decoder`."""
+        make: Callable[..., Format] = self.kind
+        return make(self.options, reads.columns, reads.key)
+
+    def coding(self, column: str) -> Coding:
+        """See `FormatPart.coding`."""
+        return Coding.of(None, self.time_units.get(column, "us"))
 
 
 class OtherSink(OtherPart):

@@ -12,10 +12,10 @@ from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
 from ebbtide.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.entries import ENTRY_COLUMNS
-from ebbtide.formats import Coding, Decoding, Encoding, holds_binary
+from ebbtide.formats import Coding, Decoding
 from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
 from ebbtide.spec._fields import PipelineFields
-from ebbtide.spec._parts import ByMap, DebeziumFormat, FormatPart, refuse
+from ebbtide.spec._parts import ByMap, DebeziumFormat, Encoding, FormatPart, refuse
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS) | {
     *Decoding.ADDED_COLUMNS,
@@ -62,10 +62,7 @@ def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:
     unfit = []
     for name, value in table.defaults.items():
         column = table.columns.field(name)
-        unit = fields.format.time_units.get(name, "us")
-        encodings = getattr(fields.format, "encodings", {})
-        coding = Coding.of(encodings.get(name), unit)
-        if not _holds(column, value, coding):
+        if not _holds(column, value, fields.format.coding(name)):
             written = "NULL" if value is None else value
             unfit.append(f"{name} DEFAULT {written}")
     refuse("schema", unfit, "defaults that fit their columns")
@@ -171,7 +168,7 @@ def refuse_lone_updates(format_: FormatPart) -> None:
 def _refuse_unfit_encodings(given: Mapping[str, Encoding], columns: pa.Schema) -> None:
     encodings = {name: encoding for name, encoding in given.items() if Coding.of(encoding).binary is None}
     of_binary = [name for name in given if name not in encodings]
-    binary = [column.name for column in columns if holds_binary(column.type)]
+    binary = [column.name for column in columns if Coding.is_of_bytes(column.type)]
     without_bytes = [name for name in of_binary if name not in binary]
     refuse("format.encodings", without_bytes, f"BINARY columns: {', '.join(binary) or 'none in the schema'}")
     decimals = [column.name for column in columns if pa.types.is_decimal(column.type)]

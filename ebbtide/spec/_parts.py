@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import pyarrow as pa
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -22,21 +24,24 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ebbtide.amounts import shortened
+from ebbtide.changelog import PLACE
 from ebbtide.durations import NaturalDuration, PositiveDuration
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
-    MAX_RECORD_BYTES,
     TOOLS,
-    Encoding,
+    Coding,
+    DebeziumDecoder,
+    Decoding,
     FieldPath,
+    Format,
+    MappedDecoder,
+    PlainDecoder,
     PositionField,
+    PositionType,
     RecordMap,
-    TimeUnit,
     Unavailable,
 )
-from ebbtide.formats import _debezium_envelope as debezium_envelope
-from ebbtide.formats._format import shortened
-from ebbtide.formats._positions import PositionType
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources import PATTERNS
 from ebbtide.spec._log_sequences import LOG_SEQUENCES
@@ -47,6 +52,8 @@ EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$
 
 MOST_CHARACTERS = 255
 """Longest name that file systems and catalogs accept."""
+MOST_SHOWN = 77
+"""Letters of a wrong text that an error shows."""
 PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 """Pattern of the name of a table property."""
 
@@ -54,7 +61,7 @@ PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 def _seen(text: str) -> str:
     is_name = text.strip() and len(text) <= MOST_CHARACTERS and not has_unseen(text)
     if not is_name:
-        raise ValueError(f"got {shortened(text)}; allowed: 1 to {MOST_CHARACTERS} visible characters")
+        raise ValueError(f"got {shortened(repr(text), MOST_SHOWN)}; allowed: 1 to {MOST_CHARACTERS} visible characters")
     return text
 
 
@@ -80,6 +87,12 @@ def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails
 
 Name = Annotated[str, AfterValidator(_seen)]
 """An external name, of a topic, table or field: any text of visible characters."""
+
+
+TimeUnit = Literal["ms", "us", "ns"]
+"""Unit of integers since 1970."""
+Encoding = Literal["unsigned", "bits", "precise", "base64", "base64url", "hex"]
+"""Encoding of numbers or bytes in JSON; see `ebbtide.formats._encodings`."""
 
 
 class SpecPart(BaseModel):
@@ -200,8 +213,46 @@ class FileSource(SourcePart):
         return value
 
 
+@dataclass(frozen=True)
+class Reads:
+    """The changes and columns that a pipeline reads from its records.
+
+    Args:
+        columns: Columns of its schema.
+        key: Names of the key's columns.
+        sequence: Columns that order changes; empty in arrival mode.
+        positions: Fields of the records that order changes.
+        retracts: An update comes as a retraction and an addition.
+        table: Read only changes of this source table; None: of all.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    sequence: tuple[str, ...]
+    positions: tuple[PositionField, ...]
+    retracts: bool
+    table: str | None
+
+
 class FormatPart(SpecPart):
     """Base class of formats."""
+
+    @abstractmethod
+    def decoder(self, reads: Reads) -> Format:
+        """Return the decoder of a pipeline's records."""
+
+    @abstractmethod
+    def coding(self, column: str) -> Coding:
+        """Return the coding of a column's values in a record without a schema."""
+
+    @property
+    def unavailable(self) -> Unavailable:
+        """Recognizes the values that a record leaves out. Default: by Debezium's placeholder."""
+        return Unavailable()
+
+    def encodings_in(self, columns: pa.Schema) -> Mapping[str, Encoding]:
+        """Return the encodings of columns by name: as the spec says, else as the tool writes them."""
+        return {}
 
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
         """Return the envelope field that a spec names to order changes; None: there is none of this name.
@@ -229,7 +280,7 @@ def _refuse_no_placeholder(text: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ValueError(f"got {shortened(text)}; allowed: a text, or hex: and bytes in hex")
+        raise ValueError(f"got {shortened(repr(text), MOST_SHOWN)}; allowed: a text, or hex: and bytes in hex")
     return text
 
 
@@ -253,6 +304,19 @@ class ChangeFormat(FormatPart):
         description="The connector's placeholder for an unsent value, such as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value is kept. Each form of the placeholder is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
     )
 
+    def coding(self, column: str) -> Coding:
+        """See `FormatPart.coding`."""
+        return Coding.of(self.encodings.get(column), self.time_units.get(column, "us"))
+
+    @property
+    def unavailable(self) -> Unavailable:
+        """Recognizes the values that a record leaves out."""
+        return Unavailable(self.unavailable_value)
+
+    def encodings_in(self, columns: pa.Schema) -> Mapping[str, Encoding]:
+        """See `FormatPart.encodings_in`."""
+        return self.encodings
+
     @property
     def identity(self) -> dict[str, Any]:
         """See `FormatPart`. Base64 may be stated later, since bytes without an encoding were read as base64."""
@@ -267,15 +331,27 @@ class DebeziumFormat(ChangeFormat):
 
     type: Literal["debezium"] = Field(description="'debezium'.")
 
+    def decoder(self, reads: Reads) -> Format:
+        """See `FormatPart.decoder`."""
+        return DebeziumDecoder(
+            reads.key,
+            () if reads.sequence == PLACE else reads.sequence,
+            retract=reads.retracts,
+            table=reads.table,
+            columns=tuple(reads.columns.names),
+            unavailable=self.unavailable,
+            positions=reads.positions,
+        )
+
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
         """See `FormatPart.position_field`."""
-        return debezium_envelope.position_field(name, type_)
+        return DebeziumDecoder.position_field(name, type_)
 
     @property
     def positions_there_are(self) -> str:
         """See `FormatPart.positions_there_are`."""
         in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
-        orders = dict.fromkeys(debezium_envelope.ORDERS.values())
+        orders = dict.fromkeys(DebeziumDecoder.ORDERS.values())
         by_path = [f"[{', '.join(order)}]" for order in orders]
         return f"one of {' '.join(in_log)}; or fields of the envelope, such as {' '.join(by_path)}, of any other with its type: {{field: source.version, type: number}}"
 
@@ -293,6 +369,15 @@ class PlainFormat(ChangeFormat):
         max_length=2,
         description="Fields with the record's partition and position, to recognize redeliveries. Default: none; file and line are used.",
     )
+
+    def decoder(self, reads: Reads) -> Format:
+        """See `FormatPart.decoder`."""
+        return PlainDecoder(
+            kind=self.kind,
+            row=self.row,
+            position=tuple(self.position),
+            unavailable=self.unavailable,
+        )
 
 
 _TIME_ZONE = "UTC: a time without a zone is in UTC if its column is a TIMESTAMP. Default: none; such a time is bad."
@@ -362,6 +447,28 @@ class ByMap(ChangeFormat):
     """Base class of formats whose records a map describes."""
 
     type: str
+    time_zone: Literal["UTC"] | None
+
+    def decoder(self, reads: Reads) -> Format:
+        """See `FormatPart.decoder`."""
+        return MappedDecoder(
+            self.map,
+            key=reads.key,
+            columns=reads.columns,
+            retract=reads.retracts,
+            table=reads.table,
+            in_utc=self.time_zone is not None,
+            encoded=frozenset(self.encodings_in(reads.columns)),
+            unavailable=self.unavailable,
+            positions=reads.positions,
+        )
+
+    def encodings_in(self, columns: pa.Schema) -> Mapping[str, Encoding]:
+        """See `FormatPart.encodings_in`."""
+        of_tool: dict[str, Encoding] = {}
+        if self.map.writes_base64:
+            of_tool = {column.name: "base64" for column in columns if Coding.is_of_bytes(column.type)}
+        return {**of_tool, **self.encodings}
 
     @property
     @abstractmethod
@@ -478,7 +585,7 @@ class QuarantineConfig(SpecPart):
         description="Maximum bad records in one step; above it the run fails before it commits. Default: 1000.",
     )
     max_record_bytes: int = Field(
-        default=MAX_RECORD_BYTES,
+        default=Decoding.max_record_bytes,
         gt=0,
         description="Maximum bytes of a record; larger ones are bad. Only so many bytes of a longer line are read, and kept in the quarantine. Default: 16 MiB.",
     )

@@ -10,22 +10,32 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import ValidationError, model_validator
 
+from ebbtide.changelog import TRUNCATE
 from ebbtide.ddl import TableSchema, added_ddl, as_compared, parse_ddl
+from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
+from ebbtide.formats import Decoding
 from ebbtide.spec import _fitting as fitting
 from ebbtide.spec._fields import PipelineFields
-from ebbtide.spec._parts import DeltaSink, PlainFormat
+from ebbtide.spec._parts import DeltaSink, PlainFormat, Reads, SchemaEvolutionMode
 from ebbtide.spec._reading import explained, project_of, read_attributes
 from ebbtide.spec._row_functions import make_importable
 from ebbtide.storage import Location
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Default if state expires by event time: clocks of sources are off by hours, not by days."""
+_UNKNOWN_COLUMNS: Mapping[SchemaEvolutionMode, Literal["ignore", "infer", "refuse"]] = {
+    "ignore": "ignore",
+    "evolve": "infer",
+    "quarantine": "refuse",
+    "fail": "refuse",
+}
+"""Each mode to the decoder's treatment of columns that the schema lacks."""
 _WRITTEN = "_written_path"
 """The source's path, absolute and as written. It is not a field, and equality of specs ignores it."""
 OPTIONAL_PARTS = ("transform",)
@@ -63,6 +73,48 @@ class Pipeline(PipelineFields):
             table.defaults,
             table.comments,
         )
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """The decoder of its records."""
+        columns = self.table.columns
+        key = tuple(self.key)
+        ahead = self.max_event_time_ahead
+        reads = Reads(columns, key, self.sequence, self.positions, self.retracts, self.source.table)
+        return Decoding(
+            columns=columns,
+            key=key,
+            format=self.format.decoder(reads),
+            defaults=self._json_defaults(),
+            in_envelopes=self.source.records == "kafka",
+            topic=self.source.topic,
+            sequence=self.sequence,
+            kinds=frozenset({*self.kinds_taken, TRUNCATE}),
+            truncates=self.takes_truncate,
+            event_time=self.event_time,
+            needs_event_time=self.needs_event_time,
+            time_units=self.format.time_units,
+            encodings=self.format.encodings_in(columns),
+            unavailable=self.format.unavailable,
+            max_record_bytes=self.quarantine.max_record_bytes,
+            max_ahead_ms=None if ahead is None else to_ms(ahead),
+            personal=self.personal,
+            renamed=self.renamed,
+            unknown_columns=_UNKNOWN_COLUMNS[self.schema_evolution_mode],
+            ignored_columns=frozenset(self.ignored_columns),
+            doubts_tombstones=self.knows_keys,
+            tombstones_delete=self.source.table is None,
+            needs_whole_rows=self.retracts,
+        )
+
+    def _json_defaults(self) -> dict[str, Any]:
+        """Return the columns' defaults as JSON; those of bytes are read, since a record may code its bytes in another way."""
+        defaults = {}
+        for name, value in self.table.defaults.items():
+            type_ = self.table.columns.field(name).type
+            is_coded = pa.types.is_binary(type_) and isinstance(value, str)
+            defaults[name] = self.format.coding(name).read_bytes(value) if is_coded else value
+        return defaults
 
     @property
     def spark_makes_sink(self) -> bool:

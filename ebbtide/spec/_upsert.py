@@ -12,8 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from ebbtide.changelog import LOG_POSITIONS, PLACE
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import NaturalDuration
-from ebbtide.formats import PositionField
-from ebbtide.formats._positions import PositionType
+from ebbtide.formats import PositionField, PositionType
 from ebbtide.keyed_state import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators import Emission, Keep, OnExpire
 from ebbtide.spec._fitting import RESERVED_COLUMNS, refuse_lone_updates

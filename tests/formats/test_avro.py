@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from limits import limits
 from support import plain, spec
 
-from ebbtide.formats import Decoding
+from ebbtide.formats import Decoding, stored_form
 from ebbtide.formats._avro import schema_ids
-from ebbtide.formats._records import stored_form
-from ebbtide.runtime._plan import decoding_of
 
 at = datetime.fromisoformat
 NAMED = {"type": "long", "connect.version": 1}
@@ -76,7 +74,7 @@ def exactly(decoding, records):
 
 
 def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeypatch):
-    decoding = decoding_of(spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}))
+    decoding = spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}).decoding
     schema = envelope_of(COLUMNS)
     records = batch([avro(1, schema, envelope(ROW))], {1: schema})
     exact = exactly(decoding, records)
@@ -89,7 +87,7 @@ def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeyp
 
 def test_units_of_the_spec_give_way_to_the_schema_s_and_rest_below_them_is_bad():
     fields = {"format": {"type": "debezium", "time_units": {"at": "ms"}}, "order": {"sequence": ["_lsn"]}}
-    decoding = decoding_of(spec(schema="id BIGINT, at TIMESTAMP_NTZ", key=["id"], **fields))
+    decoding = spec(schema="id BIGINT, at TIMESTAMP_NTZ", key=["id"], **fields).decoding
     schema = envelope_of({"id": "long", "at": {**NAMED, "connect.name": "io.debezium.time.NanoTimestamp"}})
     records = batch([avro(1, schema, envelope({"id": 1, "at": ns})) for ns in (3_000_000, 3_000, 3)], {1: schema})
     rows = staged(decoding, records)
@@ -98,7 +96,7 @@ def test_units_of_the_spec_give_way_to_the_schema_s_and_rest_below_them_is_bad()
 
 
 def test_key_tells_which_row_a_delete_is_of_and_the_quarantine_keeps_json():
-    decoding = decoding_of(spec())
+    decoding = spec().decoding
     schema, key = envelope_of({"id": "long", "n": ["null", "int"]}), record("Key", {"id": "long"})
     delete = avro(1, schema, envelope(None, "d"))
     keys = [avro(2, key, {"id": 4}), b'{"id": 5}', avro(3, key, {"id": 6})]
@@ -111,7 +109,7 @@ def test_key_tells_which_row_a_delete_is_of_and_the_quarantine_keeps_json():
 
 
 def test_columns_that_the_schema_lacks_are_told_with_the_types_of_avro():
-    decoding = decoding_of(spec(schema_evolution_mode="evolve"))
+    decoding = spec(schema_evolution_mode="evolve").decoding
     schema = envelope_of({"id": "long", "n": ["null", "int"], "price": ["null", DECIMAL], "at": {"type": "long", "logicalType": "timestamp-millis"}})  # fmt: skip
     rows = staged(decoding, batch([avro(1, schema, envelope({"id": 1, "n": 1, "price": None, "at": 1}))], {1: schema}))
     assert json.loads(rows["_types"][0].as_py()) == {"at": "TIMESTAMP", "price": "DECIMAL(14,2)"}
@@ -119,9 +117,7 @@ def test_columns_that_the_schema_lacks_are_told_with_the_types_of_avro():
 
 @pytest.mark.parametrize("row", ["row", None])
 def test_plain_rows_in_avro(row):
-    decoding = decoding_of(
-        plain(schema="id BIGINT, price DECIMAL(14,2)", key=["id"], format={"type": "plain", "row": row})
-    )
+    decoding = plain(schema="id BIGINT, price DECIMAL(14,2)", key=["id"], format={"type": "plain", "row": row}).decoding
     columns = {"id": "long", "price": DECIMAL}
     schema = record("Change", {"kind": "string", **(columns if row is None else {"row": record("Row", columns)})})
     values = {"id": 1, "price": unscaled("7.50")}
@@ -133,7 +129,7 @@ def test_plain_rows_in_avro(row):
 
 
 def test_schemas_that_are_none_or_cannot_be_had_are_named():
-    decoding = decoding_of(spec())
+    decoding = spec().decoding
     schemas = {1: {"error": "no schema 1"}, 2: {"type": "recrd"}, 3: "string"}
     values = [avro(id_, "string", "x") for id_ in schemas] + [b"\0\0", b""]
     rows = staged(decoding, batch(values, schemas))
@@ -150,7 +146,7 @@ def test_schemas_that_are_none_or_cannot_be_had_are_named():
 def test_type_within_itself_is_no_column_and_is_read_all_the_same():
     tree = record("Tree", {"raw": "bytes", "next": ["null", "Tree"]})
     schema = envelope_of({"id": "long", "n": ["null", "int"], "tree": tree})
-    decoding = decoding_of(spec(schema_evolution_mode="evolve"))
+    decoding = spec(schema_evolution_mode="evolve").decoding
     row = {"id": 1, "n": 2, "tree": {"raw": b"a", "next": {"raw": b"b", "next": None}}}
     rows = staged(decoding, batch([avro(1, schema, envelope(row))], {1: schema}))
     assert (rows["n"].to_pylist(), rows["_types"].to_pylist()) == ([2], ['{"tree": ""}'])
@@ -158,7 +154,7 @@ def test_type_within_itself_is_no_column_and_is_read_all_the_same():
 
 @given(st.data())
 def test_bytes_that_are_damaged_become_rows_or_are_bad_and_end_nothing(data):
-    decoding = decoding_of(spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}))
+    decoding = spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}).decoding
     schema = envelope_of(COLUMNS)
     whole = avro(1, schema, envelope(ROW))
     at = data.draw(st.integers(5, len(whole) - 1))

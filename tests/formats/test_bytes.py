@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
 
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 WRITE = {
@@ -140,7 +139,7 @@ def test_text_in_avro_is_read_by_the_spec_and_bytes_as_they_are():
     found = []
     for encodings in ({"b": "hex", "raw": "hex"}, {}):
         of = spec(f"{SCHEMA}, raw BINARY", format={"type": "debezium", "encodings": encodings})
-        rows = [row for part in decoding_of(of).decode([records], step=1, wall_ms=0) for row in part.to_pylist()]
+        rows = [row for part in of.decoding.decode([records], step=1, wall_ms=0) for row in part.to_pylist()]
         found.append(sorted((row["id"], row["b"], row["raw"]) for row in rows if row["_reason"] is None))
     assert found == [[(0, b"\xca\xfe", b"\x01"), (1, b"", b"\x01")], []]
 

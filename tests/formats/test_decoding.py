@@ -16,7 +16,6 @@ from ebbtide.formats._decoding import _without_cycle_collection
 from ebbtide.formats._encodings import decode_integer
 from ebbtide.formats._format import shortened
 from ebbtide.formats._parsing import envelope_origin, is_text, parse
-from ebbtide.runtime._plan import decoding_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
 
@@ -29,7 +28,7 @@ def batch(*values, part=3, first_line=10):
 
 def staged(of, *values, step=7, wall_ms=None):
     """The staged rows, as they come: good ones, bad ones, those that change nothing."""
-    decoding = decoding_of(of)
+    decoding = of.decoding
     rows = pa.Table.from_batches(decoding.decode([batch(*values)], step=step, wall_ms=wall_ms), decoding.schema)
     return rows.to_pylist()
 
@@ -102,7 +101,7 @@ def test_record_of_another_topic_is_not_staged_and_one_without_a_topic_is_bad():
 
 
 def test_kind_that_is_not_taken_is_staged_as_a_tombstone():
-    decoding = replace(decoding_of(plain(SCHEMA)), kinds=frozenset({"+I", "+U"}))
+    decoding = replace(plain(SCHEMA).decoding, kinds=frozenset({"+I", "+U"}))
     values = batch(*(change(kind, id=1, n=1, notes="x") for kind in ("+I", "-U", "+U", "-D")))
     rows = pa.Table.from_batches(decoding.decode([values], step=7, wall_ms=None), decoding.schema).to_pylist()
     assert kinds(rows) == [("+I", 10), ("+U", 12), ("tombstone", 11), ("tombstone", 13)]
@@ -373,7 +372,7 @@ def test_reason_and_detail_say_what_was_got_and_what_is_allowed(of, value, reaso
 
 
 def test_truncate_is_bad_where_only_rows_are_taken():
-    decoding = replace(decoding_of(spec(SCHEMA)), truncates=False)
+    decoding = replace(spec(SCHEMA).decoding, truncates=False)
     values = batch(record(envelope("t", 1)), record(envelope("c", 2, after=GOOD), 1))
     rows = pa.Table.from_batches(decoding.decode([values], step=7, wall_ms=None), decoding.schema).to_pylist()
     assert [row["_reason"] for row in rows] == [None, "truncate"]

@@ -9,14 +9,13 @@ from support import UNAVAILABLE, change, envelope, plain, spec
 from ebbtide.formats import RECORDS, agreed, type_of_value
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._drift import columns_taken_in
-from ebbtide.runtime._plan import decoding_of
 
 pytestmark = pytest.mark.usefixtures("scanned_or_not")
 
 
 def decoded(of, *lines):
     """Decode lines one batch each, so that what one teaches is used for the next."""
-    decoding = decoding_of(of)
+    decoding = of.decoding
     batches = []
     for number, line in enumerate(lines):
         text = line if isinstance(line, str) else json.dumps(line)
@@ -26,7 +25,7 @@ def decoded(of, *lines):
 
 def summary(of, *lines):
     rows = decoded(of, *lines)
-    return BatchSummary.from_json(BatchSummary.to_json(decoding_of(of).summarize(rows, tracks_offsets=False)))
+    return BatchSummary.from_json(BatchSummary.to_json(of.decoding.summarize(rows, tracks_offsets=False)))
 
 
 def reasons(rows):

@@ -14,7 +14,6 @@ from ebbtide.formats import RECORDS, TOOLS, BadRecordError, MappedDecoder
 from ebbtide.formats._mapped import of_text
 from ebbtide.formats._mysql_types import column_type
 from ebbtide.formats._record_map import event_ms_of
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.spec import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
@@ -397,7 +396,7 @@ def test_records_are_the_same_on_the_quick_path_and_on_the_exact_one(order):
 
     def staged():
         batch = records_of(values)
-        table = pa.Table.from_batches(decoding_of(of_orders).decode([batch], step=1, wall_ms=0))
+        table = pa.Table.from_batches(of_orders.decoding.decode([batch], step=1, wall_ms=0))
         return sorted(table.to_pylist(), key=lambda row: (row["_order"]["position"], str(row["_kind"])))
 
     quick = staged()

@@ -7,9 +7,7 @@ import pytest
 from support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
 
 from ebbtide.extend import PLACED_RECORDS
-from ebbtide.formats import RECORDS
-from ebbtide.formats._records import stored_form
-from ebbtide.runtime._plan import decoding_of
+from ebbtide.formats import RECORDS, stored_form
 
 ODD = [
     record(envelope("d", 5) | {"before": None}, 1, key='{"id": 4}'),  # the key alone says which row
@@ -51,17 +49,17 @@ def decoded(decoding, batch):
 def test_shop_s_records_are_the_same_rows_both_ways(table):
     topic = f'"topic": "shop.public.{table}"'.encode()
     lines = [line for line in lines_of(SHOP / "capture") if topic in line][:3_000]
-    decoding = decoding_of(shop(table))
+    decoding = shop(table).decoding
     assert decoded(decoding, as_placed(lines)) == decoded(decoding, as_lines(lines))
 
 
 def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
-    decoding = decoding_of(spec())
+    decoding = spec().decoding
     assert decoded(decoding, as_placed(ODD)) == decoded(decoding, as_lines(ODD))
 
 
 def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_record():
-    decoding = decoding_of(spec("id BIGINT NOT NULL, v STRING"))
+    decoding = spec("id BIGINT NOT NULL, v STRING").decoding
     after = {"id": 2, "v": UNAVAILABLE}
     lines = [
         record(envelope("c", 7, after=after), 1, old_key='{"id": 1}'),
@@ -79,7 +77,7 @@ def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_re
 
 
 def test_record_that_is_too_large_still_has_its_place():
-    decoding = decoding_of(spec(quarantine={"max_record_bytes": 90}))
+    decoding = spec(quarantine={"max_record_bytes": 90}).decoding
     [row] = decoded(decoding, as_placed([record("x" * 91, 5, partition=2)]))
     assert json.loads(row)["_reason"] == "too_large"
     assert json.loads(row)["_origin"] == {"source": "t", "partition": 2, "position": 5}

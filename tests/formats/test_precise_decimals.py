@@ -15,13 +15,12 @@ from support import envelope, plain, record, spec
 
 from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, total DECIMAL(10,2)"
 PRECISE = {"type": "debezium", "encodings": {"total": "precise"}}
 WITH_OPTION = spec(SCHEMA, format=PRECISE)
-DECODING = decoding_of(WITH_OPTION)
+DECODING = WITH_OPTION.decoding
 
 
 def unscaled(number: int) -> str:

@@ -17,7 +17,6 @@ from thinned import thinned
 from ebbtide.formats import RECORDS
 from ebbtide.formats._forms import TakenChanges
 from ebbtide.formats._quick import QuickDecoder
-from ebbtide.runtime._plan import decoding_of
 
 NEW_KEY = "__debezium.newkey"
 OLD_KEY = "__debezium.oldkey"
@@ -61,7 +60,7 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
         for _ in range(data.draw(st.integers(0, 2))):
             value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
         lines.append(line_of(form, value, data.draw(st.none() | TEXTS)))
-    mixed, exact = both(decoding_of(spec_of(form, mode)), lines, wall_ms=10**12)
+    mixed, exact = both(spec_of(form, mode).decoding, lines, wall_ms=10**12)
     assert mixed == exact
 
 
@@ -70,7 +69,7 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
 def test_damaged_bytes_are_staged_as_by_the_exact_path(damage, at):
     line = neighbour("update", 1)
     lines = [line, *(line[:at] + each + line[at + len(each) :] for each in damage)]
-    mixed, exact = both(decoding_of(spec_of("update", "log")), lines)
+    mixed, exact = both(spec_of("update", "log").decoding, lines)
     assert mixed == exact
 
 
@@ -87,7 +86,7 @@ PLAIN_RECORDS = {
 
 @pytest.mark.parametrize("name", PLAIN_RECORDS)
 def test_plain_records_are_taken_quickly(name):
-    assert taken(decoding_of(spec(SCHEMA)), [record(PLAIN_RECORDS[name], 1)]) == (1, 0)
+    assert taken(spec(SCHEMA).decoding, [record(PLAIN_RECORDS[name], 1)]) == (1, 0)
 
 
 def of_orders(op, lsn, **rows):
@@ -116,7 +115,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_not_plain_is_left(name):
-    decoding = replace(decoding_of(spec(SCHEMA, source={"path": "in", "table": "orders"})), max_record_bytes=1000)
+    decoding = replace(spec(SCHEMA, source={"path": "in", "table": "orders"}).decoding, max_record_bytes=1000)
     fine = record(of_orders("c", 5, after=ROWS), 1)
     assert taken(decoding, [fine, LEFT[name], fine]) == (2, 1)
     mixed, exact = both(decoding, [fine, LEFT[name], fine])
@@ -124,12 +123,12 @@ def test_what_is_not_plain_is_left(name):
 
 
 def test_records_of_another_topic_are_neither_taken_nor_left():
-    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "topic": "others"}))
+    decoding = spec(SCHEMA, source={"path": "in", "topic": "others"}).decoding
     assert taken(decoding, [record(PLAIN_RECORDS["insert"], 1)]) == (0, 0)
 
 
 def test_retraction_takes_both_rows_of_an_update_and_leaves_one_that_is_only_a_key():
-    decoding = decoding_of(spec(SCHEMA, order="arrival"))
+    decoding = spec(SCHEMA, order="arrival").decoding
     whole = record(PLAIN_RECORDS["update with its old row"], 1)
     key_only = record(envelope("u", 5, before={"id": 1}, after=ROWS), 2)
     assert taken(decoding, [whole, key_only]) == (2, 1)
@@ -138,7 +137,7 @@ def test_retraction_takes_both_rows_of_an_update_and_leaves_one_that_is_only_a_k
 
 
 def test_unknown_columns_are_learnt_from_the_records_that_have_them():
-    decoding = decoding_of(spec(SCHEMA))
+    decoding = spec(SCHEMA).decoding
     lines = [record(envelope("c", 5, after=ROWS | {"more": 1, "with, comma": 2, "": 3}), 1)]
     lines += [record(envelope("c", 6, after=ROWS | {"id": 2, "more": 1}), 2)]
     first = QuickDecoder.of(decoding)
@@ -152,14 +151,14 @@ def test_unknown_columns_are_learnt_from_the_records_that_have_them():
 
 
 def test_not_so_many_unknown_columns_are_learnt_that_reading_them_costs_more():
-    decoding = decoding_of(spec(SCHEMA))
+    decoding = spec(SCHEMA).decoding
     wide = ROWS | {f"c{number}": 1 for number in range(MOST_IGNORED + 1)}
     first = QuickDecoder.of(decoding)
     assert first.learning(decoding._decode_exactly(batch([record(envelope("c", 5, after=wide), 1)]), 7, None)) is first
 
 
 def test_decimals_written_as_floats_keep_their_digits():
-    decoding = decoding_of(spec("id BIGINT NOT NULL, price DECIMAL(20,17)"))
+    decoding = spec("id BIGINT NOT NULL, price DECIMAL(20,17)").decoding
     lines = [
         record(envelope("c", 5, after={"id": 1, "price": 0}), 1).replace(
             '\\"price\\": 0', '\\"price\\": 0.12345678901234567'
@@ -177,24 +176,24 @@ def test_plain_changes_are_taken_quickly_with_their_places(row, position):
     own = ROWS if row is None else {"row": ROWS}
     lines = [json.dumps({"kind": kind, **own, **values}) for kind in ("+I", "-U", "+U", "-D")]
     lines = lines if len(position) != 1 else [line.replace('"part": 4, ', "") for line in lines]
-    decoding = decoding_of(of)
+    decoding = of.decoding
     assert taken(decoding, lines) == (4, 0)
     mixed, exact = both(decoding, lines)
     assert mixed == exact
 
 
 def test_change_of_the_test_support_is_taken():
-    assert taken(decoding_of(plain(SCHEMA)), [change("+I", **ROWS)]) == (1, 0)
+    assert taken(plain(SCHEMA).decoding, [change("+I", **ROWS)]) == (1, 0)
 
 
 @pytest.mark.parametrize("names", [{"kind": 'a"b'}, {"kind": "same", "row": "same"}, {"position": ["p", "p"]}])
 def test_names_that_cannot_be_read_quickly_are_read_exactly(names):
-    decoding = decoding_of(plain(SCHEMA, format={"type": "plain"} | names))
+    decoding = plain(SCHEMA, format={"type": "plain"} | names).decoding
     assert QuickDecoder.of(decoding) is None
 
 
 def test_column_whose_name_cannot_be_read_quickly_is_read_exactly():
-    decoding = decoding_of(spec('id BIGINT NOT NULL, `a"b` INT'))
+    decoding = spec('id BIGINT NOT NULL, `a"b` INT').decoding
     assert QuickDecoder.of(decoding) is None
     lines = [record(envelope("c", 5, after={"id": 1, 'a"b': 3}), 1)]
     [row] = pa.Table.from_batches(decoding.decode([batch(lines)], step=1, wall_ms=None)).to_pylist()
@@ -202,7 +201,7 @@ def test_column_whose_name_cannot_be_read_quickly_is_read_exactly():
 
 
 def test_plain_row_beside_its_kind_may_have_columns_of_those_names():
-    decoding = decoding_of(plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}))
+    decoding = plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}).decoding
     mixed, exact = both(decoding, [json.dumps({"kind": "+I", "id": 1})])
     assert mixed == exact
 
@@ -218,7 +217,7 @@ def test_plain_records_taken_in_columns_are_those_taken_one_by_one(row, records)
     for kind, number in records:
         cells = None if number is None else {"id": number, "n": 1}
         values.append({"kind": kind, "row": cells} if row else {"kind": kind, **(cells or {})})
-    read = decoding_of(plain(SCHEMA, format={"type": "plain", "row": row}))
+    read = plain(SCHEMA, format={"type": "plain", "row": row}).decoding
     form = QuickDecoder.of(read)._form
     structs = [msgspec.convert(value, form.value) for value in values]
     in_columns = form.take(structs)
@@ -229,7 +228,7 @@ def test_plain_records_taken_in_columns_are_those_taken_one_by_one(row, records)
 
 def test_bare_value_that_has_the_name_of_a_header_is_taken_quickly():
     lines = [json.dumps({"kind": "+I", "row": ROWS | {"notes": name}}) for name in (OLD_KEY, NEW_KEY)]
-    decoding = decoding_of(plain(SCHEMA))
+    decoding = plain(SCHEMA).decoding
     assert taken(decoding, lines) == (2, 0)
     mixed, exact = both(decoding, lines)
     assert mixed == exact
@@ -239,4 +238,4 @@ def test_bare_value_that_has_the_name_of_a_header_is_taken_quickly():
 def test_record_with_a_header_of_another_key_is_left_beside_others(header):
     value = envelope("c", 5, after=ROWS)
     lines = [record(value, 1), record(value, 2, **{header: json.dumps({"id": 4})})]
-    assert taken(decoding_of(spec(SCHEMA)), lines) == (1, 1)
+    assert taken(spec(SCHEMA).decoding, lines) == (1, 1)

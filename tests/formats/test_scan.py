@@ -22,7 +22,6 @@ from ebbtide.formats import _scan_decoder as scan_decoder
 from ebbtide.formats._debezium_envelope import ORDERS
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
-from ebbtide.runtime._plan import decoding_of
 
 ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
 """What stands in a cell."""
@@ -165,7 +164,7 @@ def scanned(decoding, records):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_record_of_the_form_is_scanned(name):
-    decoding = decoding_of(SPECS[name])
+    decoding = SPECS[name].decoding
     records = batch([line_of(name, VALUES[name])] * 2)
     assert scanned(decoding, records) == (2, 0)
     mixed, exact = both(decoding, records)
@@ -181,7 +180,7 @@ def test_any_record_is_staged_as_by_the_exact_path(name, data):
         for _ in range(data.draw(st.integers(0, 2))):
             value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
         lines.append(line_of(name, value, data.draw(st.none() | TEXTS)))
-    mixed, exact = both(decoding_of(SPECS[name]), batch(lines), wall_ms=10**12)
+    mixed, exact = both(SPECS[name].decoding, batch(lines), wall_ms=10**12)
     assert mixed == exact
 
 
@@ -203,12 +202,12 @@ def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
     other = replaced(
         value, data.draw(st.sampled_from([each for each in paths(value) if each[:1] == ("payload",)])), data.draw(JSON)
     )
-    mixed, exact = both(decoding_of(SPECS[name]), batch([line_of(name, each) for each in (value, value, other)]))
+    mixed, exact = both(SPECS[name].decoding, batch([line_of(name, each) for each in (value, value, other)]))
     assert mixed == exact
 
 
 def test_decimal_that_cannot_be_read_in_a_row_that_does_not_count_leaves_its_record():
-    decoding = decoding_of(SPECS["bare, schema"])
+    decoding = SPECS["bare, schema"].decoding
     stale = copy.deepcopy(VALUES["bare, schema"])
     stale["payload"]["before"]["price"] = "?"
     records = batch([line_of("bare, schema", each) for each in (VALUES["bare, schema"], stale)])
@@ -218,7 +217,7 @@ def test_decimal_that_cannot_be_read_in_a_row_that_does_not_count_leaves_its_rec
 
 
 def test_records_of_another_schema_than_the_first_are_left():
-    decoding = decoding_of(SPECS["plain, schema"])
+    decoding = SPECS["plain, schema"].decoding
     records = batch([line_of("plain, schema", VALUES["plain, schema"]), line_of("plain", VALUES["plain"])])
     assert scanned(decoding, records) == (1, 1)
     mixed, exact = both(decoding, records)
@@ -234,14 +233,14 @@ def test_damaged_bytes_are_staged_as_by_the_exact_path(name, damage, data):
         at = data.draw(st.integers(0, len(line)))
         cut = data.draw(st.integers(0, 3))
         lines.append(line[:at] + each + line[at + cut :])
-    mixed, exact = both(decoding_of(SPECS[name]), batch(lines))
+    mixed, exact = both(SPECS[name].decoding, batch(lines))
     assert mixed == exact
 
 
 @pytest.mark.parametrize("table", ["customers", "orders", "price_list"])
 def test_capture_of_the_shop_is_staged_as_by_the_exact_path_and_mostly_scanned(table):
     lines = lines_of(ROOT / "data" / "shop" / "capture")[:4000]
-    decoding = decoding_of(shop(table))
+    decoding = shop(table).decoding
     mixed, exact = both(decoding, batch(lines))
     assert mixed == exact
     n_taken, _ = scanned(decoding, batch(lines))
@@ -330,7 +329,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_not_of_the_form_is_left(name):
-    decoding = replace(decoding_of(spec(SCHEMA)), max_record_bytes=3000)
+    decoding = replace(spec(SCHEMA).decoding, max_record_bytes=3000)
     fine = record(UPDATE, 1)
     records = batch([fine, LEFT[name], fine])
     assert scanned(decoding, records) == (2, 1)
@@ -340,7 +339,7 @@ def test_what_is_not_of_the_form_is_left(name):
 
 @pytest.mark.parametrize("source", [{}, {"source": None}, {"source": 1}])
 def test_envelope_without_a_source_is_left_where_no_position_is_needed(source):
-    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "records": "value"}, order={"sequence": ["id"]}))
+    decoding = spec(SCHEMA, source={"path": "in", "records": "value"}, order={"sequence": ["id"]}).decoding
     without = {name: value for name, value in UPDATE.items() if name != "source"}
     records = batch([json.dumps(UPDATE), json.dumps(without | source)])
     assert scanned(decoding, records)[1] == 1
@@ -352,7 +351,7 @@ def test_envelope_without_a_source_is_left_where_no_position_is_needed(source):
     ("number", "n_left"), [(16777217.000000001, 0), (1e-50, 0), (3.4028235e38, 0), (3.5e38, 1), (1e39, 1)]
 )
 def test_float_is_rounded_as_by_the_exact_path_and_left_where_it_is_out_of_range(number, n_left):
-    decoding = decoding_of(plain("id BIGINT NOT NULL, f FLOAT"))
+    decoding = plain("id BIGINT NOT NULL, f FLOAT").decoding
     records = batch([change("+I", id=1, f=number), change("+I", id=2, f=0.5)])
     assert scanned(decoding, records) == (2 - n_left, n_left)
     mixed, exact = both(decoding, records)
@@ -361,7 +360,7 @@ def test_float_is_rounded_as_by_the_exact_path_and_left_where_it_is_out_of_range
 
 @pytest.mark.parametrize("value", [{"n": 2**40}, {"born": "2026-13-01"}, {"at": 3 * 10**17}])
 def test_value_out_of_its_columns_range_leaves_the_batch(value):
-    decoding = decoding_of(spec(SCHEMA))
+    decoding = spec(SCHEMA).decoding
     records = batch([record(UPDATE, 1), record(envelope("c", 5, after=ROW | value), 1)])
     assert scanned(decoding, records) == (0, 2)
     mixed, exact = both(decoding, records)
@@ -369,12 +368,12 @@ def test_value_out_of_its_columns_range_leaves_the_batch(value):
 
 
 def test_records_of_another_topic_are_neither_scanned_nor_left():
-    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "topic": "others"}))
+    decoding = spec(SCHEMA, source={"path": "in", "topic": "others"}).decoding
     assert scanned(decoding, batch([record(UPDATE, 1), TOMBSTONE])) == (0, 0)
 
 
 def test_unknown_columns_are_named_once_they_are_learnt():
-    decoding = decoding_of(spec(SCHEMA))
+    decoding = spec(SCHEMA).decoding
     line = record(envelope("c", 5, after=ROW | {"new": 1, "other": [2]}), 1)
     [first, second] = [batch([line] * 3)] * 2
     staged = pa.Table.from_batches(decoding.decode([first, second], step=7, wall_ms=None))
@@ -387,7 +386,7 @@ def test_unknown_columns_are_named_once_they_are_learnt():
 
 @pytest.mark.parametrize("names", [["more"], ["less", "more"]])
 def test_unknown_columns_of_some_records_are_named_with_these(names):
-    decoding = decoding_of(plain())
+    decoding = plain().decoding
     rows = [{}, {"more": 1}, dict.fromkeys(names, 1)]
     records = batch([change("+I", id=1, n=1, **row) for row in rows])
     learnt, left = ScanDecoder.of(decoding, names)[0].decode(records, 7, None)
@@ -395,7 +394,7 @@ def test_unknown_columns_of_some_records_are_named_with_these(names):
 
 
 def test_placed_records_are_scanned_with_their_places():
-    decoding = decoding_of(spec(SCHEMA))
+    decoding = spec(SCHEMA).decoding
     value = json.dumps(UPDATE).encode()
     columns = [["t"] * 3, [0] * 3, range(3), [value, None, value], [None] * 3, [None, None, b"{}"], [None] * 3]
     records = pa.record_batch([*columns, [2] * 3, [7, 8, 9]], schema=PLACED_RECORDS)
@@ -412,13 +411,13 @@ def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     records = batch([record(UPDATE, 1)] * 2)
     left = []
     for _ in range(2):
-        [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+        [scan, _] = ScanDecoder.of(spec(SCHEMA).decoding)
         left.append(scan.decode(records, 7, None)[1].num_rows)
     assert left == [2, 0]
 
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():
-    [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+    [scan, _] = ScanDecoder.of(spec(SCHEMA).decoding)
     scan.decode(batch([record(UPDATE, 1), LEFT["tombstone"], LEFT["no position"]]), 7, None)
     assert scan.decode(batch([record(UPDATE, 1)]), 7, None)[1].num_rows == 1
 
@@ -433,10 +432,10 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
     ],
 )
 def test_what_has_no_form_is_not_scanned(of):
-    assert ScanDecoder.of(decoding_of(of)) == []
+    assert ScanDecoder.of(of.decoding) == []
 
 
 def test_neighbours_of_other_tests_are_decoded():
-    decoding: Decoding = decoding_of(SPECS["debezium"])
+    decoding: Decoding = SPECS["debezium"].decoding
     mixed, exact = both(decoding, batch([neighbour("update", 1)]))
     assert mixed == exact

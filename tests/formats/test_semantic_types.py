@@ -14,7 +14,6 @@ from support import envelope, record, spec
 
 from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 DEBEZIUM, CONNECT = "io.debezium", "org.apache.kafka.connect.data"
@@ -90,7 +89,7 @@ SOURCE = {
 AVRO = {"int32": "int", "int64": "long", "string": "string", "bytes": "bytes"}
 IN_AVRO = [name for name, (connect_type, *_) in TYPES.items() if connect_type in AVRO]
 DDL = ", ".join(f"c{number} {type_} DEFAULT NULL" for number, type_ in enumerate(COLUMNS))
-DECODING = decoding_of(spec(f"id BIGINT NOT NULL, {DDL}"))
+DECODING = spec(f"id BIGINT NOT NULL, {DDL}").decoding
 
 
 def judge(records: pa.RecordBatch, name: str) -> None:

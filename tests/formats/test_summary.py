@@ -10,7 +10,6 @@ from support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
 from ebbtide.changelog import OffsetRanges
 from ebbtide.formats import RECORDS
 from ebbtide.model import BatchSummary
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 BY_ARRIVAL = {"order": "arrival", "source": {"path": "in", "topic": "t", "table": "orders"}}
@@ -35,7 +34,7 @@ def deletes(partition):
 
 def staged(pipeline, lines):
     """What the workers sum up of lines, read in parts."""
-    decoding, parts = decoding_of(pipeline), []
+    decoding, parts = pipeline.decoding, []
     for step, part in enumerate(evenly(lines, 7)):
         values = [line.encode() for line in part]
         records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
@@ -69,7 +68,7 @@ def summary_of(pipeline, *lines, tracks_offsets=False):
     values = [line.encode() for line in lines]
     n = len(values)
     records = pa.record_batch([["f"] * n, [0] * n, range(n), values], RECORDS)
-    decoding = decoding_of(pipeline)
+    decoding = pipeline.decoding
     rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
     summary = decoding.summarize(rows, tracks_offsets=tracks_offsets)
     assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary

@@ -9,7 +9,6 @@ from support import envelope, record, spec
 
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import StagedKind
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 KEY = '{"id": 1}'
@@ -107,7 +106,7 @@ def placed(lines):
     ],
 )
 def test_of_a_topic_s_records_a_tombstone_behind_its_delete_is_staged_once(lines, doubts):
-    decoding = decoding_of(spec())
+    decoding = spec().decoding
     rows = pa.Table.from_batches(decoding.decode([placed(lines)], step=1, wall_ms=0), decoding.schema).to_pylist()
     assert [row["id"] for row in rows if row["_kind"] == StagedKind.IN_DOUBT] == doubts
 

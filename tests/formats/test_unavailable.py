@@ -21,7 +21,6 @@ from support import UNAVAILABLE, envelope, plain, record, spec
 from ebbtide.ddl import type_ddl
 from ebbtide.formats import RECORDS, Coding, Unavailable
 from ebbtide.formats._columns import InexactNumberError
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 pytestmark = pytest.mark.xdist_group("compiled")
@@ -111,7 +110,7 @@ def decoded(of, lines, path):
     n = len(lines)
     data = [line.encode() for line in lines]
     records = pa.record_batch([["f"] * n, [0] * n, range(n), data], schema=RECORDS)
-    decoding = decoding_of(of)
+    decoding = of.decoding
     rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=None), decoding.schema).to_pylist()
     return {row["id"]: row for row in rows}
 
@@ -206,7 +205,7 @@ def test_mark_in_avro_is_known(path):
         "lsn": 9,
     }
     records = batch([avro(1, schema, {"before": None, "after": row, "source": source, "op": "u"})], {1: schema})
-    decoding = decoding_of(spec("id BIGINT NOT NULL, " + ", ".join(f"{name} {ddl}" for name, ddl in ddl_of(values))))
+    decoding = spec("id BIGINT NOT NULL, " + ", ".join(f"{name} {ddl}" for name, ddl in ddl_of(values))).decoding
     [found] = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema).to_pylist()
     assert found["_unavailable"] == list(values)
 
@@ -274,7 +273,7 @@ def test_mark_says_nothing_of_the_type_of_a_column_that_the_schema_lacks():
         schema_evolution_mode="evolve",
         format={"type": "debezium", "unavailable_value": "none sent"},
     )
-    decoding = decoding_of(of)
+    decoding = of.decoding
     row = {"id": 1, "a": "none sent", "b": list(b"none sent"), "c": {"none sent": "none sent"}, "d": UNAVAILABLE}
     line = record(envelope("u", 5, after=row)).encode()
     records = pa.record_batch([["f"], [0], [0], [line]], schema=RECORDS)

@@ -15,7 +15,6 @@ from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
 from ebbtide.operators import Selected, SequenceOperator, to_select, with_selected
 from ebbtide.runtime import operator_of
-from ebbtide.runtime._plan import decoding_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 SINK = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("n", pa.int32(), nullable=False)])
@@ -133,7 +132,7 @@ class Selecting:
 
     def __init__(self):
         self.operator = operator_of(BY_SEQ)
-        self.decoding = decoding_of(BY_SEQ)
+        self.decoding = BY_SEQ.decoding
         self.state = self.operator.schema.empty_table()
         self.sink = {}
         self.steps = 0

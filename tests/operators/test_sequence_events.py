@@ -9,7 +9,6 @@ from support import UNAVAILABLE, change, envelope, plain, record, spec
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
 from ebbtide.runtime import operator_of
-from ebbtide.runtime._plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 
@@ -17,7 +16,7 @@ def changes_of(of, *placed):
     """Decode records of one step, each with its part and line."""
     parts, lines, values = zip(*placed, strict=True)
     batch = pa.record_batch([["f"] * len(placed), parts, lines, [v.encode() for v in values]], schema=RECORDS)
-    decoding = decoding_of(of)
+    decoding = of.decoding
     staged = decoding.decode([batch], step=1, wall_ms=None)
     return pa.Table.from_batches(staged, decoding.schema)
 

@@ -13,7 +13,6 @@ from ebbtide.definitions import refuse_shared_names
 from ebbtide.errors import ConfigError
 from ebbtide.operators import ArrivalOperator, SequenceOperator
 from ebbtide.runtime import operator_of
-from ebbtide.runtime._plan import decoding_of
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
@@ -136,7 +135,7 @@ def test_event_time_may_be_a_day_ahead_where_state_expires_by_it(ttl, quarantine
     given = spec(WIDE, ttl=ttl, event_time="at", quarantine=quarantine)
     for each in (given, UpsertPipeline.model_validate(given.model_dump(mode="json", by_alias=True))):
         assert each.max_event_time_ahead == ahead
-        assert (decoding_of(each).max_ahead_ms is None) == (ahead is None)
+        assert (each.decoding.max_ahead_ms is None) == (ahead is None)
 
 
 @pytest.mark.parametrize("mode", ["python", "json"])

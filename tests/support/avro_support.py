@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 
 from ebbtide.extend import PLACED_RECORDS
-from ebbtide.formats._avro import with_schemas
+from ebbtide.formats import with_schemas
 
 Json = dict[str, Any]
 DECIMAL = {
@@ -164,4 +164,4 @@ def batch(values: list[bytes], schemas: dict[int, Json], keys: list[bytes | None
         [pa.array(c, f.type) for c, f in zip(columns, PLACED_RECORDS, strict=True)], PLACED_RECORDS
     )
     texts = {id_: json.dumps(told if "error" in told else {"schemas": [told]}) for id_, told in schemas.items()}
-    return with_schemas(placed, texts)
+    return next(with_schemas([placed], lambda ids: texts))

@@ -148,10 +148,18 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
         yield Place("source", Held(), fate)
 
 
+def _can_be_parsed(raw: bytes) -> bool:
+    from ebbtide.formats import BadRecordError, parse_exactly
+
+    try:
+        parse_exactly(raw)
+    except BadRecordError:
+        return False
+    return True
+
+
 def _undecoded(plan: Plan) -> Iterator[Place]:
     """Yield the bad records that cannot be parsed: they may or may not name a key."""
-    from ebbtide.formats import parsed
-
     if Snapshot.read(plan.at("quarantine")) is None:
         return
     rows = plan.quarantine.values("step", "origin", "raw")
@@ -159,7 +167,7 @@ def _undecoded(plan: Plan) -> Iterator[Place]:
     n_bytes = 0
     for row in rows.to_pylist():
         raw = row["raw"] or b""
-        if parsed(raw) is not None:
+        if _can_be_parsed(raw):
             continue
         origin = row["origin"]
         position = f"{origin['partition']}:{origin['position']}"

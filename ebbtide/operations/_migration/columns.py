@@ -25,7 +25,6 @@ import pyarrow as pa
 from ebbtide.columns import columns_named
 from ebbtide.ddl import ddl_of, type_ddl
 from ebbtide.errors import MigrationError
-from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
@@ -168,10 +167,7 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
                 next_step="Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
         return None
-    unit = spec.format.time_units.get(column.name, "us")
-    encodings = getattr(spec.format, "encodings", {})
-    coding = Coding.of(encodings.get(column.name), unit)
-    array, _ = coding.convert([default], column.type)
+    array, _ = spec.format.coding(column.name).convert([default], column.type)
     value = array[0].as_py()
     if isinstance(value, date):  # also times
         return value.isoformat()

@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.errors import SourceLostError, SourceReadError, SourceUnavailableError
-from ebbtide.formats._avro import schema_ids, with_schemas
-from ebbtide.formats._format import NEW_KEY, OLD_KEY
-from ebbtide.formats._records import PLACED_RECORDS
+from ebbtide.formats import PLACED_RECORDS, other_keys, with_schemas
 from ebbtide.sources._kafka.client import is_telling, library, text_of, unreachable
 from ebbtide.sources._kafka.registry import OpenRegistry
 from ebbtide.sources._span import Span
@@ -72,7 +70,7 @@ class Reading:
             SourceReadError: the brokers, or the registry, refuse us.
         """
         batches = self._batches(span)
-        return batches if self.registry is None else _with_schemas(batches, self.registry)
+        return batches if self.registry is None else with_schemas(batches, self.registry.schemas)
 
     def _batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         kafka = library()
@@ -139,17 +137,6 @@ def _next(consumer: Any, most: int) -> list[Any]:
     """
     first: list[Any] = consumer.consume(1, timeout=0.2)
     return first + consumer.consume(most, timeout=0) if first else []
-
-
-def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> Iterator[pa.RecordBatch]:
-    """Yield records with the schemas that they and earlier records name."""
-    known: dict[int, str] = {}
-    for batch in batches:
-        values = batch.column("value").to_pylist()
-        keys = batch.column("key").to_pylist()
-        missing = schema_ids([*values, *keys]) - known.keys()
-        known |= registry.schemas(missing)
-        yield with_schemas(batch, known)
 
 
 def first_times(
@@ -229,14 +216,6 @@ def _up_to(n_offsets: int) -> dict[str, Any]:
     }
 
 
-def _header(headers: Sequence[tuple[str, Any]], wanted: str) -> bytes | None:
-    """Return the value of a header; None if there is none, or it is null."""
-    for name, value in headers:
-        if name == wanted:
-            return value if isinstance(value, bytes) else None
-    return None
-
-
 class _Reported:
     """Keeps errors that the client reports outside of records."""
 
@@ -294,8 +273,7 @@ class _Ordered:
         offsets = [message.offset() for message in messages]
         keys = [message.key() for message in messages]
         headers = [message.headers() or () for message in messages]
-        old_keys = [_header(each, OLD_KEY) for each in headers]
-        new_keys = [_header(each, NEW_KEY) for each in headers]
+        other = [other_keys(each) for each in headers]
         parts = partitions
         lines = offsets
         if self._in_order:
@@ -308,8 +286,8 @@ class _Ordered:
             pa.array(lines, pa.int64()),
             pa.array(self._values(messages), pa.binary()),
             pa.array(keys, pa.binary()),
-            pa.array(old_keys, pa.binary()),
-            pa.array(new_keys, pa.binary()),
+            pa.array([old_key for old_key, _ in other], pa.binary()),
+            pa.array([new_key for _, new_key in other], pa.binary()),
             pa.array(partitions, pa.int64()),
             pa.array(offsets, pa.int64()),
         ]

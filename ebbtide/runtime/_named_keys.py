@@ -8,39 +8,33 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.formats._columns import Coding, Converted, InexactNumberError
-from ebbtide.formats._format import BadRecordError, Json
-from ebbtide.formats._parsing import parse_exactly
+from ebbtide.formats import BadRecordError, Coding, parse_exactly
 
 MOST_DEPTH = 16
 """Maximum levels of nesting, and of JSON text within JSON, that are searched."""
 
 
-def parsed(raw: bytes) -> Any:
-    """Parse a record's bytes; None if they are not a JSON object."""
-    try:
-        return parse_exactly(raw)
-    except BadRecordError:
-        return None
-
-
-def keys_named(value: Any, key: pa.Schema) -> pa.Table:
-    """Return the keys that a parsed record names, in the key's types; values of other types are ignored.
+def keys_named(raw: bytes, key: pa.Schema) -> pa.Table:
+    """Return the keys that a record names, in the key's types; values of other types are ignored.
 
     Args:
-        value: The result of `parsed`.
+        raw: The record's bytes; none are named if they are not a JSON object.
         key: The key's columns.
 
     Example:
-        >>> keys_named({"after": {"id": 1, "n": "x"}, "before": None}, pa.schema([("id", pa.int64())])).to_pylist()
+        >>> keys_named(b'{"after": {"id": 1, "n": "x"}, "before": null}', pa.schema([("id", pa.int64())])).to_pylist()
         [{'id': 1}]
     """
+    try:
+        value = parse_exactly(raw)
+    except BadRecordError:
+        value = {}
     found = list(_found(value, key.names, 0))
     columns = []
     fits = [True] * len(found)
     for number, field in enumerate(key):
         own = [values[number] for values in found]
-        column, misfits = _converted(own, field.type)
+        column, misfits = Coding().convert(own, field.type)
         columns.append(column)
         for index in misfits:
             fits[index] = False
@@ -48,15 +42,6 @@ def keys_named(value: Any, key: pa.Schema) -> pa.Table:
     keys = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     is_key = pa.array(fits, pa.bool_())
     return keys.filter(is_key)
-
-
-def _converted(values: list[Any], type_: pa.DataType) -> Converted:
-    try:
-        return Coding().convert(values, type_)
-    except InexactNumberError:
-        n = len(values)
-        nulls = pa.nulls(n, type_)
-        return nulls, list(range(n))
 
 
 def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ...]]:
@@ -71,7 +56,7 @@ def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ..
         yield from _found(inner, key, depth + 1)
 
 
-def _own_key(value: Json, key: Sequence[str]) -> tuple[Any, ...] | None:
+def _own_key(value: dict[str, Any], key: Sequence[str]) -> tuple[Any, ...] | None:
     """Return the values of the key's columns in an object; None if one is missing."""
     if all(name in value for name in key):
         return tuple(value[name] for name in key)
