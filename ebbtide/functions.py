@@ -9,7 +9,6 @@ from typing import Any
 from ebbtide.changelog import ADDS
 from ebbtide.columns import equality_key
 from ebbtide.keyed_state import (
-    SOURCE_COLUMNS,
     Change,
     FunctionContext,
     MapStateDescriptor,
@@ -78,7 +77,7 @@ class LastSeen(StatefulFunction):
 class Deduplicate(StatefulFunction):
     """Keeps the first row of each key; later ones count as repeats until the first has expired."""
 
-    output = SOURCE_COLUMNS
+    output = "*"
     first = ValueStateDescriptor("BOOLEAN", StateTtlConfig(ttl=timedelta(days=7), update_type=UpdateType.ON_CREATE))
 
     def process(
@@ -122,7 +121,7 @@ class LagLead(StatefulFunction):
     """
 
     output = "*, lag *, lead *"
-    rows = MapStateDescriptor(SOURCE_COLUMNS, key_type="BIGINT")
+    rows = MapStateDescriptor("*", key_type="BIGINT")
     """By the number of its insertion."""
 
     def __init__(self, *, lag: int = 1, lead: int = 1, order_by: Sequence[str] = ()) -> None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER
 from ebbtide.columns import LONG_MIN, Codes, Ints, Mask, flags, ints, row_codes
 from ebbtide.keyed_state import ExpiryClock, StateTtlConfig
-from ebbtide.keyed_state._ttl import expired
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
     "_step": pa.int64(),
@@ -68,7 +67,7 @@ class Step:
         """Mark the stamps that have expired as of the step; without a ttl none has."""
         if ttl is None:
             return np.zeros(len(stamp_ms), dtype=bool)
-        return expired(stamp_ms, ttl.ttl_ms, self.clock_ms(ttl))
+        return ttl.expired(stamp_ms, self.clock_ms(ttl))
 
 
 @dataclass(frozen=True)

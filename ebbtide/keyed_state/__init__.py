@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.keyed_state._function import SOURCE_COLUMNS as SOURCE_COLUMNS
     from ebbtide.keyed_state._function import Change as Change
     from ebbtide.keyed_state._function import Deletion as Deletion
     from ebbtide.keyed_state._function import FunctionContext as FunctionContext
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from ebbtide.keyed_state._function import StatefulFunction as StatefulFunction
     from ebbtide.keyed_state._function import ValueStateDescriptor as ValueStateDescriptor
     from ebbtide.keyed_state._raw import Entry as Entry
-    from ebbtide.keyed_state._raw import RawState as RawState
     from ebbtide.keyed_state._raw import Store as Store
     from ebbtide.keyed_state._states import KeyedState as KeyedState
-    from ebbtide.keyed_state._states import ListState as ListState
-    from ebbtide.keyed_state._states import MapState as MapState
     from ebbtide.keyed_state._timers import TIMERS as TIMERS
     from ebbtide.keyed_state._ttl import CleanupConfig as CleanupConfig
     from ebbtide.keyed_state._ttl import CompactionFilter as CompactionFilter

@@ -6,19 +6,17 @@ Source: FLIP-25, "Setup TTL"; the shape is that of Flink's KeyedProcessFunction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
 from ebbtide.changelog import RowKind
-from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
+from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, snapshot
 from ebbtide.keyed_state._context import StateContext
+from ebbtide.keyed_state._migration import migrated
 from ebbtide.keyed_state._raw import Store
 from ebbtide.keyed_state._states import KeyedState, ListState, MapState, ValueState
 from ebbtide.keyed_state._timers import TIMERS, Timer, Timers
 from ebbtide.keyed_state._ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
-
-SOURCE_COLUMNS = "*"
-"""As a type: a struct of the source's columns. As an output: the source's columns."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,11 @@ class StateDescriptor:
     of: str
     ttl: StateTtlConfig | None = None
     kind: ClassVar[type[KeyedState]]
+
+    @property
+    def has_source_rows(self) -> bool:
+        """Return whether its values are structs of the source's columns."""
+        return self.of == "*"
 
     def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
         """Return the descriptor, from the class. A running function has the state in its place."""
@@ -315,6 +318,25 @@ class FunctionRun:
         for change in rows:
             self.context.event_ms = change.event_ms
             yield change
+
+    def restored(self, store: Store, ttl: Mapping[str, StateTtlConfig | None]) -> FunctionRun:
+        """Start the function again over an empty store, from a full snapshot of this run's states and timers.
+
+        Args:
+            store: The store.
+            ttl: Time to live by state, replacing the declared one; see `migrated` for stored entries under another one.
+        """
+        run = FunctionRun(self.function, store, ttl)
+        for field in fields(StateContext):
+            setattr(run.context, field.name, getattr(self.context, field.name))
+        for name, state in self.states.items():
+            new = run.states[name]
+            for key, sub, entry in snapshot(state):
+                new.raw.put(key, sub, migrated(entry, new.ttl, self.context.now_ms))
+        for key in self._timer_state.all_keys():
+            for sub, entry in self._timer_state.entries(key):
+                run._timer_state.put(key, sub, entry)
+        return run
 
     def _clean(
         self,

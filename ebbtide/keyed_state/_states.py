@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from ebbtide.columns import LONG_MAX, map_key
 from ebbtide.durations import to_ms
@@ -21,11 +21,16 @@ from ebbtide.keyed_state._ttl import ExpiryClock, StateTtlConfig, StateVisibilit
 class KeyedState:
     """Base of the three kinds: one state of the current key, and the rules of time.
 
+    Attributes:
+        is_list: Its sub-keys are positions.
+
     Args:
         raw: Holds its entries.
         context: The current key and the clocks.
         ttl: Its time to live; nothing expires if None or DISABLED.
     """
+
+    is_list: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -227,6 +232,8 @@ class ValueState(KeyedState):
 
 class ListState(KeyedState):
     """A list per key; each element has its own time."""
+
+    is_list = True
 
     def get(self) -> Iterator[Any]:
         """Return the elements, in order.

@@ -192,6 +192,19 @@ class StateTtlConfig(_Config):
             return NEVER_MS
         return to_ms(self.ttl)
 
+    def expired(self, stamp_ms: NDArray[np.int64], now_ms: int) -> NDArray[np.bool_]:
+        """Mark the stamps that have expired: `stamp + ttl <= now`, the sum capped at the largest long.
+
+        Args:
+            stamp_ms: (n,) last access, epoch ms.
+            now_ms: Reading of the clock that entries expire by, epoch ms.
+
+        Example:
+            >>> StateTtlConfig(ttl="10ms").expired(np.array([0, 6]), 10).tolist()
+            [True, False]
+        """
+        return expired(stamp_ms, self.ttl_ms, now_ms)
+
     @property
     def state_contract(self) -> dict[str, Any]:
         """The settings that give stored stamps their meaning, as plain JSON values."""
@@ -234,16 +247,12 @@ def end_ms(stamp_ms: int, ttl_ms: int) -> int:
 
 
 def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np.bool_]:
-    """Mark the stamps that have expired: `stamp + ttl <= now`, the sum capped at the largest long.
+    """Mark the stamps that have expired; see `StateTtlConfig.expired`.
 
     Args:
         stamp_ms: (n,) last access, epoch ms.
         ttl_ms: Positive milliseconds.
         now_ms: Clock reading, epoch ms.
-
-    Example:
-        >>> expired(np.array([0, 6]), 10, 10).tolist()
-        [True, False]
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """

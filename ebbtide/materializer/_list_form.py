@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ebbtide.keyed_state import Entry, RawState
+from ebbtide.keyed_state import Entry, Store
 from ebbtide.materializer._element import Element, Identify, Removed, Row, lives
 
 
@@ -16,7 +16,7 @@ class ListForm:
     """Histories as lists.
 
     Args:
-        history: The raw state.
+        store: Holds the histories.
         identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live; None: it never expires.
@@ -25,14 +25,14 @@ class ListForm:
 
     def __init__(
         self,
-        history: RawState,
+        store: Store,
         identify: Identify,
         *,
         replaces: bool,
         ttl_ms: int | None,
         one_clock: bool,
     ) -> None:
-        self._history = history
+        self._history = store.state("history")
         self._identify = identify
         self._replaces = replaces
         self._ttl_ms = ttl_ms

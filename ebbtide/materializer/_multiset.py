@@ -75,7 +75,7 @@ class OrderedMultiset:
         self._strategy = strategy
         self._high, self._low = _thresholds(store, strategy, high, low)
         self._list = ListForm(
-            self._history,
+            store,
             identify,
             replaces=replaces,
             ttl_ms=ttl_ms,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ebbtide.operators._sequence.operator import SequenceOperator as SequenceOperator
     from ebbtide.operators._sequence.rules import SEQUENCE_COLUMNS as SEQUENCE_COLUMNS
     from ebbtide.operators._stateful.operator import StatefulOperator as StatefulOperator
+    from ebbtide.operators._stateful.rows_store import RowsStore as RowsStore
     from ebbtide.operators._stateful.store import StateSpec as StateSpec
 else:
     __getattr__, __all__ = names_of(__name__)

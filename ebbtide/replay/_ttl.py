@@ -24,35 +24,31 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from ebbtide.durations import from_ms
 from ebbtide.keyed_state import (
     CleanupConfig,
     Entry,
+    FunctionRun,
     KeyedState,
-    ListState,
-    MapState,
+    ListStateDescriptor,
+    MapStateDescriptor,
     StatefulFunction,
     StateTtlConfig,
     Store,
+    ValueStateDescriptor,
 )
-from ebbtide.keyed_state._cleanup import snapshot
-from ebbtide.keyed_state._context import StateContext
-from ebbtide.keyed_state._migration import migrated
-from ebbtide.keyed_state._states import ValueState
-from ebbtide.operators import StatefulOperator, StateSpec
-from ebbtide.operators._stateful.rows import changed_rows, load, to_table
-from ebbtide.operators._stateful.store import WorkingStore
+from ebbtide.operators import RowsStore
 from ebbtide.replay._cases import Case, open_store, playing
 
-KINDS: dict[str, type[KeyedState]] = {
-    "value": ValueState,
-    "list": ListState,
-    "map": MapState,
-}
-KEY = ("key",)
-"""The key's columns in the rows of `RowsStore`."""
+
+class Played(StatefulFunction):
+    """Has the states of a script, by kind."""
+
+    value = ValueStateDescriptor("STRING")
+    list = ListStateDescriptor("STRING")
+    map = MapStateDescriptor("STRING")
+
+
 Operation = Callable[[Any, Case], Any]
 """Applies a script's line to its state and returns the result."""
 
@@ -87,55 +83,7 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
 def _store(name: str, path: Path) -> Store:
     if name != "delta":
         return open_store(name, path)
-    text = pa.string()
-    states = {
-        "value": StateSpec(ValueState, text),
-        "list": StateSpec(ListState, text),
-        "map": StateSpec(MapState, text, key=text),
-    }
-    return RowsStore(states)
-
-
-class RowsStore(WorkingStore):
-    """States that are rows of a state table between any two operations.
-
-    Args:
-        states: The states, by name; their keys are text.
-    """
-
-    def __init__(self, states: dict[str, StateSpec]) -> None:
-        super().__init__(states)
-        key_columns = pa.schema([("key", pa.string())])
-        self.operator = StatefulOperator(
-            columns=key_columns,
-            key=KEY,
-            output=key_columns,
-            sink_key=KEY,
-            function=StatefulFunction,
-            states=states,
-        )
-        self.rows = self.operator.schema.empty_table()
-        self._steps = 0
-
-    def flush(self) -> None:
-        """Write what has changed as rows, and read all states from the rows."""
-        specs = self.operator.states
-        keys, columns = changed_rows(self, specs)
-        self._steps += 1
-        changed = to_table(
-            self.operator.schema,
-            KEY,
-            keys,
-            columns,
-            step=self._steps,
-        )
-        versions = pa.concat_tables([self.rows, changed])
-        self.rows = self.operator.live_entries(versions)
-        for state in self.states.values():
-            state.reset()
-        texts = self.rows["key"].to_pylist()
-        row_keys = [(text,) for text in texts]
-        load(self.rows, row_keys, specs, self)
+    return RowsStore.of_texts(Played)
 
 
 class _Player:
@@ -156,8 +104,10 @@ class _Player:
         self._config = dict(config)
         self._used = used
         self._new_store = new_store
-        self._context = StateContext(key=("k",), watermark_ms=0)
-        self._states = self._open()
+        self._store = new_store()
+        self._run = FunctionRun(Played(), self._store, self._ttls())
+        self._run.context.key = ("k",)
+        self._run.context.watermark_ms = 0
 
     def play(self, script: list[Case]) -> list[Case]:
         output = []
@@ -172,7 +122,7 @@ class _Player:
         return output
 
     def _set(self, line: Case) -> None:
-        context = self._context
+        context = self._run.context
         context.now_ms = line.get("time", context.now_ms)
         context.watermark_ms = line.get("watermark", context.watermark_ms)
         context.event_ms = line.get("event", context.event_ms)
@@ -182,35 +132,22 @@ class _Player:
             self._restore(line["restore"])
 
     def _restore(self, changes: Case) -> None:
-        """Snapshot all states, and write them as migrated into new ones with the changed configuration."""
-        snapshots = {name: list(snapshot(state)) for name, state in self._states.items()}
+        """Snapshot all states, and start again with the changed configuration."""
         self._config |= changes
-        self._states = self._open()
-        now_ms = self._context.now_ms
-        for name, entries in snapshots.items():
-            state = self._states[name]
-            for key, sub, entry in entries:
-                new_entry = migrated(entry, state.ttl, now_ms)
-                state.raw.put(key, sub, new_entry)
-
-    def _open(self) -> dict[str, KeyedState]:
         self._store = self._new_store()
-        ttl = _ttl_config(self._config)
-        states: dict[str, KeyedState] = {}
-        for name in sorted(self._used):
-            kind = KINDS[name]
-            raw = self._store.state(name)
-            states[name] = kind(raw, self._context, ttl)
-        return states
+        self._run = self._run.restored(self._store, self._ttls())
+
+    def _ttls(self) -> dict[str, StateTtlConfig | None]:
+        return dict.fromkeys(Played.descriptors(), _ttl_config(self._config))
 
     def _result(self, line: Case) -> Case:
         operation = line["op"]
         if operation == "dump":
-            dumps = {name: _dump(state) for name, state in self._states.items()}
+            dumps = {name: _dump(name, self._run.states[name]) for name in sorted(self._used)}
             return {"result": dumps}
         name = line["state"]
         operate = OPERATIONS[name][operation]
-        state = self._states[name]
+        state = self._run.states[name]
         try:
             result = operate(state, line)
         except (TypeError, RuntimeError) as error:
@@ -225,18 +162,21 @@ class _Player:
 
 def _ttl_config(config: Case) -> StateTtlConfig:
     is_disabled = config["update"] == "Disabled"
-    full_snapshot = config.get("fullSnapshot", False) and not is_disabled
+    # Only what the case configures cleans up: not the store's default either, which is off where nothing expires.
+    cleanup = CleanupConfig()
+    if not is_disabled:
+        cleanup = CleanupConfig(full_snapshot=config.get("fullSnapshot", False), background=False)
     return StateTtlConfig(
         ttl=from_ms(config["ttl"]),
         update_type=config["update"],
         state_visibility=config["visibility"],
         time_characteristic=config.get("time", "ProcessingTime"),
         expiry_clock=config.get("clock", "Watermark"),
-        cleanup=CleanupConfig(full_snapshot=full_snapshot),
+        cleanup=cleanup,
     )
 
 
-def _dump(state: KeyedState) -> Case:
+def _dump(kind: str, state: KeyedState) -> Case:
     """Return all that a state stores: key to its cells, a map's by map key, a list's in order."""
     dump: Case = {}
     for key in sorted(state.raw.all_keys()):
@@ -244,10 +184,10 @@ def _dump(state: KeyedState) -> Case:
         entries = state.raw.entries(key)
         cells = {sub: _cell(entry) for sub, entry in entries}
         values = list(cells.values())
-        if isinstance(state, MapState):
+        if kind == "map":
             by_map_key = sorted(cells.items())
             dump[name] = dict(by_map_key)
-        elif isinstance(state, ListState):
+        elif kind == "list":
             dump[name] = values
         else:
             dump[name] = values[0]
@@ -294,18 +234,18 @@ def _ttl(line: Case) -> timedelta | None:
     return timedelta(milliseconds=line["ttl"])
 
 
-def _elements(state: ListState, line: Case) -> list[Any]:
+def _elements(state: Any, line: Case) -> list[Any]:
     wanted = islice(state.get(), line.get("n"))
     return list(map(_read, wanted))
 
 
-def _put_all(state: MapState, line: Case) -> None:
+def _put_all(state: Any, line: Case) -> None:
     values = line["v"]
     texts = {key: _text(value) for key, value in values.items()}
     state.put_all(texts, ttl=_ttl(line))
 
 
-def _entries(state: MapState, line: Case) -> list[list[Any]]:
+def _entries(state: Any, line: Case) -> list[list[Any]]:
     entries = state.entries()
     # Dropped while passing, by the iterator's own `remove`, as Flink's allows; sorted at the end, since a map has no order.
     dropped = set(line.get("drop", ()))
@@ -318,7 +258,7 @@ def _entries(state: MapState, line: Case) -> list[list[Any]]:
     return pairs
 
 
-def _values(state: MapState, line: Case) -> list[Any]:
+def _values(state: Any, line: Case) -> list[Any]:
     values = map(_read, state.values())
     return sorted(values, key=json.dumps)
 

@@ -17,8 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from ebbtide.changelog import RowKind
 from ebbtide.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.keyed_state import SOURCE_COLUMNS, MapStateDescriptor, StatefulFunction, StateTtlConfig, Ttl
-from ebbtide.keyed_state._function import StateDescriptor
+from ebbtide.keyed_state import MapStateDescriptor, StatefulFunction, StateTtlConfig, Ttl
 from ebbtide.operators import StateSpec
 from ebbtide.redaction import is_credential, printable
 from ebbtide.spec._fitting import RESERVED_COLUMNS
@@ -192,24 +191,28 @@ class StatefulPipeline(Pipeline):
     @cached_property
     def states(self) -> dict[str, StateSpec]:
         """The function's states by name, their types resolved."""
-        return {name: self._state(name, each) for name, each in self.function_class.descriptors().items()}
+        states = {}
+        for name, declared in self.function_class.descriptors().items():
+            key = None
+            if isinstance(declared, MapStateDescriptor):
+                key = self._map_key(name, declared.key_type)
+            value = self._row_type if declared.has_source_rows else _type(name, declared.of)
+            ttl = self.ttl.get(name, declared.ttl)
+            if ttl is not None and not ttl.enabled:
+                ttl = None
+            states[name] = StateSpec(declared.kind, value, key, ttl)
+        return states
 
     @property
     def ttls(self) -> dict[str | None, StateTtlConfig]:
         """State to its time to live, of those that expire."""
         return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
 
-    def _state(self, name: str, descriptor: StateDescriptor) -> StateSpec:
-        key = None
-        if isinstance(descriptor, MapStateDescriptor):
-            key = _type(f"{name}.key_type", descriptor.key_type)
-            if not is_exact(key):
-                refuse(f"{name}.key_type", [descriptor.key_type], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
-        value = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
-        ttl = self.ttl.get(name, descriptor.ttl)
-        if ttl is not None and not ttl.enabled:
-            ttl = None
-        return StateSpec(descriptor.kind, value, key, ttl)
+    def _map_key(self, name: str, ddl: str) -> pa.DataType:
+        type_ = _type(f"{name}.key_type", ddl)
+        if not is_exact(type_):
+            refuse(f"{name}.key_type", [ddl], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        return type_
 
     @property
     def identity(self) -> dict[str, Any]:

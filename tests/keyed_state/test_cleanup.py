@@ -10,9 +10,8 @@ from ebbtide.keyed_state import (
     Entry,
     FunctionRun,
     IncrementalCleanup,
-    ListState,
     ListStateDescriptor,
-    MapState,
+    MapStateDescriptor,
     StatefulFunction,
     StateTtlConfig,
     TimeCharacteristic,
@@ -22,9 +21,12 @@ from ebbtide.keyed_state import (
 from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._migration import migrated
-from ebbtide.keyed_state._states import ValueState
 from ebbtide.keyed_state._timers import Timers
 from ebbtide.stores import HeapStore
+
+ListState = ListStateDescriptor.kind
+MapState = MapStateDescriptor.kind
+ValueState = ValueStateDescriptor.kind
 
 
 def ms(n):

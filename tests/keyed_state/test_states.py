@@ -4,10 +4,20 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.keyed_state import Entry, ListState, MapState, StateTtlConfig, StateVisibility
+from ebbtide.keyed_state import (
+    Entry,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    StateVisibility,
+    ValueStateDescriptor,
+)
 from ebbtide.keyed_state._context import StateContext
-from ebbtide.keyed_state._states import ValueState
 from ebbtide.stores import HeapStore
+
+ListState = ListStateDescriptor.kind
+MapState = MapStateDescriptor.kind
+ValueState = ValueStateDescriptor.kind
 
 
 def make(kind, **config):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_walk import COMBINATIONS, KINDS, walk
 
-from ebbtide.operators import StateSpec
-from ebbtide.replay._ttl import RowsStore
+from ebbtide.operators import RowsStore, StateSpec
 from ebbtide.stores import HeapStore, RocksDbStore
 
 

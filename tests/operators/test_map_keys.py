@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
-from ebbtide.keyed_state import MapState
+from ebbtide.keyed_state import MapStateDescriptor
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.operators import StateSpec
 from ebbtide.replay._ttl import RowsStore
 from ebbtide.stores import HeapStore, RocksDbStore
 from ebbtide.testing import MemoryPipeline
+
+MapState = MapStateDescriptor.kind
 
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))])
 FEW_TIMES = st.sampled_from(

@@ -3,11 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.keyed_state import TIMERS, Entry, ListState, MapState
-from ebbtide.keyed_state._states import ValueState
+from ebbtide.keyed_state import TIMERS, Entry, ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from ebbtide.operators import StateSpec
 from ebbtide.operators._stateful.rows import UnfitValueError, changed_rows, load, state_columns, to_table
 from ebbtide.operators._stateful.store import WorkingStore
+
+ListState = ListStateDescriptor.kind
+MapState = MapStateDescriptor.kind
+ValueState = ValueStateDescriptor.kind
 
 STATES = {
     "last": StateSpec(ValueState, pa.string()),

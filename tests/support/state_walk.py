@@ -7,11 +7,22 @@ from reference_state import Cell, Reference
 from state_ops import alive, expect, operation, perform
 
 from ebbtide.durations import to_ms
-from ebbtide.keyed_state import CleanupConfig, ListState, MapState, StateTtlConfig, StateVisibility, UpdateType
+from ebbtide.keyed_state import (
+    CleanupConfig,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+    ValueStateDescriptor,
+)
 from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
 from ebbtide.keyed_state._context import StateContext
-from ebbtide.keyed_state._states import ValueState
 from ebbtide.replay._ttl import RowsStore
+
+ListState = ListStateDescriptor.kind
+MapState = MapStateDescriptor.kind
+ValueState = ValueStateDescriptor.kind
 
 KINDS = {"value": ValueState, "list": ListState, "map": MapState}
 TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING_TIME")

@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import map_key
-from ebbtide.keyed_state import TIMERS, Entry, ListState
+from ebbtide.keyed_state import TIMERS, Entry
 from ebbtide.operators._stateful.store import StateSpec, WorkingStore
 
 Key = tuple[Any, ...]
@@ -245,7 +245,7 @@ def _position(
 
 
 def _is_list(spec: StateSpec | None) -> bool:
-    return spec is not None and issubclass(spec.kind, ListState)
+    return spec is not None and spec.kind.is_list
 
 
 def _sub_name(sub: Any, spec: StateSpec | None) -> str:
