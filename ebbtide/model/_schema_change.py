@@ -5,7 +5,7 @@ Stored in the facts of the step that decides it. Pure: it converts rows from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,22 @@ class SchemaChange(BaseModel):
         """Return whether data files must be written again. A new column without values needs no rewrite: it reads as null."""
         has_values = any(value is not None for value in self.added.values())
         return bool(self.renamed or self.widened or self.dropped or has_values)
+
+    def fills(
+        self, columns: pa.Schema, convert: Callable[[list[Any], pa.DataType], tuple[pa.Array, Any]]
+    ) -> dict[str, pa.Scalar]:
+        """Return the values of added columns in existing rows.
+
+        Args:
+            columns: All columns, with their types.
+            convert: Converts JSON values to a type, as that of the formats.
+        """
+        fills = {}
+        for name, value in self.added.items():
+            if value is not None:
+                array, _ = convert([value], columns.field(name).type)
+                fills[name] = array[0]
+        return fills
 
     def rows(
         self,

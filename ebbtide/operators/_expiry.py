@@ -67,6 +67,13 @@ class ExpiryRules:
             marked &= np.logical_or.reduce(is_set)
         return marked
 
+    def due(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the entries that a tick must examine: those that have expired, and timers that are due."""
+        marked = self.expired(entries, step)
+        if "_state" in entries.column_names:
+            marked |= _due_timers(entries, step)
+        return marked
+
     def deletable(
         self,
         entries: pa.Table,
@@ -111,7 +118,7 @@ def _is_set(column: pa.ChunkedArray) -> Mask:
     return np.asarray(column.is_valid().to_numpy(), dtype=bool)
 
 
-def due_timers(entries: pa.Table, step: Step) -> Mask:
+def _due_timers(entries: pa.Table, step: Step) -> Mask:
     """Mark the timers that are due."""
     is_timer = equals(entries, "_state", TIMERS)
     at_ms = ints(entries, "_position")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 
 from ebbtide.columns import Mask, equals, flags, is_set, with_column
 from ebbtide.entries import DELETE, INSERT, UPDATE
-
-SELECTED_COLUMNS = ("_shown", "_out")
 
 KeyNames = tuple[tuple[str, str], ...]
 """The sink's key columns, each with its source column."""
@@ -40,8 +38,12 @@ class Selected:
         rows: (n,) rows with the sink's columns; null if a row does not fit or fails.
         fits: (n,) true if the row fulfils the condition.
         fails: (n,) true if an expression fails or yields null for a non-nullable column.
+
+    Attributes:
+        COLUMNS: Columns of an entry that hold what was selected.
     """
 
+    COLUMNS: ClassVar[tuple[str, ...]] = ("_shown", "_out")
     rows: pa.StructArray
     fits: Mask
     fails: Mask
@@ -75,76 +77,69 @@ class Selected:
         fails = ~is_evaluated | lacks_value
         return cls(rows, fits & ~fails, fails)
 
+    @staticmethod
+    def asked_of(entries: pa.Table) -> Mask:
+        """Mark the entries of a step whose rows must be evaluated: decided rows that exist."""
+        is_decided = is_set(entries, "_change")
+        is_deleted = equals(entries, "_change", DELETE)
+        return is_decided & ~is_deleted
 
-def to_select(entries: pa.Table) -> Mask:
-    """Mark the entries of a step whose rows must be evaluated: decided rows that exist."""
-    is_decided = is_set(entries, "_change")
-    is_deleted = equals(entries, "_change", DELETE)
-    return is_decided & ~is_deleted
+    def into(self, entries: pa.Table, asked: Mask, key: KeyNames) -> tuple[pa.Table, Counter[str]]:
+        """Return entries with the sink's action for each, and counts of the actions.
 
+        Args:
+            entries: Entries of a step, with `_shown` and `_out` from before it. Entries without a `_change` do not concern the sink.
+            asked: True for the entries that were evaluated: those that these results are of.
+            key: The sink's key columns, each with its source column.
+        """
+        n_rows = len(entries)
+        was_shown = flags(entries, "_shown")
+        fits = np.zeros(n_rows, dtype=bool)
+        fails = np.zeros(n_rows, dtype=bool)
+        fits[asked] = self.fits
+        fails[asked] = self.fails
+        is_deleted = equals(entries, "_change", DELETE)
+        # A row whose expression failed leaves the sink as it was. An entry that was not evaluated stays shown unless it is deleted.
+        if_evaluated = fits | (fails & was_shown)
+        if_not = was_shown & ~is_deleted
+        is_shown = np.where(asked, if_evaluated, if_not)
+        enters = is_shown & ~was_shown
+        stays = is_shown & was_shown
+        leaves = was_shown & ~is_shown
+        is_decided = is_set(entries, "_change")
+        change = np.select(
+            [enters, stays, leaves],
+            [INSERT, UPDATE, DELETE],
+            "",
+        )
+        has_change = is_decided & (change != "")
 
-def with_selected(
-    entries: pa.Table,
-    asked: Mask,
-    selected: Selected,
-    key: KeyNames,
-) -> tuple[pa.Table, Counter[str]]:
-    """Return entries with the sink's action for each, and counts of the actions.
+        # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with only the key.
+        # `source` is each entry's index in it.
+        index = np.arange(n_rows)
+        number_of_asked = np.cumsum(asked) - 1
+        previous_row = index
+        selected_row = n_rows + number_of_asked
+        key_only_row = n_rows + len(self.rows) + index
+        source = np.select([fits, leaves], [selected_row, key_only_row], previous_row)
+        has_row = is_shown | leaves
+        rows = _rows(entries, self, key)
+        out = rows.take(pa.array(source, mask=~has_row))
 
-    Args:
-        entries: Entries of a step, with `_shown` and `_out` from before it. Entries without a `_change` do not concern the sink.
-        asked: (n,) true for the entries that were evaluated.
-        selected: (asked,) their results.
-        key: See `KeyNames`.
-    """
-    n_rows = len(entries)
-    was_shown = flags(entries, "_shown")
-    fits = np.zeros(n_rows, dtype=bool)
-    fails = np.zeros(n_rows, dtype=bool)
-    fits[asked] = selected.fits
-    fails[asked] = selected.fails
-    is_deleted = equals(entries, "_change", DELETE)
-    # A row whose expression failed leaves the sink as it was. An entry that was not evaluated stays shown unless it is deleted.
-    if_evaluated = fits | (fails & was_shown)
-    if_not = was_shown & ~is_deleted
-    is_shown = np.where(asked, if_evaluated, if_not)
-    enters = is_shown & ~was_shown
-    stays = is_shown & was_shown
-    leaves = was_shown & ~is_shown
-    is_decided = is_set(entries, "_change")
-    change = np.select(
-        [enters, stays, leaves],
-        [INSERT, UPDATE, DELETE],
-        "",
-    )
-    has_change = is_decided & (change != "")
-
-    # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with only the key.
-    # `source` is each entry's index in it.
-    index = np.arange(n_rows)
-    number_of_asked = np.cumsum(asked) - 1
-    previous_row = index
-    selected_row = n_rows + number_of_asked
-    key_only_row = n_rows + len(selected.rows) + index
-    source = np.select([fits, leaves], [selected_row, key_only_row], previous_row)
-    has_row = is_shown | leaves
-    rows = _rows(entries, selected, key)
-    out = rows.take(pa.array(source, mask=~has_row))
-
-    changed = with_column(
-        entries,
-        "_change",
-        pa.array(change, mask=~has_change),
-    )
-    shown = with_column(changed, "_shown", pa.array(is_shown))
-    counts = Counter(
-        inserted=int((has_change & enters).sum()),
-        updated=int((has_change & stays).sum()),
-        deleted=int((has_change & leaves).sum()),
-        hidden=int((asked & ~fits & ~fails).sum()),
-        transform_failed=int(fails.sum()),
-    )
-    return with_column(shown, "_out", out), counts
+        changed = with_column(
+            entries,
+            "_change",
+            pa.array(change, mask=~has_change),
+        )
+        shown = with_column(changed, "_shown", pa.array(is_shown))
+        counts = Counter(
+            inserted=int((has_change & enters).sum()),
+            updated=int((has_change & stays).sum()),
+            deleted=int((has_change & leaves).sum()),
+            hidden=int((asked & ~fits & ~fails).sum()),
+            transform_failed=int(fails.sum()),
+        )
+        return with_column(shown, "_out", out), counts
 
 
 def _rows(

@@ -20,7 +20,7 @@ from ebbtide.columns import columns_named
 from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
-from ebbtide.operators import linked_keys
+from ebbtide.operators import FormerKeys, linked_keys
 from ebbtide.runtime._local_copies import generation_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
@@ -29,7 +29,6 @@ from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
 from ebbtide.tables import Stored, distinct_keys
-from ebbtide.tables._state.notes import LINKS
 from ebbtide.tasks import is_without_spark, run_tasks
 
 if TYPE_CHECKING:
@@ -255,22 +254,22 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
 
     They are decided on together: a value may have to be looked for under another key.
     """
-    if LINKS not in plan.operator.schema.names:
+    if FormerKeys.COLUMN not in plan.operator.schema.names:
         return None
     key = tuple(plan.operator.key)
     schema = plan.operator.schema
-    columns = columns_named(schema, (*key, LINKS))
+    columns = columns_named(schema, (*key, FormerKeys.COLUMN))
     # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
     # one is kept for the process. The cost is that of the files with links.
     moved = [columns.empty_table()]
     for data_file in snapshot.files.values():
-        if not data_file.is_all_null(LINKS):
+        if not data_file.is_all_null(FormerKeys.COLUMN):
             add = json.dumps(data_file.add)
             moved.append(_links_in(plan.state.path, add, columns))
     has_moved = any(map(len, moved))
     if not (staged.summary.counts.key_changes or has_moved):
         return None
-    names = [*key, "_sequence", LINKS]
+    names = [*key, "_sequence", FormerKeys.COLUMN]
     changes = _staged_columns(staged, names)
     keys = linked_keys(changes, moved, key)
     if keys is None:
@@ -299,5 +298,5 @@ def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
     """
     file = DataFile(json.loads(add))
     rows = file.read(table, columns, live=False)
-    has_links = pc.is_valid(rows[LINKS])
+    has_links = pc.is_valid(rows[FormerKeys.COLUMN])
     return rows.filter(has_links)

@@ -21,9 +21,8 @@ from ebbtide.columns import Mask
 from ebbtide.delta import Doomed
 from ebbtide.errors import ConfigError
 from ebbtide.model import ErasedKeys
-from ebbtide.operators import cut_changes, cut_entries, names_erased
+from ebbtide.operators import FormerKeys
 from ebbtide.runtime._named_keys import keys_named
-from ebbtide.tables._state.notes import LINKS
 
 if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
@@ -127,11 +126,11 @@ class EntriesOfKeys(Doomed):
 
     def names(self, rows: pa.Table) -> Mask:
         """See `Doomed`."""
-        return names_erased(rows, self.key.names, self.marks)
+        return FormerKeys(self.key.names, self.marks).named(rows)
 
     def cleaned(self, rows: pa.Table) -> pa.Table:
         """See `Doomed`."""
-        return cut_entries(rows, self.key.names, self.marks)
+        return FormerKeys(self.key.names, self.marks).cut_entries(rows)
 
 
 @dataclass(frozen=True)
@@ -183,9 +182,9 @@ def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
         return RowsOfKeys(erased, key)
     schema = plan.operator.schema
     key = fields(schema, names.state)
-    if LINKS not in schema.names:
+    if FormerKeys.COLUMN not in schema.names:
         return RowsOfKeys(erased, key)
-    links = schema.field(LINKS).with_nullable(True)
+    links = schema.field(FormerKeys.COLUMN).with_nullable(True)
     return EntriesOfKeys(erased, key, links)
 
 
@@ -215,8 +214,8 @@ class RefusedRows:
             bad = rows.select([self.records.name]).filter(pa.array(is_bad))
             marks[is_bad] |= self.records.marks(bad)
         left = rows.filter(pa.array(~marks)) if marks.any() else rows
-        if LINKS in left.column_names:
-            left = cut_changes(left, self.changes.columns.names, self.changes.marks)
+        if FormerKeys.COLUMN in left.column_names:
+            left = FormerKeys(self.changes.columns.names, self.changes.marks).cut_changes(left)
         return left
 
 

@@ -12,7 +12,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
-from ebbtide.operators import Operator, due_timers
+from ebbtide.operators import Operator
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
@@ -202,7 +202,4 @@ def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
         is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
         rows = rows.filter(is_of_state)
     entries = live_entries(rows, schema, operator.entry_key)
-    is_due = operator.expiry.expired(entries, at)
-    if operator.has_named_states:
-        is_due |= due_timers(entries, at)
-    return bool(is_due.any())
+    return bool(operator.expiry.due(entries, at).any())

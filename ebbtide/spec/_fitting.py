@@ -11,15 +11,14 @@ import pyarrow as pa
 from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
 from ebbtide.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.durations import format_duration
-from ebbtide.entries import ENTRY_COLUMNS
 from ebbtide.formats import Coding, Decoding
-from ebbtide.operators import ARRIVAL_COLUMNS, SEQUENCE_COLUMNS
+from ebbtide.operators import OPERATOR_COLUMNS
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import ByMap, DebeziumFormat, Encoding, FormatPart, refuse
 
-RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS) | {
+RESERVED_COLUMNS = OPERATOR_COLUMNS | {
+    *CHANGELOG_COLUMNS,
     *Decoding.ADDED_COLUMNS,
-    *SEQUENCE_COLUMNS,
     *LOG_POSITIONS,
     "_entry",
     "_note",

@@ -6,7 +6,6 @@ with their rows in order, in commits that declare no data change: so the change 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ class FileUnderNewColumns:
     def __call__(self, file: DataFile) -> list[Action]:
         """Return the actions that add a file's rows again; none if all its rows are deleted."""
         rows = file.read(self.table, self.stored)
-        fills = fills_of(self.change, self.columns)
+        fills = self.change.fills(self.columns, Coding().convert)
         altered = self.change.rows(rows, self.columns, fills)
         return write_files(
             self.table,
@@ -46,19 +45,3 @@ class FileUnderNewColumns:
             data_change=False,
             tags=file.tags,
         )
-
-
-def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar]:
-    """Return the values of added columns in existing rows.
-
-    Args:
-        change: Has them, as JSON.
-        columns: All columns, with their types.
-    """
-    fills = {}
-    for name, value in change.added.items():
-        if value is not None:
-            type_ = columns.field(name).type
-            array, _ = Coding().convert([value], type_)
-            fills[name] = array[0]
-    return fills

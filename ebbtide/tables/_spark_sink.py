@@ -21,10 +21,10 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Log, Snapshot
 from ebbtide.entries import DELETE
 from ebbtide.errors import ConfigError
+from ebbtide.formats import Coding
 from ebbtide.frames import column, columns, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Replace, Restore, RestoreAndApply, SchemaChange
-from ebbtide.tables._altering import fills_of
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._table import ChangeSet, Work
 
@@ -178,7 +178,7 @@ class MergeSink(SparkMadeSink):
         """Rewrite the whole table under the spec's columns; its change feed shows each row deleted and inserted."""
         stored_names = self.schema_of(stored).names
         rows = self.read(spark, self.version())
-        fills = fills_of(change, self.schema)
+        fills = change.fills(self.schema, Coding().convert)
         types = spark_schema(self.schema, nullable=True)
         selected = []
         for name in self.schema.names:

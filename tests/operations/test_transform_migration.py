@@ -13,7 +13,7 @@ from ebbtide.operations._migration.transforms import (
     transform_migration,
     with_stored_transform,
 )
-from ebbtide.operators import SELECTED_COLUMNS
+from ebbtide.operators import Selected
 from ebbtide.runtime import operator_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, email STRING"
@@ -78,7 +78,7 @@ def test_transform_that_a_step_was_made_with_is_known_from_its_facts(before, aft
 
 def test_entries_lose_what_was_selected_and_get_a_place_for_what_will_be():
     selects, plainly = operator_of(of(SELECTED)), operator_of(of(None))
-    assert set(SELECTED_COLUMNS) == set(selects.schema.names) - set(plainly.schema.names)
+    assert set(Selected.COLUMNS) == set(selects.schema.names) - set(plainly.schema.names)
     entry = selects.schema.empty_table()
     kept = WithoutSelected(lambda entries, _: entries)(entry, selects)
     assert kept.schema.names == plainly.schema.names
@@ -86,7 +86,7 @@ def test_entries_lose_what_was_selected_and_get_a_place_for_what_will_be():
     one = pa.Table.from_pylist([{"id": 7, "n": 1}], plainly.schema)
     [row] = Unselected(lambda entries, _: entries, selects)(one, plainly).to_pylist()
     assert row.keys() == set(selects.schema.names)
-    assert (row["id"], row["n"], {row[name] for name in SELECTED_COLUMNS}) == (7, 1, {None})
+    assert (row["id"], row["n"], {row[name] for name in Selected.COLUMNS}) == (7, 1, {None})
 
 
 def test_record_of_a_row_that_failed_before_is_found_in_the_quarantine_by_its_order(make):

@@ -10,7 +10,7 @@ import pytest
 from arrival_orders import History, blinding, parsed, random_history, sent_and_shown
 from thinned import thinned
 
-from ebbtide.operators import cut_changes, cut_entries, names_erased
+from ebbtide.operators import FormerKeys
 
 KEY = ["id"]
 
@@ -28,19 +28,21 @@ class Erasure:
         self._erased, self._cuts = erased, cuts
         kept = [changes.filter(pa.array(~self.is_erased(changes))) for changes in history._changes]
         self.later = copy.copy(history)
-        self.later._changes = [cut_changes(changes, KEY, self.is_erased) for changes in kept] if cuts else kept
+        self.later._changes = (
+            [FormerKeys(KEY, self.is_erased).cut_changes(changes) for changes in kept] if cuts else kept
+        )
 
     def is_erased(self, keys):
         return np.array([key == self._erased for key in keys["id"].to_pylist()], bool)
 
     def named(self, rows):
-        return int(names_erased(rows, KEY, self.is_erased).sum())
+        return int(FormerKeys(KEY, self.is_erased).named(rows).sum())
 
     def after(self, arrived, numbers):
         """Return the rows at once, and after each record more; and how many entries name the key in the end."""
         entries = arrived.entries.filter(pa.array(~self.is_erased(arrived.entries)))
         if self._cuts:
-            entries = cut_entries(entries, KEY, self.is_erased)
+            entries = FormerKeys(KEY, self.is_erased).cut_entries(entries)
         sink = {key: row for key, row in arrived.sink.items() if key != self._erased}
         arrived = replace(arrived, entries=entries, sink=sink)
         shown = [arrived.rows]

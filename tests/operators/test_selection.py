@@ -13,7 +13,7 @@ from support import plain
 from ebbtide.columns import entry_table
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
-from ebbtide.operators import Selected, SequenceOperator, to_select, with_selected
+from ebbtide.operators import Selected, SequenceOperator
 from ebbtide.runtime import operator_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -58,9 +58,9 @@ EXPECTED = {
 @pytest.mark.parametrize(("now", "was_shown"), list(itertools.product(RESULTS, (True, False, None))))
 def test_row_decided_enters_changes_leaves_or_stays_away(change, now, was_shown):
     entries = entry(change, was_shown)
-    asked = to_select(entries)
+    asked = Selected.asked_of(entries)
     selected = Selected.of(pa.chunked_array([[RESULTS[now]]], RESULT), SINK)
-    written, counts = with_selected(entries, asked, selected, KEY)
+    written, counts = selected.into(entries, asked, KEY)
     [row] = written.to_pylist()
     expected = EXPECTED["fails" if now == "null" else now, was_shown]
     assert (row["_change"], row["_shown"], row["_out"]) == expected
@@ -71,10 +71,10 @@ def test_row_decided_enters_changes_leaves_or_stays_away(change, now, was_shown)
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_deleted_row_is_not_evaluated_and_leaves_only_if_it_was_shown(was_shown):
     entries = entry("D", was_shown)
-    asked = to_select(entries)
+    asked = Selected.asked_of(entries)
     assert not asked.any()
     selected = Selected.of(pa.chunked_array([[]], pa.null()), SINK)
-    [row] = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    [row] = selected.into(entries, asked, KEY)[0].to_pylist()
     assert row["_change"] == ("D" if was_shown else None)
     assert row["_shown"] is False
     assert row["_out"] == ({"key": 1, "n": None} if was_shown else None)
@@ -83,20 +83,20 @@ def test_deleted_row_is_not_evaluated_and_leaves_only_if_it_was_shown(was_shown)
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_entry_that_is_only_noted_hands_on_what_is_shown(was_shown):
     entries = entry(None, was_shown)
-    asked = to_select(entries)
+    asked = Selected.asked_of(entries)
     selected = Selected.of(pa.chunked_array([[]], pa.null()), SINK)
-    [row] = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    [row] = selected.into(entries, asked, KEY)[0].to_pylist()
     assert (row["_change"], row["_shown"], row["_out"]) == (None, was_shown, BEFORE if was_shown else None)
 
 
 def test_results_of_many_entries_meet_their_own():
     rows = [entry(change, was) for change in ("I", "D", None) for was in (True, False)] * 3
     entries = pa.concat_tables(rows)
-    asked = to_select(entries)
+    asked = Selected.asked_of(entries)
     numbers = np.flatnonzero(asked)
     results = [{"fits": True, "row": {"key": 1, "n": int(number)}} for number in numbers]
     selected = Selected.of(pa.chunked_array([results], RESULT), SINK)
-    written = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    written = selected.into(entries, asked, KEY)[0].to_pylist()
     assert [written[number]["_out"]["n"] for number in numbers] == numbers.tolist()
 
 
@@ -151,10 +151,10 @@ class Selecting:
             self.decoding.decode([records], step=self.steps, wall_ms=None), self.decoding.schema
         )
         entries = self.operator.apply(staged, self.state, Step(self.steps, 0)).entries
-        asked = to_select(entries)
+        asked = Selected.asked_of(entries)
         results = [result_of(row) for row in entries.filter(pa.array(asked)).to_pylist()]
         selected = Selected.of(pa.chunked_array([results], RESULT), BY_SEQ.sink_table.columns)
-        written, _ = with_selected(entries, asked, selected, self.operator.output_key)
+        written, _ = selected.into(entries, asked, self.operator.output_key)
         self.state = pa.concat_tables([self.state, written])
         for row in written.to_pylist():
             self._take(row["_change"], row["_out"])

@@ -8,8 +8,9 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
+from ebbtide.formats import Coding
 from ebbtide.model import SchemaChange
-from ebbtide.tables._altering import FileUnderNewColumns, fills_of
+from ebbtide.tables._altering import FileUnderNewColumns
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
 PUTS = Writer()
@@ -51,7 +52,7 @@ def test_column_of_times_without_a_zone_brings_its_feature_once(tmp_path):
 )
 def test_column_is_filled_with_a_value_that_counts_as_false(value, type_):
     columns = pa.schema([*COLUMNS, ("c", type_), ("d", type_)])
-    fills = fills_of(SchemaChange(added={"c": value, "d": None}), columns)
+    fills = SchemaChange(added={"c": value, "d": None}).fills(columns, Coding().convert)
     assert {name: fill.as_py() for name, fill in fills.items()} == {"c": value}
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from ebbtide.columns import columns_named
 from ebbtide.ddl import ddl_of, type_ddl
 from ebbtide.errors import MigrationError
+from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
@@ -32,7 +33,6 @@ from ebbtide.operators import Operator, altered_entries
 from ebbtide.runtime import operator_of
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep
-from ebbtide.tables._altering import fills_of
 
 FIRST_OWN_COLUMN = "_step"
 """The state table's first column after the user's."""
@@ -217,7 +217,7 @@ class AlteredEntries:
         """See `ebbtide.tables.Keep`."""
         schema = self.operator.schema
         kept = self.keep(entries, operator)
-        fills = fills_of(self.change, schema)
+        fills = self.change.fills(schema, Coding().convert)
         return altered_entries(
             kept,
             schema,

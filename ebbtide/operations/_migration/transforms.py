@@ -17,7 +17,7 @@ from ebbtide.delta import Action, DataFile
 from ebbtide.expressions import select_items
 from ebbtide.ledger import StepFacts
 from ebbtide.model import BatchSummary
-from ebbtide.operators import SELECTED_COLUMNS, Operator
+from ebbtide.operators import Operator, Selected
 from ebbtide.runtime import Plan, Staged
 from ebbtide.runtime._finding import Found, Order
 from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
@@ -104,7 +104,7 @@ class WithoutSelected:
         had_transform = "_out" in kept.column_names
         if not had_transform:
             return kept
-        return kept.drop_columns(list(SELECTED_COLUMNS))
+        return kept.drop_columns(list(Selected.COLUMNS))
 
 
 @dataclass(frozen=True)

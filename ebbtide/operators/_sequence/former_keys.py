@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,97 +30,91 @@ _Item = Mapping[str, Any]
 """A key change: `sequence`, `key`."""
 
 
-def names_erased(rows: pa.Table, key: Sequence[str], erased: Erased) -> Mask:
-    """Mark the rows that name an erased key in `_moved_from`.
+@dataclass(frozen=True)
+class FormerKeys:
+    """Finds and removes erased keys among the former keys of rows, in `COLUMN`.
 
     Args:
-        rows: Entries or changes, with `_moved_from`.
         key: Names of the key's columns there.
         erased: See `Erased`.
     """
-    lists = in_one_piece(rows["_moved_from"])
-    items = pc.list_flatten(lists)
-    is_erased = _marks(items, key, erased)
-    row_of_item = pc.list_parent_indices(lists).to_numpy()
-    marks = np.zeros(len(rows), bool)
-    marks[row_of_item[is_erased]] = True
-    return marks
 
+    COLUMN: ClassVar[str] = "_moved_from"
+    key: Sequence[str]
+    erased: Erased
 
-def cut_changes(
-    changes: pa.Table,
-    key: Sequence[str],
-    erased: Erased,
-) -> pa.Table:
-    """Return changes without erased keys: an upsert from an erased key starts a row, a delete to one ends it.
+    def named(self, rows: pa.Table) -> Mask:
+        """Mark the entries or changes that name an erased key."""
+        lists = in_one_piece(rows[self.COLUMN])
+        items = pc.list_flatten(lists)
+        is_erased = self.marks(items)
+        row_of_item = pc.list_parent_indices(lists).to_numpy()
+        marks = np.zeros(len(rows), bool)
+        marks[row_of_item[is_erased]] = True
+        return marks
 
-    Args:
-        changes: With `_moved_from`.
-        key: Names of the key's columns there.
-        erased: See `Erased`.
-    """
-    lists = in_one_piece(changes["_moved_from"])
-    items = pc.list_flatten(lists)
-    is_erased = _marks(items, key, erased)
-    if not is_erased.any():
-        return changes
-    numbers = np.arange(len(items))
-    kept = pa.array(numbers, mask=is_erased)
-    keys = pc.struct_field(items, "key")
-    parts = [
-        pc.struct_field(items, "sequence"),
-        keys.take(kept),  # null if the index is null
-    ]
-    fields = list(items.type)
-    cut = pa.StructArray.from_arrays(parts, fields=fields)
-    # The lists have as many items as before.
-    lengths = pc.list_value_length(lists)
-    lengths = lengths.fill_null(0)
-    ends = np.cumsum(lengths.to_numpy())
-    offsets = pa.array([0, *ends], pa.int32())
-    moved = pa.ListArray.from_arrays(
-        offsets,
-        cut,
-        type=lists.type,
-        mask=lists.is_null(),
-    )
-    return _with_column(changes, "_moved_from", moved)
+    def cut_changes(self, changes: pa.Table) -> pa.Table:
+        """Return changes without erased keys: an upsert from an erased key starts a row, a delete to one ends it."""
+        lists = in_one_piece(changes[self.COLUMN])
+        items = pc.list_flatten(lists)
+        is_erased = self.marks(items)
+        if not is_erased.any():
+            return changes
+        numbers = np.arange(len(items))
+        kept = pa.array(numbers, mask=is_erased)
+        keys = pc.struct_field(items, "key")
+        parts = [
+            pc.struct_field(items, "sequence"),
+            keys.take(kept),  # null if the index is null
+        ]
+        fields = list(items.type)
+        cut = pa.StructArray.from_arrays(parts, fields=fields)
+        # The lists have as many items as before.
+        lengths = pc.list_value_length(lists)
+        lengths = lengths.fill_null(0)
+        ends = np.cumsum(lengths.to_numpy())
+        offsets = pa.array([0, *ends], pa.int32())
+        moved = pa.ListArray.from_arrays(
+            offsets,
+            cut,
+            type=lists.type,
+            mask=lists.is_null(),
+        )
+        return _with_column(changes, self.COLUMN, moved)
 
-
-def cut_entries(
-    entries: pa.Table,
-    key: Sequence[str],
-    erased: Erased,
-) -> pa.Table:
-    """Return entries without erased keys.
-
-    Args:
-        entries: Rows of the state, with all columns.
-        key: Names of the key's columns.
-        erased: See `Erased`.
-    """
-    is_named = names_erased(entries, key, erased)
-    if not is_named.any():
+    def cut_entries(self, entries: pa.Table) -> pa.Table:
+        """Return entries, with all columns, without erased keys."""
+        is_named = self.named(entries)
+        if not is_named.any():
+            return entries
+        named = np.flatnonzero(is_named)
+        columns = [*_REWRITTEN, "_tombstone"]
+        rows = entries.select(columns)
+        rows = rows.take(pa.array(named))
+        type_ = entries.schema.field(self.COLUMN).type
+        cut = _Cut(type_.value_type, self)
+        # Row by row: few entries are linked, and each has at most a few links.
+        rewritten = [cut.entry(row) for row in rows.to_pylist()]
+        # The entries, followed by the rewritten ones: each affected entry is taken from the second part.
+        place = np.arange(len(entries))
+        place[named] = len(entries) + np.arange(len(named))
+        for name in _REWRITTEN:
+            before = in_one_piece(entries[name])
+            values = [row[name] for row in rewritten]
+            new = pa.array(values, before.type)
+            both = pa.concat_arrays([before, new])
+            column = both.take(pa.array(place))
+            entries = _with_column(entries, name, column)
         return entries
-    named = np.flatnonzero(is_named)
-    columns = [*_REWRITTEN, "_tombstone"]
-    rows = entries.select(columns)
-    rows = rows.take(pa.array(named))
-    type_ = entries.schema.field("_moved_from").type
-    cut = _Cut(type_.value_type, key, erased)
-    # Row by row: few entries are linked, and each has at most a few links.
-    rewritten = [cut.entry(row) for row in rows.to_pylist()]
-    # The entries, followed by the rewritten ones: each affected entry is taken from the second part.
-    place = np.arange(len(entries))
-    place[named] = len(entries) + np.arange(len(named))
-    for name in _REWRITTEN:
-        before = in_one_piece(entries[name])
-        values = [row[name] for row in rewritten]
-        new = pa.array(values, before.type)
-        both = pa.concat_arrays([before, new])
-        column = both.take(pa.array(place))
-        entries = _with_column(entries, name, column)
-    return entries
+
+    def marks(self, items: pa.StructArray) -> Mask:
+        """Mark the key changes from an erased key. One without a key is already cut off."""
+        keys = pc.struct_field(items, "key")
+        columns = {name: pc.struct_field(keys, name) for name in self.key}
+        marks = self.erased(pa.table(columns))
+        has_key = keys.is_valid()
+        marks &= has_key.to_numpy(zero_copy_only=False)
+        return marks
 
 
 def _with_column(
@@ -133,33 +127,17 @@ def _with_column(
     return rows.set_column(index, field, column)
 
 
-def _marks(
-    items: pa.StructArray,
-    key: Sequence[str],
-    erased: Erased,
-) -> Mask:
-    """Mark the key changes from an erased key. One without a key is already cut off."""
-    keys = pc.struct_field(items, "key")
-    columns = {name: pc.struct_field(keys, name) for name in key}
-    marks = erased(pa.table(columns))
-    has_key = keys.is_valid()
-    marks &= has_key.to_numpy(zero_copy_only=False)
-    return marks
-
-
 @dataclass(frozen=True)
 class _Cut:
     """Cuts entries off from erased keys.
 
     Args:
         type: Type of a key change.
-        key: Names of the key's columns.
-        erased: See `Erased`.
+        former: Marks the key changes.
     """
 
     type: pa.StructType
-    key: Sequence[str]
-    erased: Erased
+    former: FormerKeys
 
     def entry(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the rewritten columns of an entry."""
@@ -216,7 +194,7 @@ class _Cut:
     def _first_erased(self, items: Sequence[_Item]) -> int | None:
         """Return the index of the newest key change from an erased key; None if there is none."""
         array = pa.array(items, self.type)
-        marks = _marks(array, self.key, self.erased)
+        marks = self.former.marks(array)
         places = np.flatnonzero(marks)
         return int(places[0]) if len(places) else None
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ebbtide.changelog import UNKNOWN
 from ebbtide.columns import Codes, Mask, entry_table, flags, is_set
 from ebbtide.entries import DELETE, INSERT, UPDATE, Reconciled, Step
-from ebbtide.operators._selection import SELECTED_COLUMNS
+from ebbtide.operators._selection import Selected
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.fill import Filled
 from ebbtide.operators._sequence.links import NO_LINK, KeptRow, Link
@@ -270,7 +270,7 @@ def _shown_before(ranked: Ranked, key: Codes) -> dict[str, object]:
     entry = ranked.entry_of[key]
     has_none = entry < 0
     indices = pa.array(entry, mask=has_none)
-    for name in SELECTED_COLUMNS:
+    for name in Selected.COLUMNS:
         columns[name] = ranked.entries[name].take(indices)
     return columns
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ebbtide.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.columns import Mask, entry_table, equals, flags
 from ebbtide.delta import Action, DataFile, write_files
-from ebbtide.operators import KeyNames, Selected, to_select, with_selected
+from ebbtide.operators import Selected
 from ebbtide.runtime._workers.deciding import Decided, Decider, read_draft
 from ebbtide.runtime._workers.staging import BAD_ROWS, Share, StagedFile, Stager
 from ebbtide.tables import EntryKind
@@ -81,7 +81,7 @@ class DraftInputs:
     def __call__(self, draft: str) -> pa.Table:
         """Return the decided rows."""
         entries = read_draft(draft)
-        is_evaluated = pa.array(to_select(entries))
+        is_evaluated = pa.array(Selected.asked_of(entries))
         columns = entries.select(list(self.names))
         return columns.filter(is_evaluated)
 
@@ -92,20 +92,20 @@ class DraftFinish:
 
     Args:
         work: Writes files of the state.
-        key: The sink's key, see `KeyNames`.
+        key: The sink's key columns, each with its source column.
         results: Reads the results.
     """
 
     work: Decider
-    key: KeyNames
+    key: tuple[tuple[str, str], ...]
     results: Results
 
     def __call__(self, draft: str, results: pa.ChunkedArray) -> tuple[Decided, Failed]:
         """Return the written files, and the rows that fail."""
         entries = read_draft(draft)
-        is_evaluated = to_select(entries)
+        is_evaluated = Selected.asked_of(entries)
         selected = self.results.selected(results)
-        written, counts = with_selected(entries, is_evaluated, selected, self.key)
+        written, counts = selected.into(entries, is_evaluated, self.key)
         rows = self.work.writer.entry_rows(written)
         operator = self.work.operator()
         adds = self.work.writer.write(rows, operator.key)
@@ -221,13 +221,13 @@ class StoredFinish:
 
     Args:
         inputs: Reads the file.
-        key: The sink's key, see `KeyNames`.
+        key: The sink's key columns, each with its source column.
         bounded: Columns to keep statistics of.
         results: Reads the results.
     """
 
     inputs: StoredInputs
-    key: KeyNames
+    key: tuple[tuple[str, str], ...]
     bounded: tuple[str, ...]
     results: Results
 
@@ -236,7 +236,7 @@ class StoredFinish:
         rows = self.inputs.rows(add)
         is_evaluated = could_be_shown(rows)
         selected = self.results.selected(results)
-        written, _ = with_selected(rows, is_evaluated, selected, self.key)
+        written, _ = selected.into(rows, is_evaluated, self.key)
         file = DataFile(add["add"])
         adds = write_files(
             self.inputs.table,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ebbtide.columns import flags
 from ebbtide.delta import DataFile
 from ebbtide.entries import Step
-from ebbtide.operators import ExpiryRules, Operator, due_timers
+from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.tables._state.lookup import Stored, distinct_keys
 
 
@@ -59,9 +59,7 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
             continue
         rows, counts = state.scan(file, names)
         entries = rows.filter(pa.array(counts))
-        is_due = operator.expiry.expired(entries, step)
-        if operator.has_named_states:
-            is_due |= due_timers(entries, step)
+        is_due = operator.expiry.due(entries, step)
         is_live = ~flags(entries, "_removed")
         is_due &= is_live
         keys = entries.select(list(operator.key))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import Log
 from ebbtide.frames import column, columns, read_delta, spark_schema
-from ebbtide.operators import KeyNames, Operator
+from ebbtide.operators import Operator
 from ebbtide.tables._state.layout import EntryKind, columns_of_state
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
@@ -106,9 +106,9 @@ class StateFrames:
         return rows.select(*beside, *out)
 
     @property
-    def _output_key(self) -> KeyNames:
+    def _output_key(self) -> tuple[tuple[str, str], ...]:
         """The key of the rows that a transform selects from the entries; empty without a transform."""
-        key: KeyNames = getattr(self.operator, "output_key", ())
+        key: tuple[tuple[str, str], ...] = getattr(self.operator, "output_key", ())
         return key
 
 

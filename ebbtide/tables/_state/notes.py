@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
-from ebbtide.operators import Operator
+from ebbtide.operators import FormerKeys, Operator
 from ebbtide.tables._state.layout import EntryKind, FileSizes, columns_of_state, files_noted, rows_of
-
-LINKS = "_moved_from"
-"""Column of the keys that a row had before. Its statistics skip most files: few rows wait for a value from an earlier key."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,8 @@ class StateNotes:
         """Columns that statistics are kept of."""
         shown_key = [name for name in self.operator.key if name not in self.personal]
         names = ["_entry", "_step", "_stamp_ms", *shown_key]
-        if LINKS in self.operator.schema.names:
-            names.append(LINKS)
+        if FormerKeys.COLUMN in self.operator.schema.names:
+            names.append(FormerKeys.COLUMN)
         return tuple(names)
 
     def files(self, files: Iterable[DataFile]) -> FileSizes:

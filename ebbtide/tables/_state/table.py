@@ -25,13 +25,14 @@ from ebbtide.entries import Step
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError
 from ebbtide.faults import Fault
 from ebbtide.ledger import StepFacts, TableFacts, writer_of
+from ebbtide.operators import FormerKeys
 from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.change_set import StepChanges
 from ebbtide.tables._state.due import due_keys, may_hold_expired
 from ebbtide.tables._state.foreign_changes import foreign_change
 from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, is_base, newest_step
 from ebbtide.tables._state.lookup import Stored
-from ebbtide.tables._state.notes import LINKS, StateNotes
+from ebbtide.tables._state.notes import StateNotes
 from ebbtide.tables._state.rewriting import files_to_fold
 from ebbtide.tables._state.writing import StateWriter
 from ebbtide.tables._step_commits import erasing
@@ -69,7 +70,7 @@ class StateTable(StateNotes):
     @property
     def _properties(self) -> dict[str, str]:
         # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
-        bounded = [self.schema.field(name) for name in self.bounded if name != LINKS]
+        bounded = [self.schema.field(name) for name in self.bounded if name != FormerKeys.COLUMN]
         return statistics_property(bounded)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
