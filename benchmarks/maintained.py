@@ -299,8 +299,8 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
     from ebbtide.columns import flags
     from ebbtide.delta import in_hash_order, write_files
-    from ebbtide.runtime._workers.deciding import packed
     from ebbtide.tables import HashRange, StoredEntries
+    from ebbtide.user_code import packed
 
     snapshot = plan.state.snapshot(version)
     last = next(facts for at, facts in plan.state.steps() if at <= snapshot.version)

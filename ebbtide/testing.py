@@ -18,8 +18,7 @@ from ebbtide.entries import DELETE, SINK_STEP, Reconciled, count_lone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, StagedKind
 from ebbtide.model import BatchSummary, Frontier
-from ebbtide.runtime import operator_of
-from ebbtide.runtime._plan import rules_of
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
@@ -54,9 +53,10 @@ class MemoryPipeline:
                 next_step="Run it on Spark, or test the spec without its transform.",
             )
         self.spec = spec
-        self.operator = operator_of(spec)
+        plan = Plan("", spec)
+        self.operator = plan.operator
         self.decoding = spec.decoding
-        self._rules = rules_of(spec)
+        self._rules = plan.rules
         self.state = self.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}
         self.changelog: list[Row] = []

@@ -12,13 +12,14 @@ import importlib.util
 import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+Operator = TypeVar("Operator")
 INSTALLED = (
     Path(sysconfig.get_path("purelib")),
     Path(sysconfig.get_path("platlib")),
@@ -156,6 +157,15 @@ def ship(value: Any, module: str) -> Shipped:
         return Shipped({}, _pickled(value))
     sources = project_sources(module, Path(file))
     return Shipped(sources, _pickled(value))
+
+
+def packed(operator: Operator) -> Callable[[], Operator]:
+    """Return a picklable function that returns an operator in a worker, with the user's code that it needs."""
+    function = getattr(operator, "function", None)
+    if function is None:
+        return lambda: operator
+    shipped = ship(operator, function.func.__module__)
+    return shipped.unpack
 
 
 def _pickled(value: Any) -> bytes:

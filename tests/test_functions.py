@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import operator_of
 from store_support import line, stateful
 
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 CHANGES = st.lists(

@@ -21,7 +21,7 @@ from support import plain
 from waiting import PATIENCE_S
 
 from ebbtide.cli.verbs import COMMANDS
-from ebbtide.inspect import measured, openmetrics
+from ebbtide.inspect import MetricsAtRest
 from ebbtide.inspect._metrics import METRICS
 from ebbtide.ledger import LastVerdict
 from ebbtide.sources import Backlog, PositionedSource
@@ -83,7 +83,7 @@ def test_promtool_takes_the_rules_which_fire_on_every_fault_and_on_nothing_else(
 
 def scraped(pipeline):
     """Return the samples of a pipeline at rest."""
-    return samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
+    return samples_of(MetricsAtRest.of([pipeline.spec], pipeline.root, LATER).text)
 
 
 def test_share_of_bad_records_fires(make):

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITS = {"wait", "join", "acquire", "awaitTermination", "communicate"}
 """Methods that wait without a bound where they are given nothing."""
 ALLOWED = {
-    ("runtime/_slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
+    ("fleet/_slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
     ("runtime/_spark_stream.py", "ended.wait"): "the run itself, which reports its steps",
     ("sql/_jobs.py", "runs[0].wait"): "the run of a job, which SIGTERM ends",
     ("cli/live.py", "self._clock.join"): "the thread of the live line ends within a refresh",

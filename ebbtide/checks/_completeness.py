@@ -15,7 +15,7 @@ from ebbtide.checks._rule import Rows, rule
 from ebbtide.entries import DELETE
 from ebbtide.ledger import StepFacts
 from ebbtide.model import RestoreAndApply
-from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, net_changes, way_back
+from ebbtide.runtime import SinkHistory
 
 
 def differences(judged: Judged) -> Rows | None:
@@ -25,18 +25,21 @@ def differences(judged: Judged) -> Rows | None:
         One row for each key, with `_decided`, `_shown`, `_rows` and `_ebbtide_is_same` as in `compared`; None if the state does
         not keep the rows that the sink must show, or the last step is not in the sink yet. Acknowledged keys without
         later changes are left out. If the state forgets rows that stay in the sink, and other clients have changed
-        rows, keys that the state does not show are compared with the sink's way back (`ebbtide.runtime._way_back`), if
+        rows, keys that the state does not show are compared with the sink's way back (`SinkHistory`), if
         there is one.
     """
     tables = judged.tables
     facts = judged.window.last_step(tables)
-    if facts is None or not is_kept(tables):
+    if facts is None:
+        return None
+    history = SinkHistory(tables, facts)
+    if not history.is_kept:
         return None
     inputs: dict[str, Input] = {"state_rows": judged.state_rows, "sink_rows": judged.sink_rows}
-    forgets = may_forget(tables, facts)
-    way = _way_back(judged, facts) if forgets else None
+    forgets = history.may_forget
+    way = _way_back(judged, history) if forgets else None
     if way is not None:
-        inputs["net_changes"] = GivenRows(net_changes(tables, way))
+        inputs["net_changes"] = GivenRows(history.net_changes(way))
         if way.version is not None:
             sink = tables.delta_sink
             inputs["earlier_rows"] = TableRows(sink.path, way.version, sink.schema)
@@ -53,18 +56,17 @@ def differences(judged: Judged) -> Rows | None:
     return Rows(inputs, query, columns, judged.key)
 
 
-def _way_back(judged: Judged, facts: StepFacts) -> RestoreAndApply | None:
+def _way_back(judged: Judged, history: SinkHistory) -> RestoreAndApply | None:
     """Find the sink's way back; None if there is none, or no other client has changed the sink."""
     window = judged.window
-    own = OwnVersions.of(
-        judged.tables,
+    own = history.own_versions(
         window.state_until,
         window.sink_until,
         window.sink_since,
     )
     if not own.foreign:
         return None
-    return way_back(judged.tables, facts, own)
+    return history.way_back(own)
 
 
 class _Differences:

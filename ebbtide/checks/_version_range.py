@@ -10,7 +10,6 @@ from ebbtide.delta import Feed, Log
 from ebbtide.durations import to_ms
 from ebbtide.ledger import StepFacts, sink_window_end, window_end
 from ebbtide.runtime import Plan
-from ebbtide.runtime._local_copies import drop_older_copies, generation_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Newest:
     Args:
         sink: Version of the sink.
         state: Version of the state.
-        generation: Generation of the local copies; see `ebbtide.runtime._local_copies.generation_of`.
+        generation: Generation of the local copies; see `Plan.copies_generation`.
     """
 
     sink: int
@@ -41,8 +40,8 @@ class Newest:
         if last is None:
             return None
         _, facts = last
-        drop_older_copies(tables, facts)
-        generation = generation_of(tables, facts)
+        tables.drop_older_copies(facts)
+        generation = tables.copies_generation(facts)
         if spec.run == "bounded":
             return cls.of(tables, generation)
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000

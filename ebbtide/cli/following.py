@@ -14,14 +14,14 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, say
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.fleet import pipeline_at_work
 from ebbtide.redaction import shown
-from ebbtide.runtime._slots import pipeline_at_work
 
 if TYPE_CHECKING:
     from ebbtide.fleet import Event, Failed
     from ebbtide.inspect import WatchedFleet
     from ebbtide.runtime import Observer, RunSummary, StepProgress
-    from ebbtide.runtime._slots import InTurn
+    from ebbtide.runtime._turns import InTurn
     from ebbtide.spec import Pipeline
 
 Report = Callable[[Reporter, str, "Pipeline", "RunSummary", Live], None]

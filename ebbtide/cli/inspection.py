@@ -52,17 +52,13 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
 
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:
     """Print the metrics of pipelines. Errors that hide values go to standard error and into a metric."""
-    from ebbtide.inspect import host_measured, measured, openmetrics
+    from ebbtide.inspect import MetricsAtRest
 
-    clock_ms = system_clock()
-    host, copies = host_measured(reporter.root)
-    found = [host]
-    for location, spec in located:
-        of_pipeline = measured(spec, reporter.root, clock_ms, copies)
-        found.append(of_pipeline.values)
-        for error in of_pipeline.errors:
-            reporter.say(error, location, None)
-    click.echo(openmetrics(found), nl=False)
+    found = MetricsAtRest.of([spec for _, spec in located], reporter.root, system_clock())
+    for number, error in found.errors:
+        location, _ = located[number]
+        reporter.say(error, location, None)
+    click.echo(found.text, nl=False)
 
 
 @click.command()
@@ -70,15 +66,14 @@ def _print_metrics(located: list[Located], reporter: Reporter) -> None:
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Show the backlog of pipelines' sources, without starting Spark. A refused source does not hide the rest."""
     from ebbtide.definitions import all_several
-    from ebbtide.inspect import Lag, UnreadTopics, unread_topics
-    from ebbtide.inspect import lag as measure_lag
+    from ebbtide.inspect import Lag, UnreadTopics
 
     reporter = Reporter(root, as_json)
     refused = False
     for location, spec in load_specs(specs):
         try:
             with reporter.errors(location):
-                reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
+                reporter.result(Lag.of(spec, root, system_clock()), Lag.line, location)
         except click.exceptions.Exit as ended:
             if ended.exit_code != REFUSED:
                 raise  # unavailable brokers would be waited for repeatedly
@@ -86,7 +81,7 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     for location in specs:
         with reporter.errors(location):
             for several in all_several(location):
-                found = unread_topics(several)
+                found = UnreadTopics.of(several)
                 if found is not None:
                     reporter.result(found, UnreadTopics.line, location)
     if refused:

@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from ebbtide.cli.commands import LEVEL
+from ebbtide.fleet import pipeline_at_work
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Phase, StepProgress
-from ebbtide.runtime._slots import pipeline_at_work
 
 _LOG = "ebbtide.cli.log"
 TEXT, JSON = "text", "json"

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 
 from prometheus_client.exposition import MetricsHandler
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import CollectorRegistry
 
 from ebbtide.errors import ConfigError
 from ebbtide.hosts import is_loopback, is_private, named_host
-from ebbtide.inspect import WatchedFleet, registry
+from ebbtide.inspect import WatchedFleet
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0
@@ -128,7 +129,8 @@ def _server(host: str, port: int, watched: WatchedFleet) -> _Server:
     Raises:
         ConfigError: it cannot listen there.
     """
-    metrics = registry(watched.values)
+    metrics = CollectorRegistry()
+    metrics.register(watched.exposition())
     ProcessCollector(registry=metrics)
     handler = type("Handler", (_Handler,), {"registry": metrics, "watched": watched, "host": host})
     try:

@@ -23,13 +23,12 @@ def quarantine() -> None:
 @of_pipelines
 def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Count the records by reason, with steps and times. Starts no Spark."""
-    from ebbtide.inspect import summary
+    from ebbtide.inspect import QuarantineSummary
 
     reporter = Reporter(root, as_json)
 
     def count(location: str, spec: Pipeline) -> None:
-        counted = summary(spec, root)
-        reporter.result(counted, type(counted).text, location)
+        reporter.result(QuarantineSummary.of(spec, root), QuarantineSummary.text, location)
 
     reporter.each(load_specs(specs), count)
 
@@ -59,14 +58,14 @@ def show(
 
     Starts no Spark.
     """
-    from ebbtide.inspect import QuarantinedRecord, records
+    from ebbtide.inspect import QuarantinedRecord
     from ebbtide.tables import Selection
 
     reporter = Reporter(root, as_json)
 
     def show_records(location: str, spec: Pipeline) -> None:
         selection = Selection(reasons, steps, limit)
-        for record in records(spec, root, selection, show_personal=show_personal):
+        for record in QuarantinedRecord.listed(spec, root, selection, show_personal=show_personal):
             reporter.result(record, QuarantinedRecord.text, location)
 
     reporter.each(load_specs(specs), show_records)

@@ -84,7 +84,6 @@ def run(
     """
     from ebbtide.runtime import RunBegun
     from ebbtide.runtime._idle import idle_run
-    from ebbtide.runtime._observers import report_idle
 
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
@@ -99,7 +98,7 @@ def run(
             return None
         summary = idle_run(spec, root, system_clock())
         if summary is not None:
-            report_idle(RunBegun(spec, root, goes_on=False), summary)
+            RunBegun(spec, root, goes_on=False).end_idle(summary)
         return summary
 
     accepted = {
@@ -182,13 +181,9 @@ def refuse_unwatched(followed: list[Located]) -> None:
 
 def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> WatchedFleet:
     """Return a watcher of continuous runs."""
-    from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s
+    from ebbtide.inspect import WatchedFleet, WatchedRun
 
-    runs = []
-    for spec in specs:
-        within_s = longest_silence_s(spec) if healthy_within_s is None else healthy_within_s
-        runs.append(WatchedRun(spec, root, within_s))
-    return WatchedFleet(runs, root)
+    return WatchedFleet([WatchedRun(spec, root, healthy_within_s) for spec in specs], root)
 
 
 @contextmanager
@@ -233,14 +228,12 @@ def _run_each(
 
 def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
     """Warn if all records were bad so far: the table would be empty."""
-    from ebbtide.inspect import refuse_all_bad
+    from ebbtide.inspect import fault_of_all_bad
 
-    try:
-        refuse_all_bad(summary, spec, reporter.root)
-    except ConfigError as fault:
+    fault = fault_of_all_bad(spec, reporter.root, summary)
+    if fault is not None:
         reporter.say(fault, location, spark)
-        return True
-    return False
+    return fault is not None
 
 
 def _run_in_session(

@@ -14,11 +14,10 @@ from ebbtide.dagster.metadata import TURN_TAG, asset_specs, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
-from ebbtide.errors import ConfigError, Transient
+from ebbtide.errors import Transient
 from ebbtide.fleet import Ended, Event, Failed, Fleet, GoesOn, once
-from ebbtide.inspect import refuse_all_bad
+from ebbtide.inspect import fault_of_all_bad
 from ebbtide.redaction import redacted
-from ebbtide.runtime import Clock
 
 GROUP_TAG = "ebbtide/group"
 """Tag of runs that follow the pipelines of a group: its name."""
@@ -125,7 +124,7 @@ class _Runs:
     config: StreamConfig
     session: Any
     root: str
-    clock: Clock
+    clock: Callable[[], int]
 
     def follow(self, report: Callable[[Report], None], stop: threading.Event) -> None:
         """Follow the pipelines."""
@@ -143,12 +142,8 @@ class _Runs:
         """Rebuild the pipelines one after the other."""
         for spec in self.specs:
             summary = self._run(ebbtide.refresh, report, stop, spec, accept_loss=self.config.accept_loss)
-            try:
-                refuse_all_bad(summary, spec, self.root)
-            except ConfigError as fault:
-                report(Failed(spec, fault, again_s=None))
-            else:
-                report(Ended(spec, summary))
+            fault = fault_of_all_bad(spec, self.root, summary)
+            report(Ended(spec, summary) if fault is None else Failed(spec, fault, again_s=None))
 
     def _run(
         self,

@@ -12,7 +12,7 @@ import dagster as dg
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.ddl import type_ddl
 from ebbtide.durations import format_duration
-from ebbtide.runtime._engines import spark_needed_for
+from ebbtide.runtime import Plan
 from ebbtide.tasks import EngineKind
 
 TABLE = "ebbtide/table"
@@ -157,7 +157,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
 
 def engine_kinds(spec: Pipeline) -> set[str]:
     """Return the kinds that say where a pipeline's tables are made, as far as its spec settles it."""
-    return ENGINE_KINDS["spark" if spark_needed_for(spec) else spec.engine]
+    return ENGINE_KINDS["spark" if Plan("", spec).spark_needed_for else spec.engine]
 
 
 def on_engine(definitions: dg.Definitions, engine: EngineKind | None) -> dg.Definitions:

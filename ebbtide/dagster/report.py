@@ -9,7 +9,7 @@ from ebbtide import RunSummary
 from ebbtide.amounts import amount
 from ebbtide.inspect import remarks
 from ebbtide.markdown import prose
-from ebbtide.runtime._progress import SHOWN_IF_ANY
+from ebbtide.runtime import StepProgress
 
 MOST_STEPS = 50
 """Steps that a report lists, the last ones."""
@@ -35,7 +35,7 @@ def _sums(summary: RunSummary) -> Iterator[str]:
         yield "Nothing was to do: no new records, nothing due."
         return
     counts = [amount(totals["records"], "record")]
-    for name in (*_ALWAYS, *SHOWN_IF_ANY):
+    for name in (*_ALWAYS, *StepProgress.SHOWN_IF_ANY):
         total = totals[name]
         if total or name in _ALWAYS:
             words = name.replace("_", " ")

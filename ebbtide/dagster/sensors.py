@@ -149,11 +149,11 @@ class _Tick:
 
     def look(self, spec: Pipeline) -> None:
         """Look at a pipeline. A source that cannot be read is noted, and keeps no other pipeline from its run."""
-        from ebbtide.inspect import lag
+        from ebbtide.inspect import Lag
 
         self._n_looked += 1
         try:
-            found = lag(spec, self._root, self._now_ms)
+            found = Lag.of(spec, self._root, self._now_ms)
             obstacle = why_not(spec, self._root)
         except EbbtideError as error:
             self.errors.append(f"{spec.name}: {error}")
@@ -228,10 +228,10 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
         description=f"Looks for {several.listed} like '{several.pattern}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        from ebbtide.inspect import unread_topics
+        from ebbtide.inspect import UnreadTopics
 
         try:
-            found = unread_topics(several)
+            found = UnreadTopics.of(several)
         except Transient as error:
             return dg.SkipReason(str(error))
         if found is None:

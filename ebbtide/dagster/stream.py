@@ -15,7 +15,7 @@ from ebbtide.dagster.metadata import asset_specs, pool, state_key
 from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
-from ebbtide.inspect import refuse_all_bad
+from ebbtide.inspect import fault_of_all_bad
 
 RUN_TOTALS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
 """Sums over the steps of a run, which its materialization has."""
@@ -74,7 +74,9 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
                 stop=stop,
                 clock=clock.now_ms,
             )
-            refuse_all_bad(summary, spec, storage.root)
+            fault = fault_of_all_bad(spec, storage.root, summary)
+            if fault is not None:
+                raise fault
             return summary
 
         with waiting_for_lease():

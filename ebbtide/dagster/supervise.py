@@ -12,7 +12,6 @@ import dagster as dg
 
 from ebbtide.errors import EbbtideError, LeaseHeldError, Transient
 from ebbtide.redaction import redacted
-from ebbtide.runtime import ignore
 
 Result = TypeVar("Result")
 Report = TypeVar("Report")
@@ -42,7 +41,8 @@ def waiting_for_lease() -> Iterator[None]:
 
 
 def supervised(
-    work: Callable[[Callable[[Report], None], threading.Event], Result], on_report: Callable[[Report], None] = ignore
+    work: Callable[[Callable[[Report], None], threading.Event], Result],
+    on_report: Callable[[Report], None] = lambda _: None,
 ) -> Result:
     """Do work on another thread while this one only waits, so that an interrupt never breaks a call into the JVM.
 

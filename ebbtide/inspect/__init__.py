@@ -1,8 +1,8 @@
 """Inspect: status and metrics of pipelines, for people and monitors. It changes nothing.
 
-`status`, `lag` and `unread_topics` read the tables and the source of one pipeline; `state` and `create_view` show its
-state, `records` and `summary` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process. `measured`,
-`host_measured`, `openmetrics` and `registry` turn all of this into metrics; `without_personal` masks personal values.
+`status`, `Lag` and `UnreadTopics` read the tables and the source of one pipeline; `state` and `create_view` show its
+state, `QuarantineSummary` and `QuarantinedRecord` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process, whose
+metrics they have; `MetricsAtRest` are those of other pipelines. `without_personal` masks personal values.
 `remarks` and `fault_of_all_bad` give the next steps after a run.
 """
 
@@ -12,26 +12,17 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.inspect._all_bad import fault_of_all_bad as fault_of_all_bad
-    from ebbtide.inspect._all_bad import refuse_all_bad as refuse_all_bad
     from ebbtide.inspect._backlog import Lag as Lag
     from ebbtide.inspect._backlog import UnreadTopics as UnreadTopics
-    from ebbtide.inspect._backlog import lag as lag
-    from ebbtide.inspect._backlog import unread_topics as unread_topics
-    from ebbtide.inspect._exposition import openmetrics as openmetrics
-    from ebbtide.inspect._exposition import registry as registry
-    from ebbtide.inspect._measuring import host_measured as host_measured
-    from ebbtide.inspect._measuring import measured as measured
+    from ebbtide.inspect._measuring import MetricsAtRest as MetricsAtRest
     from ebbtide.inspect._personal import without_personal as without_personal
     from ebbtide.inspect._quarantine import QuarantinedRecord as QuarantinedRecord
-    from ebbtide.inspect._quarantine import place_text as place_text
-    from ebbtide.inspect._quarantine import records as records
-    from ebbtide.inspect._quarantine import summary as summary
+    from ebbtide.inspect._quarantine import QuarantineSummary as QuarantineSummary
     from ebbtide.inspect._remarks import remarks as remarks
     from ebbtide.inspect._state import create_view as create_view
     from ebbtide.inspect._state import state as state
     from ebbtide.inspect._status import status as status
     from ebbtide.inspect._watched_fleet import WatchedFleet as WatchedFleet
     from ebbtide.inspect._watched_run import WatchedRun as WatchedRun
-    from ebbtide.inspect._watched_run import longest_silence_s as longest_silence_s
 else:
     __getattr__, __all__ = names_of(__name__)

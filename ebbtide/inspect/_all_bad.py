@@ -12,31 +12,16 @@ from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 
 
-def refuse_all_bad(summary: RunSummary, spec: Pipeline, root: str) -> None:
-    """Refuse to call a run a success that has inserted no row, as all records of its pipeline were bad so far.
-
-    Args:
-        summary: What the run did.
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if summary.totals["inserted"]:
-        return
-    fault = fault_of_all_bad(spec, root)
-    if fault is not None:
-        raise fault
-
-
-def fault_of_all_bad(spec: Pipeline, root: str) -> EbbtideError | None:
+def fault_of_all_bad(spec: Pipeline, root: str, run: RunSummary | None = None) -> EbbtideError | None:
     """Return why a pipeline that has bad records alone has not done its work; None where its sink has had a row, or nothing is bad.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
+        run: What a run did: one that has inserted rows is not looked at further.
     """
+    if run is not None and run.totals["inserted"]:
+        return None
     plan = Plan.under(root, spec)
     n_bad = plan.quarantine.size()
     if not n_bad or plan.sink_log is None or _has_had_rows(plan.sink_log):

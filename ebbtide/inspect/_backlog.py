@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Head
 from ebbtide.runtime import Diagnosis, OwnTables, Plan
-from ebbtide.runtime._kinds import positioned_source
 from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
 from ebbtide.spec import Pipeline, UpsertPipelines
 
@@ -32,6 +31,36 @@ class Lag:
     backlog: Backlog
     behind_ms_of: Mapping[int, int]
     fingerprint: str
+
+    @classmethod
+    def of(cls, spec: Pipeline, root: str, clock_ms: int) -> Lag:
+        """Measure a pipeline's backlog.
+
+        Args:
+            spec: The pipeline.
+            root: Folder of all pipelines' tables.
+            clock_ms: The time, epoch ms.
+
+        Raises:
+            TableMismatchError: see `Diagnosis`.
+            SourceReadError: the source cannot be read.
+            SourceUnavailableError: it does not answer.
+            SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
+        """
+        plan = Plan.under(root, spec)
+        state = plan.at("state")
+        tables = OwnTables(plan)
+        commit = plan.state.last()
+        snapshot = Snapshot.read(state)
+        head = Head.at_rest(commit)
+        Diagnosis(plan, tables, head, lambda: snapshot).refuse_at_rest(*Diagnosis.AT_REST)
+        files = snapshot.files.values() if snapshot else ()
+        files_read = plan.state.files(files)
+        last_read = span_of(head.facts.source.position)
+        turn = plan.ledger.turn if last_read is None else None
+        since = plan.follows_on(last_read, turn.beginning if turn else None)
+        found = plan.source.discover(files_read, clock_ms, since)
+        return _lag(plan, found, clock_ms)
 
     @property
     def behind_ms(self) -> int | None:
@@ -99,36 +128,6 @@ def _by_partition(what: str, n_records_of: Mapping[int, int]) -> Iterator[str]:
         yield f"{what}: {records} (partition {listed})"
 
 
-def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
-    """Measure a pipeline's backlog.
-
-    Args:
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-        clock_ms: The time, epoch ms.
-
-    Raises:
-        TableMismatchError: see `Diagnosis`.
-        SourceReadError: the source cannot be read.
-        SourceUnavailableError: it does not answer.
-        SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
-    """
-    plan = Plan.under(root, spec)
-    state = plan.at("state")
-    tables = OwnTables(plan)
-    commit = plan.state.last()
-    snapshot = Snapshot.read(state)
-    head = Head.at_rest(commit)
-    Diagnosis(plan, tables, head, lambda: snapshot).refuse_at_rest(*Diagnosis.AT_REST)
-    files = snapshot.files.values() if snapshot else ()
-    files_read = plan.state.files(files)
-    last_read = span_of(head.facts.source.position)
-    turn = plan.ledger.turn if last_read is None else None
-    since = plan.follows_on(last_read, turn.beginning if turn else None)
-    found = plan.source.discover(files_read, clock_ms, since)
-    return _lag(plan, found, clock_ms)
-
-
 def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) -> Lag:
     """Measure a run's backlog from its last discovery, without reading tables.
 
@@ -140,7 +139,7 @@ def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) 
         clock_ms: The time, epoch ms.
 
     Raises:
-        EbbtideError: errors of the source, as in `lag`.
+        EbbtideError: errors of the source, as in `Lag.of`.
     """
     if last_read is not None:
         found = plan.source.discover({}, clock_ms, last_read)
@@ -193,6 +192,32 @@ class UnreadTopics:
     topics: tuple[str, ...]
     listed: str = "topics"
 
+    @classmethod
+    def of(cls, several: UpsertPipelines) -> Self | None:
+        """Return the topics or folders that none of several pipelines reads; None if they name no pattern.
+
+        Args:
+            several: The pipelines.
+
+        Raises:
+            SourceReadError: the brokers refuse the client.
+            SourceUnavailableError: they do not answer.
+        """
+        pattern = several.pattern
+        if pattern is None:
+            return None
+        first, *_ = several.pipelines
+        if several.listed == "folders":
+            wanted = set(folders_like(pattern))
+        else:
+            source = Plan("", first).positioned_source  # all read of the same brokers
+            wanted = set(matching(source.names(), pattern))
+        unread = wanted - several.places_read
+        for ignored in several.ignored:
+            unread = {place for place in unread if not _is_named(place, ignored)}
+        by_name = tuple(sorted(unread))
+        return cls(several.name, pattern, by_name, several.listed)
+
     def as_dict(self) -> dict[str, Any]:
         """Return them as plain values."""
         return {
@@ -212,32 +237,6 @@ class UnreadTopics:
     def line(self) -> str:
         """Return the topics as a line for a terminal."""
         return f"{self.several}: {self.text()}"
-
-
-def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
-    """Return the topics or folders that none of several pipelines reads; None if they name no pattern.
-
-    Args:
-        several: The pipelines.
-
-    Raises:
-        SourceReadError: the brokers refuse the client.
-        SourceUnavailableError: they do not answer.
-    """
-    pattern = several.pattern
-    if pattern is None:
-        return None
-    first, *_ = several.pipelines
-    if several.listed == "folders":
-        wanted = set(folders_like(pattern))
-    else:
-        source = positioned_source(first)  # all read of the same brokers
-        wanted = set(matching(source.names(), pattern))
-    unread = wanted - several.places_read
-    for ignored in several.ignored:
-        unread = {place for place in unread if not _is_named(place, ignored)}
-    by_name = tuple(sorted(unread))
-    return UnreadTopics(several.name, pattern, by_name, several.listed)
 
 
 def _is_named(place: str, pattern: str) -> bool:

@@ -42,17 +42,12 @@ class Exposition(Collector):
         return []
 
 
-def registry(read: Callable[[], Iterable[Values]]) -> CollectorRegistry:
-    """Return a registry of the metrics; arguments as `Exposition`."""
-    made = CollectorRegistry()
-    made.register(Exposition(read))
-    return made
-
-
 def openmetrics(values: Sequence[Values]) -> str:
     """Write values as OpenMetrics text."""
     write: Callable[[CollectorRegistry], bytes] = generate_latest
-    return write(registry(lambda: values)).decode()
+    registry = CollectorRegistry()
+    registry.register(Exposition(lambda: values))
+    return write(registry).decode()
 
 
 FAMILIES: dict[Kind, Callable[..., Any]] = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import get_args
+from typing import Self, get_args
 
 from ebbtide.errors import EbbtideError
-from ebbtide.inspect._backlog import Lag, lag
+from ebbtide.inspect._backlog import Lag
+from ebbtide.inspect._exposition import openmetrics
 from ebbtide.inspect._host import Copies, copies_of, host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._status import Status, status
@@ -17,27 +18,38 @@ from ebbtide.spec import Pipeline
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The values of one pipeline.
+class MetricsAtRest:
+    """The metrics of pipelines that are not being watched.
 
     Args:
-        values: The values.
-        errors: Reasons for missing values.
+        text: The host's and the pipelines' values, as OpenMetrics text.
+        errors: Reasons for missing values, each with the index of its pipeline.
     """
 
-    values: Values
-    errors: tuple[EbbtideError, ...] = ()
+    text: str
+    errors: tuple[tuple[int, EbbtideError], ...] = ()
+
+    @classmethod
+    def of(cls, specs: Sequence[Pipeline], root: str, clock_ms: int) -> Self:
+        """Measure the host and pipelines. Unreadable values are left out, and `ebbtide_readable` is 0.
+
+        Args:
+            specs: The pipelines.
+            root: Folder of all pipelines' tables.
+            clock_ms: The time, epoch ms.
+        """
+        copies = local_copies()
+        found = [host_values("status", root, copies)]
+        errors: list[tuple[int, EbbtideError]] = []
+        for number, spec in enumerate(specs):
+            values, own_errors = _measured(spec, root, clock_ms, copies)
+            found.append(values)
+            errors += [(number, error) for error in own_errors]
+        return cls(openmetrics(found), tuple(errors))
 
 
-def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measured:
-    """Measure a pipeline. Unreadable values are left out, and `ebbtide_readable` is 0.
-
-    Args:
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-        clock_ms: The time, epoch ms.
-        copies: The local copies of this host.
-    """
+def _measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> tuple[Values, list[EbbtideError]]:
+    """Measure a pipeline; return its values, and the reasons for missing ones."""
     values = Values("status", spec.name)
     errors: list[EbbtideError] = []
     try:
@@ -48,22 +60,12 @@ def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measur
         errors.append(error)
     values.set("ebbtide_readable", float(not errors), "tables")
     try:
-        set_lag(values, lag(spec, root, clock_ms))
+        set_lag(values, Lag.of(spec, root, clock_ms))
         values.set("ebbtide_readable", 1, "source")
     except EbbtideError as error:
         errors.append(error)
         values.set("ebbtide_readable", 0, "source")
-    return Measured(values, tuple(errors))
-
-
-def host_measured(root: str) -> tuple[Values, Copies]:
-    """Measure the host; also return its local copies.
-
-    Args:
-        root: Folder of all pipelines' tables.
-    """
-    copies = local_copies()
-    return host_values("status", root, copies), copies
+    return values, errors
 
 
 def set_status(values: Values, found: Status) -> None:

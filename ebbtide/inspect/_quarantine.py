@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from ebbtide.amounts import amount
 from ebbtide.redaction import MASK, printable
@@ -60,6 +60,32 @@ class QuarantineSummary:
     records: int
     reasons: tuple[ReasonCount, ...]
 
+    @classmethod
+    def of(cls, spec: Pipeline, root: str) -> Self:
+        """Count the records of a pipeline's quarantine by reason.
+
+        Args:
+            spec: The pipeline.
+            root: Folder of all pipelines' tables.
+        """
+        quarantine = Plan.under(root, spec).quarantine
+        rows = quarantine.values("reason", "step", "at")
+        aggregates = [
+            ("reason", "count"),
+            ("step", "min"),
+            ("step", "max"),
+            ("at", "min"),
+            ("at", "max"),
+        ]
+        by_reason = rows.group_by("reason")
+        groups = by_reason.aggregate(aggregates).sort_by("reason")
+        reasons = [_reason_count(group) for group in groups.to_pylist()]
+        return cls(
+            spec.name,
+            records=len(rows),
+            reasons=tuple(reasons),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain values."""
         return asdict(self)
@@ -94,6 +120,35 @@ class QuarantinedRecord:
     origin: dict[str, Any]
     raw: bytes
 
+    @classmethod
+    def listed(
+        cls,
+        spec: Pipeline,
+        root: str,
+        selection: Selection,
+        *,
+        show_personal: bool = False,
+    ) -> list[Self]:
+        """Read the records of a pipeline's quarantine, the oldest first.
+
+        Args:
+            spec: The pipeline.
+            root: Folder of all pipelines' tables.
+            selection: Selects records.
+            show_personal: Show the bytes of records also where columns are personal: a bad record may have such a value anywhere.
+        """
+        quarantine = Plan.under(root, spec).quarantine
+        rows = quarantine.records(selection)
+        is_masked = bool(spec.personal) and not show_personal
+        shown = rows.drop_columns(["order"])
+        found = []
+        for row in shown.to_pylist():
+            if is_masked:
+                row["raw"] = MASK.encode()
+            record = cls(pipeline=spec.name, **row)
+            found.append(record)
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values: `raw` as text, or null with the bytes in `raw_base64` where they are not UTF-8."""
         fields = dict(vars(self))
@@ -107,7 +162,7 @@ class QuarantinedRecord:
 
     def text(self) -> str:
         """Return the record as text for a terminal, with the beginning of its bytes."""
-        place = place_text(self.origin)
+        place = self.place_text(self.origin)
         n_bytes = len(self.raw)
         head = self.raw[:SHOWN_BYTES]
         shown = head.decode(errors="backslashreplace")
@@ -119,37 +174,19 @@ class QuarantinedRecord:
         escaped = map(printable, lines)
         return "\n  ".join(escaped)
 
+    @staticmethod
+    def place_text(origin: Mapping[str, Any]) -> str:
+        """Return the position of a record in its source, in words."""
+        source = origin["source"]
+        partition = origin["partition"]
+        position = origin["position"]
+        return f"{source}/{partition} at {position}"
+
 
 SHOWN_BYTES = 500
 """Bytes of a record that are shown on a terminal."""
 MINUTE = "%Y-%m-%d %H:%M"
 """Format of times on a terminal."""
-
-
-def summary(spec: Pipeline, root: str) -> QuarantineSummary:
-    """Count the records of a pipeline's quarantine by reason.
-
-    Args:
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-    """
-    quarantine = Plan.under(root, spec).quarantine
-    rows = quarantine.values("reason", "step", "at")
-    aggregates = [
-        ("reason", "count"),
-        ("step", "min"),
-        ("step", "max"),
-        ("at", "min"),
-        ("at", "max"),
-    ]
-    by_reason = rows.group_by("reason")
-    groups = by_reason.aggregate(aggregates).sort_by("reason")
-    reasons = [_reason_count(group) for group in groups.to_pylist()]
-    return QuarantineSummary(
-        spec.name,
-        records=len(rows),
-        reasons=tuple(reasons),
-    )
 
 
 def _reason_count(group: dict[str, Any]) -> ReasonCount:
@@ -161,39 +198,3 @@ def _reason_count(group: dict[str, Any]) -> ReasonCount:
         oldest=group["at_min"],
         newest=group["at_max"],
     )
-
-
-def records(
-    spec: Pipeline,
-    root: str,
-    selection: Selection,
-    *,
-    show_personal: bool = False,
-) -> list[QuarantinedRecord]:
-    """Read the records of a pipeline's quarantine, the oldest first.
-
-    Args:
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-        selection: Selects records.
-        show_personal: Show the bytes of records also where columns are personal: a bad record may have such a value anywhere.
-    """
-    quarantine = Plan.under(root, spec).quarantine
-    rows = quarantine.records(selection)
-    is_masked = bool(spec.personal) and not show_personal
-    shown = rows.drop_columns(["order"])
-    found = []
-    for row in shown.to_pylist():
-        if is_masked:
-            row["raw"] = MASK.encode()
-        record = QuarantinedRecord(pipeline=spec.name, **row)
-        found.append(record)
-    return found
-
-
-def place_text(origin: Mapping[str, Any]) -> str:
-    """Return the position of a record in its source, in words."""
-    source = origin["source"]
-    partition = origin["partition"]
-    position = origin["position"]
-    return f"{source}/{partition} at {position}"

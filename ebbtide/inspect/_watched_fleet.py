@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ebbtide.inspect._exposition import Exposition
 from ebbtide.inspect._host import host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._watched_run import Health, WatchedRun
@@ -75,6 +76,10 @@ class WatchedFleet:
         """Return the values of the host and of all runs."""
         of_runs = [run.values() for run in self._runs.values()]
         return [self._host, *of_runs]
+
+    def exposition(self) -> Exposition:
+        """Return what collects the values for a registry of Prometheus's library."""
+        return Exposition(self.values)
 
     def measure(self, *, reads_verdicts: bool = True) -> None:
         """Measure the host, and for each run what waits in its source, its local copies, and the checks' verdicts.

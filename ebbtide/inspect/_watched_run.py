@@ -24,10 +24,9 @@ from ebbtide.inspect._metrics import Distribution, Values
 from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
 from ebbtide.ledger import Holder, LastVerdict, NoStep
 from ebbtide.redaction import redacted
-from ebbtide.runtime import Clock, Observer, Phase, Plan, StepProgress, system_clock
+from ebbtide.runtime import Observer, Phase, Plan, StepProgress, system_clock
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._looks import Look
-from ebbtide.runtime._progress import SHOWN_IF_ANY
 from ebbtide.spec import Pipeline
 
 TRIGGERS = 10
@@ -36,7 +35,7 @@ WAITING = "waiting"
 FAILED = "failed"
 AT_REST = ("making way for maintenance", "paused", FAILED)
 """Phases that last as long as someone wants them to."""
-COUNTS = ("records", "inserted", "updated", "deleted", *SHOWN_IF_ANY)
+COUNTS = ("records", "inserted", "updated", "deleted", *StepProgress.SHOWN_IF_ANY)
 
 
 @dataclass(frozen=True)
@@ -69,24 +68,13 @@ class Health:
         }
 
 
-def longest_silence_s(spec: Pipeline) -> float:
-    """Return how long a healthy run may go without a step, a phase or a look at the source, unless a user says otherwise.
-
-    Args:
-        spec: The pipeline.
-    """
-    interval_s = to_ms(spec.trigger_interval) / 1000
-    # As long as faults of brokers and stores are waited out: after that the run ends by itself.
-    return max(TRIGGERS * interval_s, Following().fault_budget_s)
-
-
 class WatchedRun(Observer):
     """Watches one run.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        healthy_within_s: The longest time without a step, a phase or a look at the source.
+        healthy_within_s: The longest time without a step, a phase or a look at the source. Default: `longest_silence_s`.
         clock: Returns the time, epoch ms.
         now_s: A monotonic clock.
     """
@@ -95,13 +83,13 @@ class WatchedRun(Observer):
         self,
         spec: Pipeline,
         root: str,
-        healthy_within_s: float,
-        clock: Clock = system_clock,
+        healthy_within_s: float | None = None,
+        clock: Callable[[], int] = system_clock,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
         self._root = root
-        self._healthy_within_s = healthy_within_s
+        self._healthy_within_s = self.longest_silence_s if healthy_within_s is None else healthy_within_s
         self._clock = clock
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -121,6 +109,13 @@ class WatchedRun(Observer):
         self._copies: Copies = []
         self._failure = ""
         self._n_failures = 0
+
+    @property
+    def longest_silence_s(self) -> float:
+        """How long a healthy run may go without a step, a phase or a look at the source, unless a user says otherwise."""
+        interval_s = to_ms(self.spec.trigger_interval) / 1000
+        # As long as faults of brokers and stores are waited out: after that the run ends by itself.
+        return max(TRIGGERS * interval_s, Following().fault_budget_s)
 
     def phase(self, phase: Phase) -> None:
         """Take a phase as it begins."""

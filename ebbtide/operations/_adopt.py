@@ -27,8 +27,7 @@ from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
-from ebbtide.runtime import OwnTables, Plan, Staged, Stepper, apply_staged
-from ebbtide.runtime._workers.staging import Stager, to_json
+from ebbtide.runtime import OwnTables, Plan, Staged, Stager, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 
@@ -137,7 +136,7 @@ def _adopt(
     clock = stepper.next_clock(clock_ms)
     no_records = staged.summary.with_counts(records=0)
     facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
-    facts = apply_staged(spark, stepper, staged, facts)
+    facts = stepper.apply(spark, staged, facts)
     stepper.publish(spark)
     Location(tables.at("staged")).delete()
     stepper.fold(spark)
@@ -177,7 +176,7 @@ class AdoptedRows:
             summaries.append(summary)
         if staged:
             file = self.stager.stage(staged)
-            yield pa.record_batch({"result": [to_json(file, summaries)]})
+            yield pa.record_batch({"result": [file.to_json(summaries)]})
 
     def _changes(self, rows: pa.Table, part: int) -> pa.Table:
         schema = self.decoding.schema

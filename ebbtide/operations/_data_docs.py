@@ -16,7 +16,7 @@ from ebbtide.storage import Location
 SITE = re.compile(r"\d{6,}")
 """Name of a site."""
 GENERATION = ".generation"
-"""The file that names the generation of a pipeline's sites; see `ebbtide.runtime._local_copies.generation_of`."""
+"""The file that names the generation of a pipeline's sites; see `Plan.copies_generation`."""
 
 
 def sites_of(docs: Path) -> list[Path]:

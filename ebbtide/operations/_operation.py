@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import Clock, OnPhase, OnProgress, ignore, system_clock
+from ebbtide.runtime import Phase, StepProgress, system_clock
 from ebbtide.tasks import describe_work, lazy_session, on_engine
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ class Report:
         return "\n  ".join(lines)
 
 
+def ignore(_: object) -> None:
+    """Discard a report of progress."""
+
+
 DRY_RUN = "Show files, rows and bytes that would go."
 """Help of the `dry_run` of an operation that deletes, and applies by default."""
 
@@ -111,9 +115,9 @@ class Context:
     root: str
     session: Callable[[], SparkSession]
     by: str = ""
-    clock: Clock = system_clock
-    on_progress: OnProgress = ignore
-    on_phase: OnPhase = ignore
+    clock: Callable[[], int] = system_clock
+    on_progress: Callable[[StepProgress], None] = ignore
+    on_phase: Callable[[Phase], None] = ignore
     stop: threading.Event = field(default_factory=threading.Event)
     beside: Callable[[], Sequence[Pipeline]] = tuple
     data_docs: Path | None = None

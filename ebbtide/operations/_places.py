@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.delta import Action, DataFile, Held, Log, Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._operation import Report
-from ebbtide.runtime import Place, Plan
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 
+NOW = "gone now"
+"""Fate of files that are deleted at once."""
 BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
 """Fate of files removed from the newest version of a table: after `delta.deletedFileRetentionDuration`."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that an operation looks at.
+
+    Args:
+        name: Name of the place.
+        found: Rows, files and bytes.
+        fate: `gone now`, `gone by DATE` or `not ours`, with a reason.
+    """
+
+    name: str
+    found: Held
+    fate: str = NOW
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {"place": self.name, **asdict(self.found), "fate": self.fate}
+
+    def text(self, *, is_planned: bool) -> str:
+        """Return it as text for a terminal."""
+        found = self.found
+        parts = []
+        if found.rows:
+            parts.append(amount(found.rows, "row"))
+        parts.append(amount(found.files, "file"))
+        if found.bytes:
+            parts.append(amount(found.bytes, "byte"))
+        fate = self.fate.replace(NOW, "will be gone") if is_planned else self.fate
+        if found.files == found.rows == 0:
+            return f"{self.name}: {fate}"
+        return f"{self.name}: {', '.join(parts)}: {fate}"
 
 
 def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:

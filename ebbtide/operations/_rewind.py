@@ -17,10 +17,9 @@ from ebbtide.faults import Fault
 from ebbtide.ledger import BESIDE_STATE, StepFacts
 from ebbtide.model import Restore
 from ebbtide.operations._operation import Report
-from ebbtide.operations._places import BY_VACUUM, of_actions, with_places
+from ebbtide.operations._places import BY_VACUUM, Place, of_actions, with_places
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Place, Plan, Stepper
-from ebbtide.runtime._beginning import begun_elsewhere
+from ebbtide.runtime import Plan, Stepper
 from ebbtide.sources import span_of
 from ebbtide.spec import Pipeline
 
@@ -72,7 +71,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     start = span_of(earlier.source.start)
     source = stepper.source_begun(position, start)
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
-    return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
+    return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, is_pending)
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:

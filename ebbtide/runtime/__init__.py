@@ -5,30 +5,30 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.runtime._clock import Clock as Clock
     from ebbtide.runtime._clock import system_clock as system_clock
+    from ebbtide.runtime._completeness import SinkDifference as SinkDifference
     from ebbtide.runtime._diagnosis import Diagnosed as Diagnosed
     from ebbtide.runtime._diagnosis import Diagnosis as Diagnosis
     from ebbtide.runtime._driver import refresh as refresh
     from ebbtide.runtime._driver import run as run
     from ebbtide.runtime._engines import auto_session as auto_session
+    from ebbtide.runtime._erasing import ErasureKey as ErasureKey
+    from ebbtide.runtime._fold import StateRewrite as StateRewrite
     from ebbtide.runtime._local import local_session as local_session
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded
     from ebbtide.runtime._own_tables import OwnTables as OwnTables
     from ebbtide.runtime._plan import Plan as Plan
-    from ebbtide.runtime._plan import operator_of as operator_of
-    from ebbtide.runtime._progress import OnPhase as OnPhase
-    from ebbtide.runtime._progress import OnProgress as OnProgress
     from ebbtide.runtime._progress import Phase as Phase
     from ebbtide.runtime._progress import RunSummary as RunSummary
     from ebbtide.runtime._progress import StepProgress as StepProgress
-    from ebbtide.runtime._progress import ignore as ignore
-    from ebbtide.runtime._purging import NOW as NOW
-    from ebbtide.runtime._purging import Place as Place
-    from ebbtide.runtime._reading import apply_staged as apply_staged
+    from ebbtide.runtime._purging import purge as purge
+    from ebbtide.runtime._reading import SourceSteps as SourceSteps
+    from ebbtide.runtime._selection import Selecting as Selecting
     from ebbtide.runtime._stage import Staged as Staged
     from ebbtide.runtime._step import Stepper as Stepper
+    from ebbtide.runtime._way_back import SinkHistory as SinkHistory
+    from ebbtide.runtime._workers.staging import Stager as Stager
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -13,7 +13,7 @@ from ebbtide.entries import DELETE
 from ebbtide.frames import arrow_frame, column, columns, json_text, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime._plan import Plan
-from ebbtide.runtime._way_back import OwnVersions, may_forget, net_changes, way_back
+from ebbtide.runtime._way_back import OwnVersions, SinkHistory
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
@@ -24,33 +24,73 @@ ROWS = "_rows"
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The difference between the rows that a sink has and those that it must have.
+class SinkDifference:
+    """The keys whose row in a sink is not the one that it must have.
 
     Args:
-        differing: A row for each differing key: key columns, `_decided`, `_shown`, `_rows`.
-        rows: All rows that it must have.
+        differing: A row for each: key columns, `_decided`, `_shown`, `_rows`.
         key: Names of the key's columns.
     """
 
     differing: DataFrame
-    rows: DataFrame
     key: tuple[str, ...]
 
-    @property
-    def present(self) -> DataFrame:
-        """The keys among them that the sink has."""
-        is_there = F.col(SHOWN).isNotNull()
-        found = self.differing.where(is_there)
-        return found.select(*columns(self.key))
+    @classmethod
+    def found(
+        cls, spark: SparkSession, plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int
+    ) -> SinkDifference:
+        """Compare the sink with the state.
 
-    @property
-    def coming(self) -> DataFrame:
-        """The rows that it must have of them."""
-        is_coming = F.col(DECIDED).isNotNull()
-        decided = self.differing.where(is_coming)
-        lacking = decided.select(*columns(self.key))
-        return self.rows.join(lacking, list(self.key), "left_semi")
+        Keys are left out that were acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys
+        that it does not show are compared with the sink's way back (`SinkHistory`), if other clients have changed rows and there is one.
+
+        Args:
+            spark: A session with Delta.
+            plan: The pipeline, whose state is kept; see `SinkHistory.is_kept`.
+            facts: Of its last step.
+            state_version: Version of the state to read.
+            sink_version: Version of the sink.
+        """
+        rows = _differences(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+        return SinkDifference(rows, plan.sink.key)
+
+    @classmethod
+    def to_backfill(cls, spark: SparkSession, plan: Plan, sink_version: int) -> SinkRows:
+        """Compare a sink with that of its backfill.
+
+        Rows are compared by the user's columns and `_sequence`: by what change of the source a row came about may differ.
+
+        Args:
+            spark: A session with Delta.
+            plan: The pipeline.
+            sink_version: Version of the backfill's sink.
+        """
+        key = plan.sink.key
+        compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
+        rows = plan.backfill.sink.read(spark, sink_version)
+        own_version = plan.delta_sink.version()
+        own_rows = plan.sink.read(spark, own_version)
+        decided = row_texts(rows, key, compared, DECIDED)
+        shown = row_texts(own_rows, key, compared, SHOWN)
+        differing = unlike(decided, shown, key)
+        return SinkRows(differing, key, rows)
+
+    def damages(self) -> dict[str, int]:
+        """Count the rows that the sink lacks (`missing`), has differently (`other`), has in excess (`extra`) or several times (`repeated`)."""
+        decided = F.col(DECIDED)
+        shown = F.col(SHOWN)
+        is_decided = decided.isNotNull()
+        is_shown = shown.isNotNull()
+        are_unlike = decided != shown
+        is_repeated = F.col(ROWS) > 1
+        counts = self.differing.agg(
+            F.count_if(is_decided & ~is_shown).alias("missing"),
+            F.count_if(is_decided & is_shown & are_unlike).alias("other"),
+            F.count_if(~is_decided).alias("extra"),
+            F.count_if(is_repeated).alias("repeated"),
+        )
+        [row] = counts.collect()
+        return dict(row.asDict())
 
     def counts(self) -> dict[str, int]:
         """Count the rows that come (`added`), change (`changed`) and go (`deleted`)."""
@@ -73,19 +113,45 @@ class Difference:
         return [row.asDict() for row in rows]
 
 
-def difference_of(spark: SparkSession, plan: Plan, facts: StepFacts) -> Difference:
-    """Compare the newest version of a sink with the rows that the state keeps; arguments as `differences`."""
-    kept = _KeptRows.newest(spark, plan, facts)
-    sink_version = plan.delta_sink.version()
-    # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
-    differing = kept.differing(sink_version).cache()
-    sink_columns = columns(plan.sink.schema.names)
-    rows = kept.shown().select(*sink_columns)
-    return Difference(differing, rows, plan.sink.key)
+@dataclass(frozen=True)
+class SinkRows(SinkDifference):
+    """The same with the rows themselves, which a sink takes.
+
+    Args:
+        rows: All rows that it must have.
+    """
+
+    rows: DataFrame
+
+    @classmethod
+    def newest(cls, spark: SparkSession, plan: Plan, facts: StepFacts) -> Self:
+        """Compare the newest version of a sink with the rows that the state keeps; arguments as `SinkDifference.found`."""
+        kept = _KeptRows.newest(spark, plan, facts)
+        sink_version = plan.delta_sink.version()
+        # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
+        differing = kept.differing(sink_version).cache()
+        sink_columns = columns(plan.sink.schema.names)
+        rows = kept.shown().select(*sink_columns)
+        return cls(differing, plan.sink.key, rows)
+
+    @property
+    def present(self) -> DataFrame:
+        """The keys among them that the sink has."""
+        is_there = F.col(SHOWN).isNotNull()
+        found = self.differing.where(is_there)
+        return found.select(*columns(self.key))
+
+    @property
+    def coming(self) -> DataFrame:
+        """The rows that it must have of them."""
+        is_coming = F.col(DECIDED).isNotNull()
+        decided = self.differing.where(is_coming)
+        lacking = decided.select(*columns(self.key))
+        return self.rows.join(lacking, list(self.key), "left_semi")
 
 
 def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
-    """Read the rows that the sink must have by the newest version of the state; arguments as `differences`.
+    """Read the rows that the sink must have by the newest version of the state; arguments as `SinkDifference.found`.
 
     Args:
         spark: A session with Delta.
@@ -100,34 +166,17 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
     return rows
 
 
-def differences(
-    spark: SparkSession,
-    plan: Plan,
-    facts: StepFacts,
-    *,
-    state_version: int,
-    sink_version: int,
+def _differences(
+    spark: SparkSession, plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int
 ) -> DataFrame:
-    """Compare the sink with the state.
-
-    Args:
-        spark: A session with Delta.
-        plan: The pipeline; see `ebbtide.runtime._way_back.is_kept`.
-        facts: Of its last step.
-        state_version: Version of the state to read.
-        sink_version: Version of the sink.
-
-    Returns:
-        One row for each differing key: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
-        acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show are
-        compared with the sink's way back (`ebbtide.runtime._way_back`), if other clients have changed rows and there is one.
-    """
+    """Return a row for each differing key, see `SinkDifference.found`."""
     kept = _KeptRows(spark, plan, facts, state_version)
     found = kept.differing(sink_version)
-    if not may_forget(plan, facts):
+    history = SinkHistory(plan, facts)
+    if not history.may_forget:
         return found
-    own = OwnVersions.of(plan, state_version, sink_version)
-    expected = _rows_by_way_back(spark, plan, facts, own)
+    own = history.own_versions(state_version, sink_version)
+    expected = _rows_by_way_back(spark, history, own)
     if expected is None:
         return found
     key = list(plan.sink.key)
@@ -147,7 +196,7 @@ class _KeptRows:
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline; see `ebbtide.runtime._way_back.is_kept`.
+        plan: The pipeline; see `SinkHistory.is_kept`.
         facts: Of its last step.
         state_version: Version of the state to read.
     """
@@ -173,7 +222,7 @@ class _KeptRows:
         return rows.where(~is_below)
 
     def differing(self, sink_version: int) -> DataFrame:
-        """Compare a version of the sink with them; the result is that of `differences`."""
+        """Compare a version of the sink with them; see `SinkDifference`."""
         plan = self.plan
         key = list(plan.sink.key)
         names = plan.sink.columns.names
@@ -181,7 +230,7 @@ class _KeptRows:
         decided = row_texts(self.shown(), key, names, DECIDED, "_step")
         sink = row_texts(sink_rows, key, names, SHOWN)
         rows = unlike(decided, sink, key)
-        if may_forget(plan, self.facts):
+        if SinkHistory(plan, self.facts).may_forget:
             is_decided = F.col(DECIDED).isNotNull()
             rows = rows.where(is_decided)
         left = self.without_accepted(rows)
@@ -208,14 +257,15 @@ class _KeptRows:
         return beside.where(~is_accepted)
 
 
-def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: OwnVersions) -> DataFrame | None:
+def _rows_by_way_back(spark: SparkSession, history: SinkHistory, own: OwnVersions) -> DataFrame | None:
     """Read the sink's rows after its way back; None if there is none, or no other client has changed the sink."""
     if not own.foreign:
         return None
-    way = way_back(plan, facts, own)
+    way = history.way_back(own)
     if way is None:
         return None
-    net = net_changes(plan, way)
+    plan = history.plan
+    net = history.net_changes(way)
     schema = spark_schema(net.schema, nullable=True)
     changes = arrow_frame(spark, net, schema)
     sink_columns = columns(plan.sink.schema.names)
@@ -227,7 +277,7 @@ def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: Ow
         changed_keys = changes.select(*columns(key))
         unchanged = before.join(changed_keys, key, "left_anti")
         rows = unchanged.unionByName(rows)
-    floor = facts.frontier.floor
+    floor = history.last.frontier.floor
     if not floor:
         return rows
     below = plan.delta_sink.below(floor)

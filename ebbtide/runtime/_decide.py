@@ -21,15 +21,15 @@ from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import FormerKeys, linked_keys
-from ebbtide.runtime._local_copies import generation_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
-from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare, packed
+from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
 from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
 from ebbtide.tables import Stored, distinct_keys
 from ebbtide.tasks import is_without_spark, run_tasks
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,7 +172,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decid
         operator=packed(plan.operator),
         writer=plan.state.writer(),
         step=facts.operator_step,
-        state=replace(plan.state.stored(snapshot), generation=generation_of(plan, facts)),
+        state=replace(plan.state.stored(snapshot), generation=plan.copies_generation(facts)),
         sink=_sink_rows(plan, head),
         group_bytes=plan.spec.max_group_bytes,
     )

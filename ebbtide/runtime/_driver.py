@@ -14,16 +14,13 @@ from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
 from ebbtide.ledger import BESIDE_STATE, Lease
 from ebbtide.model import Clear, Frontier
-from ebbtide.runtime._beginning import begun_elsewhere
 from ebbtide.runtime._clock import Clock, system_clock
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
 from ebbtide.runtime._following import Faults, Following, GoingOn
-from ebbtide.runtime._kinds import has_epochs
 from ebbtide.runtime._looks import Look
 from ebbtide.runtime._observers import Observer, Observers, RunBegun, observers_of_environment
 from ebbtide.runtime._own_tables import OwnTables
-from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.runtime._purging import finish_purge, purge_view
@@ -34,9 +31,9 @@ from ebbtide.runtime._refusals import (
     refuse_rereading,
     refuse_unfit,
 )
-from ebbtide.runtime._slots import InTurn, at_once
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._stream import Stream
+from ebbtide.runtime._turns import InTurn, at_once
 from ebbtide.runtime._unused import drop_unused_of_another_spec
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
@@ -172,14 +169,14 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
     source = begun.model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}
     forgotten = {"pending_key_changes": False}
-    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, forgotten)
+    facts = stepper.begun_elsewhere("reset", cleared, source, frontier, forgotten)
     emptied = stepper.plan.state.emptied(stepper.found())
     stepper.commit(facts, emptied)
 
 
 def _log_begins_kept(stepper: Stepper) -> tuple[int, ...]:
     """Return the event times at which the source's log restarted, for an order that can have epochs."""
-    return stepper.log_begins if has_epochs(stepper.spec) else ()
+    return stepper.log_begins if stepper.plan.has_epochs else ()
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -294,8 +291,7 @@ class _Run:
         lease.settle(is_fresh=self.is_fresh)
         plan.state.create()
         stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, log_begins=self.log_begins)
-        pace = Pace(self.spec.source.max_records_per_second, self.stop)
-        steps = SourceSteps(stepper, shown.begin, pace)
+        steps = SourceSteps.at_rate(self.spec.source.max_records_per_second, stepper, self.stop, shown.begin)
         steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
         shown.steps = steps
         self._open(plan, steps, accepts_path=accepts_path, accepts_loss=accepts_loss)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide import java
 from ebbtide.amounts import amount
+from ebbtide.runtime._plan import Plan
 from ebbtide.sessions import names_cluster
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
@@ -186,18 +187,8 @@ def _why_spark(spec: Pipeline, root: str) -> str | None:
         return f"its root is '{root}'"
     if spec.engine == "spark":
         return "engine: spark"
-    needs = spark_needed_for(spec)
+    needs = Plan(root, spec).spark_needed_for
     return f"it has {needs[0]}" if needs else None
-
-
-def spark_needed_for(spec: Pipeline) -> list[str]:
-    """Name what of a pipeline only Spark can do."""
-    parts = {
-        "a materialized view, whose query is Spark's": spec.is_view,
-        "a transform, which Spark evaluates": spec.has_transform,
-        "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
-    }
-    return [part for part, is_there in parts.items() if is_there]
 
 
 def _measured(found: Discovery, step: _Step) -> tuple[str, bool]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,56 +27,6 @@ from ebbtide.runtime._named_keys import keys_named
 if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
     from ebbtide.spec import UpsertPipeline
-
-
-@dataclass(frozen=True)
-class KeyNames:
-    """The names of the key that erasures go by, in one order.
-
-    Args:
-        state: In the state: the operator's key.
-        sink: In the sink, and in keys that users give.
-        source: In records.
-    """
-
-    state: tuple[str, ...]
-    sink: tuple[str, ...]
-    source: tuple[str, ...]
-
-    @classmethod
-    def of(cls, plan: Plan) -> KeyNames:
-        """Find them.
-
-        Raises:
-            ConfigError: a column of the key is computed, or the pipeline has no records.
-        """
-        spec = plan.spec
-        if spec.is_view:
-            raise ConfigError.of(
-                f"'{spec.name}' is a materialized view: its rows come back from its inputs.",
-                next_step="Erase the keys in the pipelines that it reads; then 'ebbtide refresh' computes the view again.",
-            )
-        state = tuple(plan.operator.key)
-        sink_name = {of_state: of_sink for of_sink, of_state in spec.state_key_of.items()}
-        source_name: Mapping[str, str] = {name: name for name in state}
-        if spec.selects_changes:
-            transform = cast("UpsertPipeline", spec).transform
-            source_name = {} if transform is None else transform.source_keys(spec.table)
-        selected = sink_name.keys() & source_name.keys()
-        computed = [name for name in state if name not in selected]
-        if computed:
-            listed = ", ".join(computed)
-            raise ConfigError.of(
-                f"Keys of '{spec.name}' cannot be erased: a record does not name its key.",
-                got=f"computed columns of the key: {listed}",
-                allowed="a key of columns that the transform selects unchanged",
-                next_step="Select them unchanged, or delete the records at the source and run 'ebbtide refresh'.",
-            )
-        return cls(
-            state,
-            sink=tuple(sink_name[name] for name in state),
-            source=tuple(source_name[name] for name in state),
-        )
 
 
 @dataclass(frozen=True)
@@ -164,36 +114,6 @@ class RecordsOfKeys(Doomed):
         return bool(is_erased.any())
 
 
-def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
-    """Return what selects the rows of erased keys in a table.
-
-    Args:
-        plan: The pipeline.
-        name: `state`, `sink`, `changelog` or `quarantine`.
-        erased: The keys.
-    """
-    names = KeyNames.of(plan)
-    spec = plan.spec
-    if name == "quarantine":
-        key = fields(spec.table.columns, names.source)
-        return RecordsOfKeys(erased, key)
-    if name != "state":
-        key = fields(spec.sink_table.columns, names.sink)
-        return RowsOfKeys(erased, key)
-    schema = plan.operator.schema
-    key = fields(schema, names.state)
-    if FormerKeys.COLUMN not in schema.names:
-        return RowsOfKeys(erased, key)
-    links = schema.field(FormerKeys.COLUMN).with_nullable(True)
-    return EntriesOfKeys(erased, key, links)
-
-
-def fields(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return some columns, in the order of their names; they may be null."""
-    chosen = [columns.field(name) for name in names]
-    return pa.schema([column.with_nullable(True) for column in chosen])
-
-
 @dataclass(frozen=True)
 class RefusedRows:
     """Leaves out the staged rows of erased keys: changes by their key, bad records by their bytes. No change left names such a key.
@@ -207,7 +127,7 @@ class RefusedRows:
     records: RecordsOfKeys
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """See `ebbtide.runtime._workers.staging.Refused`."""
+        """Return staged rows without those of erased keys; see `Stager`."""
         marks = self.changes.marks(rows)
         is_bad = rows["_reason"].is_valid().to_numpy()
         if is_bad.any():
@@ -219,15 +139,98 @@ class RefusedRows:
         return left
 
 
-def refused_rows(plan: Plan, name: str | None) -> RefusedRows | None:
-    """Return what leaves out the staged rows of erased keys; None if no key was ever erased.
+@dataclass(frozen=True)
+class ErasureKey:
+    """The key that the erasures of a pipeline go by: its names, in one order, and the rows that belong to it.
 
     Args:
         plan: The pipeline.
-        name: Name of the ledger's file, from the last step's facts.
+        state: In the state: the operator's key.
+        sink: In the sink, and in keys that users give.
+        source: In records.
     """
-    if name is None:
-        return None
-    erased = plan.erasures.keys(name)
-    key = fields(plan.spec.table.columns, KeyNames.of(plan).source)
-    return RefusedRows(RowsOfKeys(erased, key), RecordsOfKeys(erased, key, "_raw"))
+
+    plan: Plan
+    state: tuple[str, ...]
+    sink: tuple[str, ...]
+    source: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Find them.
+
+        Raises:
+            ConfigError: a column of the key is computed, or the pipeline has no records.
+        """
+        spec = plan.spec
+        if spec.is_view:
+            raise ConfigError.of(
+                f"'{spec.name}' is a materialized view: its rows come back from its inputs.",
+                next_step="Erase the keys in the pipelines that it reads; then 'ebbtide refresh' computes the view again.",
+            )
+        state = tuple(plan.operator.key)
+        sink_name = {of_state: of_sink for of_sink, of_state in spec.state_key_of.items()}
+        source_name: Mapping[str, str] = {name: name for name in state}
+        if spec.selects_changes:
+            transform = cast("UpsertPipeline", spec).transform
+            source_name = {} if transform is None else transform.source_keys(spec.table)
+        selected = sink_name.keys() & source_name.keys()
+        computed = [name for name in state if name not in selected]
+        if computed:
+            listed = ", ".join(computed)
+            raise ConfigError.of(
+                f"Keys of '{spec.name}' cannot be erased: a record does not name its key.",
+                got=f"computed columns of the key: {listed}",
+                allowed="a key of columns that the transform selects unchanged",
+                next_step="Select them unchanged, or delete the records at the source and run 'ebbtide refresh'.",
+            )
+        return cls(
+            plan,
+            state,
+            sink=tuple(sink_name[name] for name in state),
+            source=tuple(source_name[name] for name in state),
+        )
+
+    @classmethod
+    def refused(cls, plan: Plan, name: str | None) -> RefusedRows | None:
+        """Return what leaves out the staged rows of erased keys; None if no key was ever erased.
+
+        Args:
+            plan: The pipeline.
+            name: Name of the ledger's file, from the last step's facts.
+        """
+        if name is None:
+            return None
+        erased = plan.erasures.keys(name)
+        key = _fields(plan.spec.table.columns, cls.of(plan).source)
+        return RefusedRows(RowsOfKeys(erased, key), RecordsOfKeys(erased, key, "_raw"))
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The key's columns as the sink has them; they may be null."""
+        return _fields(self.plan.spec.sink_table.columns, self.sink)
+
+    def doomed_in(self, table: str, erased: ErasedKeys) -> Doomed:
+        """Return what selects the rows of erased keys in a table.
+
+        Args:
+            table: `state`, `sink`, `changelog` or `quarantine`.
+            erased: The keys.
+        """
+        if table == "quarantine":
+            key = _fields(self.plan.spec.table.columns, self.source)
+            return RecordsOfKeys(erased, key)
+        if table != "state":
+            return RowsOfKeys(erased, self.columns)
+        schema = self.plan.operator.schema
+        key = _fields(schema, self.state)
+        if FormerKeys.COLUMN not in schema.names:
+            return RowsOfKeys(erased, key)
+        links = schema.field(FormerKeys.COLUMN).with_nullable(True)
+        return EntriesOfKeys(erased, key, links)
+
+
+def _fields(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return some columns, in the order of their names; they may be null."""
+    chosen = [columns.field(name) for name in names]
+    return pa.schema([column.with_nullable(True) for column in chosen])

@@ -9,18 +9,21 @@ only then the old versions of all entries go.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile, Snapshot
 from ebbtide.ledger import writer_of
 from ebbtide.runtime._plan import Plan
-from ebbtide.runtime._workers.deciding import packed
 from ebbtide.tables import Keep, KeepEntries, RewriteEntries, StoredEntries
 from ebbtide.tasks import run_tasks
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ebbtide.tables import StateTable
 
 
 def nothing_first() -> None:
@@ -51,71 +54,58 @@ def fold_state(
         return snapshot
     begin()
     is_whole = len(group) == len(snapshot.files)
-    adds = rewritten(
-        spark,
-        plan,
-        group,
-        KeepEntries(is_whole),
-        is_whole=is_whole,
-        data_change=False,
-        step=step,
-    )
+    adds = StateRewrite(plan, group, KeepEntries(is_whole), is_whole=is_whole, data_change=False).written(spark, step)
     return writer_of(plan.state.path).join(snapshot, group, adds, {})
 
 
-def rewritten(
-    spark: SparkSession,
-    plan: Plan,
-    files: Sequence[DataFile],
-    keep: Keep,
-    *,
-    is_whole: bool,
-    data_change: bool,
-    step: int,
-    into: Plan | None = None,
-) -> list[Action]:
-    """Write what stays of some data files of the state.
+@dataclass(frozen=True)
+class StateRewrite:
+    """Writes some data files of the state again, with the entries that stay.
 
     Args:
-        spark: The session.
         plan: The pipeline.
         files: The data files.
         keep: Which entries stay.
         is_whole: They are all files of the state.
         data_change: Entries go, or change; else only versions of them that do not count.
-        step: Number of the step, for the notes.
         into: The pipeline with other columns, which `keep` gives the entries. Default: it has the same.
-
-    Returns:
-        The actions that add the new files.
     """
-    state = plan.state
-    target = (into or plan).state
-    rewrite = rewriting(plan, into or plan, files, keep, is_whole=is_whole, data_change=data_change)
-    entries = rewrite.entries
-    parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
-    adds = [add for part in parts for add in part]
-    files_read = state.files(files)
-    if files_read:
-        adds.append(target.note_file(files_read.items(), step, data_change=data_change))
-    acknowledged = state.acknowledged_in(files)
-    if len(acknowledged):
-        keys = entry_table(
-            target.schema, dict(zip(acknowledged.column_names, acknowledged.columns, strict=True)), len(acknowledged)
-        )
-        adds.append(target.add_rows(keys, data_change=data_change))
-    return adds
 
+    plan: Plan
+    files: Sequence[DataFile]
+    keep: Keep
+    is_whole: bool
+    data_change: bool
+    into: Plan | None = None
 
-def rewriting(
-    plan: Plan,
-    into: Plan,
-    files: Sequence[DataFile],
-    keep: Keep,
-    *,
-    is_whole: bool,
-    data_change: bool,
-) -> RewriteEntries:
-    """Return the work that writes entries again; arguments as `rewritten`."""
-    entries = StoredEntries(plan.state.stored_in(files), packed(plan.operator))
-    return RewriteEntries(entries, into.state.writer(), keep, is_whole, data_change)
+    @property
+    def work(self) -> RewriteEntries:
+        """What writes a part of the entries, in a worker."""
+        entries = StoredEntries(self.plan.state.stored_in(self.files), packed(self.plan.operator))
+        return RewriteEntries(entries, self._target.writer(), self.keep, self.is_whole, self.data_change)
+
+    def written(self, spark: SparkSession, step: int) -> list[Action]:
+        """Write the new files; return the actions that add them.
+
+        Args:
+            spark: The session.
+            step: Number of the step, for the notes.
+        """
+        state = self.plan.state
+        target = self._target
+        work = self.work
+        parts = run_tasks(spark, work, work.entries.parts(), in_driver=work.entries.is_small)
+        adds = [add for part in parts for add in part]
+        files_read = state.files(self.files)
+        if files_read:
+            adds.append(target.note_file(files_read.items(), step, data_change=self.data_change))
+        acknowledged = state.acknowledged_in(self.files)
+        if len(acknowledged):
+            columns = dict(zip(acknowledged.column_names, acknowledged.columns, strict=True))
+            keys = entry_table(target.schema, columns, len(acknowledged))
+            adds.append(target.add_rows(keys, data_change=self.data_change))
+        return adds
+
+    @property
+    def _target(self) -> StateTable:
+        return (self.into or self.plan).state

@@ -1,7 +1,7 @@
 """The contract between the runtime and its guests, materialized views and SQL.
 
-The runtime finds materialized views by the entry point `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`. The
-functions at the end are for guests: tables by version and step, sessions of Spark and their functions. Importing this loads no Spark.
+The runtime finds materialized views by the entry point `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`.
+Importing this loads no Spark.
 """
 
 from __future__ import annotations
@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger import Ledger
 from ebbtide.model import ViewPosition
 from ebbtide.runtime._workers.staging import Stager
 from ebbtide.sources import Source
 from ebbtide.spec import MaterializedView
-from ebbtide.storage import Location
-from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +105,7 @@ class ViewSource(Source, Protocol):
             staging: What the view is computed from.
 
         Returns:
-            What the tasks returned (`ebbtide.runtime._workers.staging.to_json`); why all of the view was computed, empty if it was not.
+            What the tasks returned (`StagedFile.to_json`); why all of the view was computed, empty if it was not.
         """
 
 
@@ -128,66 +124,3 @@ def view_source() -> type[ViewSource]:
         got=f"no entry point '{NAME}' of the group '{GROUP}'",
         next_step="Install ebbtide again; in a checkout, run 'uv sync'.",
     )
-
-
-def kept_versions(table: str) -> list[int]:
-    """Return the versions of a Delta table whose commits are kept, ascending; empty if there is no table."""
-    return Log(table).versions()
-
-
-def version_at_step(table: str, step: int) -> int | None:
-    """Return the newest version of a table that a step, or one before it, has made; None if no kept commit is of these."""
-    for version, facts in Log(table).own_commits():
-        if int(facts["step"]) <= step:
-            return version
-    return None
-
-
-def step_of_version(table: str, version: int) -> int | None:
-    """Return the step that made a version of a table; None if no step did."""
-    facts = Log(table).commit(version).facts()
-    return None if facts is None else int(facts["step"])
-
-
-def view_position(state: str) -> ViewPosition | None:
-    """Return the versions that the last step of a view has read; None before the first.
-
-    Args:
-        state: Location of the view's state.
-    """
-    newest = newest_step(state)
-    if newest is None:
-        return None
-    _, facts = newest
-    return facts.frontier.view
-
-
-def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
-    """Delete all tables of a pipeline that no run holds.
-
-    Args:
-        root: Folder of the pipeline's tables.
-        pipeline: Name of the pipeline.
-        lease_ttl_s: Seconds after its last heartbeat during which a run on another machine holds the lease.
-
-    Raises:
-        LeaseHeldError: a run holds the pipeline.
-    """
-    ledger = Ledger(Location(root) / "ledger", pipeline)
-    if Log(ledger.location).versions():
-        with ledger.lease(lease_ttl_s):
-            pass  # raises if a run has the lease
-    Location(root).delete()
-
-
-def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
-    """Return columns as Spark's; times without a zone stay so.
-
-    Args:
-        columns: Arrow's columns.
-        nullable: Every column may be null, regardless of `columns`.
-    """
-    from ebbtide.frames import spark_schema
-
-    columns_of_spark: StructType = spark_schema(columns, nullable=nullable)
-    return columns_of_spark

@@ -90,36 +90,6 @@ def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedS
     return make(given.options, settings)
 
 
-WITH_EPOCHS = (
-    "source.lsn",
-    "source.file",
-    "source.gtid",
-    "source.scn",
-    "source.commit_lsn",
-    "source.begin_lsn",
-    "source.change_lsn",
-)
-"""Fields of the envelope that may stand first in the position of a log which begins again: counters of one server's log, not times."""
-
-
-def has_epochs(spec: Pipeline) -> bool:
-    """Return whether the source's log can begin again: changes have a position in one, and an event time of the source."""
-    first = [field.path for field in spec.positions][:1]
-    return bool(first) and first[0] in WITH_EPOCHS and spec.event_time is None
-
-
-def refuse_epochs(spec: Pipeline) -> None:
-    """Refuse a restart of the source's log if the order does not support it."""
-    if has_epochs(spec):
-        return
-    named = ", ".join(WITH_EPOCHS)
-    raise ConfigError.of(
-        f"The changes of '{spec.name}' are not ordered by a log that could begin again.",
-        got=f"order by {', '.join(spec.sequence) or 'arrival'}, event_time {spec.event_time or 'of the source'}",
-        allowed=f"an order that begins with {named}, and the source's own event time",
-    )
-
-
 def upsert_operator(spec: Pipeline) -> Operator:
     """Make the reconciler of an upsert pipeline."""
     spec = cast("UpsertPipeline", spec)

@@ -14,46 +14,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Held, LocalCopies
-from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model import ErasedKeys
-from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
-
-
-def generation_of(plan: Plan, last: StepFacts | NoStep) -> str:
-    """Return the generation of a pipeline's local copies: another one after each erasure; empty before the first.
-
-    Args:
-        plan: The pipeline.
-        last: Facts of its last step.
-    """
-    if isinstance(last, NoStep):
-        return ""
-    if plan.spec.is_view:  # an erasure in its inputs has it computed from scratch, under another incarnation
-        return last.incarnation
-    return last.state.erased or ""
-
-
-def drop_older_copies(plan: Plan, last: StepFacts | NoStep) -> None:
-    """Delete the copies of a pipeline in this process's folders that are of an earlier generation, as an erasure on another host leaves them.
-
-    Args:
-        plan: The pipeline.
-        last: Facts of its last step.
-    """
-    generation = generation_of(plan, last)
-    if not generation:
-        return
-    for copies in LocalCopies.reached():
-        for table in _tables(plan):
-            copies.drop_older(table, generation)
-
-
-def _tables(plan: Plan) -> list[str]:
-    return [plan.at(name) for name in ("state", *BESIDE_STATE)]
 
 
 def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Held:
@@ -64,8 +30,8 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Held:
         erased: The keys.
         generation: That of the copies from then on.
     """
-    ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
-    tables = _tables(plan)
+    ways = [ErasureKey.of(plan).doomed_in(name, erased) for name in ("state", "sink")]
+    tables = plan.own_tables
     total = Held()
     for copies in LocalCopies.reached():
         if not (copies.folder.is_dir() and Location(copies.folder).is_ours()):

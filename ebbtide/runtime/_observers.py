@@ -51,6 +51,12 @@ class RunBegun:
     goes_on: bool
     is_fresh: bool = False
 
+    def end_idle(self, summary: RunSummary) -> None:
+        """Report a run that had nothing to do to the observers that the environment switches on: its beginning and its end."""
+        events = Observers(ignore, ignore, observers_of_environment())
+        with events.watch(self, summary, threading.Event()):
+            pass
+
 
 @dataclass(frozen=True)
 class RunEnded:
@@ -141,13 +147,6 @@ class Observers:
                 self.watching.remove(observer)
                 name = type(observer).__name__
                 _log.warning("%s takes no more events of this run: %s: %s", name, type(error).__name__, error)
-
-
-def report_idle(run: RunBegun, summary: RunSummary) -> None:
-    """Report a run that had nothing to do to the observers that the environment switches on: its beginning and its end."""
-    events = Observers(ignore, ignore, observers_of_environment())
-    with events.watch(run, summary, threading.Event()):
-        pass
 
 
 def observers_of_environment() -> list[Observer]:

@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.changelog import OffsetRanges, changelog_schema
+from ebbtide.delta import LocalCopies
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.faults import Fault
 from ebbtide.formats import Decoding
-from ebbtide.ledger import Beginning, ErasureLedger, ForeignWrites, Head, Ledger, LedgerFacts, OwnTable, StepFacts
+from ebbtide.ledger import (
+    BESIDE_STATE,
+    Beginning,
+    ErasureLedger,
+    ForeignWrites,
+    Head,
+    Ledger,
+    LedgerFacts,
+    NoStep,
+    OwnTable,
+    StepFacts,
+)
 from ebbtide.model import Action, Apply, Clear, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import OPERATORS, SINKS, SOURCES, of_kind
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
-from ebbtide.sources import Source, Span
+from ebbtide.sources import PositionedSource, Source, Span
 from ebbtide.spec import MaterializedView, Pipeline
 from ebbtide.spec import _parts as parts
-from ebbtide.storage import Location
+from ebbtide.storage import Location, sync_names
 from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
@@ -30,11 +42,23 @@ if TYPE_CHECKING:
 
 _WITHOUT_COMPARING = (Apply, Clear, Restore, Erase)
 """The actions that a sink other than a Delta table may perform; all further actions compare it with the state."""
+WITH_EPOCHS = (
+    "source.lsn",
+    "source.file",
+    "source.gtid",
+    "source.scn",
+    "source.commit_lsn",
+    "source.begin_lsn",
+    "source.change_lsn",
+)
+"""Fields of the envelope that may stand first in the position of a log which begins again: counters of one server's log, not times."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """A pipeline's parts, and its folders: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,staged}`.
+
+    Operator, decoding and rules follow from the spec alone: no table and no folder is needed for them.
 
     Args:
         root: Folder of its tables.
@@ -81,6 +105,44 @@ class Plan:
         return make(self.spec)
 
     @property
+    def positioned_source(self) -> PositionedSource:
+        """The source of a pipeline that reads it by position."""
+        return cast("PositionedSource", self.source)
+
+    @property
+    def has_epochs(self) -> bool:
+        """Return whether the source's log can begin again: changes have a position in one, and an event time of the source."""
+        first = [field.path for field in self.spec.positions][:1]
+        return bool(first) and first[0] in WITH_EPOCHS and self.spec.event_time is None
+
+    def refuse_epochs(self) -> None:
+        """Refuse a restart of the source's log if the order of changes does not support it.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if self.has_epochs:
+            return
+        spec = self.spec
+        named = ", ".join(WITH_EPOCHS)
+        raise ConfigError.of(
+            f"The changes of '{spec.name}' are not ordered by a log that could begin again.",
+            got=f"order by {', '.join(spec.sequence) or 'arrival'}, event_time {spec.event_time or 'of the source'}",
+            allowed=f"an order that begins with {named}, and the source's own event time",
+        )
+
+    @property
+    def spark_needed_for(self) -> list[str]:
+        """The parts of the pipeline that only Spark can do, as words; empty: it can run in this process."""
+        spec = self.spec
+        parts = {
+            "a materialized view, whose query is Spark's": spec.is_view,
+            "a transform, which Spark evaluates": spec.has_transform,
+            "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
+        }
+        return [part for part, is_there in parts.items() if is_there]
+
+    @property
     def all_pipelines(self) -> str:
         """Folder of all pipelines' tables."""
         return self.root.removesuffix(f"/{self.spec.name}")
@@ -88,7 +150,8 @@ class Plan:
     @cached_property
     def operator(self) -> Operator:
         """The operator, which decides a step."""
-        return operator_of(self.spec)
+        make = of_kind(OPERATORS, self.spec, "pipeline")
+        return make(self.spec)
 
     @cached_property
     def decoding(self) -> Decoding:
@@ -98,7 +161,14 @@ class Plan:
     @property
     def rules(self) -> StepRules:
         """The rules of the pipeline's clock and watermark."""
-        return rules_of(self.spec)
+        spec = self.spec
+        ignored = spec.downtime_over
+        return StepRules(
+            max_clock_jump_ms=to_ms(spec.max_clock_jump),
+            allowed_delay_ms=to_ms(spec.allowed_delay),
+            ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
+            leaves_orphans=spec.leaves_orphans,
+        )
 
     @property
     def state(self) -> StateTable:
@@ -222,7 +292,7 @@ class Plan:
 
         Args:
             folder: The folder.
-            refused: Leaves out the records of erased keys (`ebbtide.runtime._erasing.refused_rows`); None: no key was erased.
+            refused: Leaves out the records of erased keys (`ErasureKey.refused`); None: no key was erased.
             head: The last step, whose facts say which offsets were read; None: no record is read.
         """
         columns, key = self.operator.changes, tuple(self.operator.key)
@@ -288,6 +358,21 @@ class Plan:
         """The backfill, with the same spec."""
         return Plan.under(self.backfills, self.spec)
 
+    def delete_backfill(self) -> None:
+        """Delete the backfill; no power cut brings it back."""
+        # The ledger is deleted last: it identifies a partly deleted backfill, and the next run deletes the rest. Deletions reach the
+        # disk in any order: each must be there before the next one begins.
+        backfills = Location(self.backfills)
+        for file in backfills.list_files():
+            (backfills / file).delete()
+        for name in ("state", *BESIDE_STATE, "staged", "plan.json"):
+            Location(self.backfill.at(name)).delete()
+        if Location(self.root).is_local:
+            sync_names([self.backfills, self.backfill.root])
+        backfills.delete()
+        if Location(self.root).is_local:
+            sync_names([self.root])
+
     @property
     def ledger(self) -> Ledger:
         """Its ledger: the lease, pauses, and requests for the lease."""
@@ -323,23 +408,51 @@ class Plan:
         """Location where a source notes how large the next batch may be."""
         return self.at("plan.json.offsets")
 
+    def views_beside(self) -> Mapping[str, frozenset[str] | None]:
+        """Return the materialized views under the root, each with the pipelines that it reads; None: its state cannot be read, and may be a view's."""
+        found: dict[str, frozenset[str] | None] = {}
+        root = Location(self.all_pipelines)
+        for name in root.subfolders():
+            try:
+                newest = newest_step(root / name / "state", older=True)
+            except EbbtideError:
+                found[name] = None
+                continue
+            view = None if newest is None else newest[1].frontier.view
+            if view is not None:
+                found[name] = frozenset(view.inputs)
+        return found
+
+    def copies_generation(self, last: StepFacts | NoStep) -> str:
+        """Return the generation of the local copies of data files: another one after each erasure; empty before the first.
+
+        Args:
+            last: Facts of the last step.
+        """
+        if isinstance(last, NoStep):
+            return ""
+        if self.spec.is_view:  # an erasure in its inputs has it computed from scratch, under another incarnation
+            return last.incarnation
+        return last.state.erased or ""
+
+    def drop_older_copies(self, last: StepFacts | NoStep) -> None:
+        """Delete the copies in this process's folders that are of an earlier generation, as an erasure on another host leaves them.
+
+        Args:
+            last: Facts of the last step.
+        """
+        generation = self.copies_generation(last)
+        if not generation:
+            return
+        for copies in LocalCopies.reached():
+            for table in self.own_tables:
+                copies.drop_older(table, generation)
+
+    @property
+    def own_tables(self) -> list[str]:
+        """The locations of all its Delta tables."""
+        return [self.at(name) for name in ("state", *BESIDE_STATE)]
+
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""
         return Location(self.root) / name
-
-
-def operator_of(spec: Pipeline) -> Operator:
-    """Make the operator of a spec."""
-    make = of_kind(OPERATORS, spec, "pipeline")
-    return make(spec)
-
-
-def rules_of(spec: Pipeline) -> StepRules:
-    """Return a spec's rules for clock and watermark."""
-    ignored = spec.downtime_over
-    return StepRules(
-        max_clock_jump_ms=to_ms(spec.max_clock_jump),
-        allowed_delay_ms=to_ms(spec.allowed_delay),
-        ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
-        leaves_orphans=spec.leaves_orphans,
-    )

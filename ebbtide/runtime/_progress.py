@@ -5,37 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ebbtide.amounts import amount
 
 if TYPE_CHECKING:  # it would load Arrow, and its threads, before a command has begun
     from ebbtide.ledger import DataCommit
 
-SHOWN_IF_ANY = (
-    "quarantined",
-    "erased",
-    "not_rows",
-    "duplicates",
-    "redelivered",
-    "superseded",
-    "superseded_newer",
-    "conflicts",
-    "below_floor",
-    "unmatched",
-    "repeated",
-    "filled",
-    "waiting",
-    "waiting_expired",
-    "late",
-    "expired",
-    "orphaned",
-    "dropped",
-    "cancelled",
-    "lone_tombstones",
-    "unread_tombstones",
-)
-"""Counts that a step's line shows unless 0, in this order."""
 MOST_STEPS = 10_000
 """Maximum steps that a run's summary lists, the last ones: a run may continue for weeks."""
 
@@ -99,6 +75,30 @@ class StepProgress:
     columns: StepColumns = field(default_factory=StepColumns)
     recomputed: str = ""
     other_tables: int = 0
+    SHOWN_IF_ANY: ClassVar[tuple[str, ...]] = (
+        "quarantined",
+        "erased",
+        "not_rows",
+        "duplicates",
+        "redelivered",
+        "superseded",
+        "superseded_newer",
+        "conflicts",
+        "below_floor",
+        "unmatched",
+        "repeated",
+        "filled",
+        "waiting",
+        "waiting_expired",
+        "late",
+        "expired",
+        "orphaned",
+        "dropped",
+        "cancelled",
+        "lone_tombstones",
+        "unread_tombstones",
+    )
+    """Counts that a step's line shows unless 0, in this order."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values, without levels."""
@@ -142,7 +142,7 @@ class StepProgress:
             amount(self.records, "record"),
             f"{inserted} {updated} {deleted}",
         ]
-        for name in SHOWN_IF_ANY:
+        for name in self.SHOWN_IF_ANY:
             if counts[name]:
                 words = name.replace("_", " ")
                 parts.append(f"{counts[name]:,} {words}")

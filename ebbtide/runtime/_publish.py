@@ -11,16 +11,15 @@ import pyarrow as pa
 
 from ebbtide.ddl import parse_ddl
 from ebbtide.delta import Doomed, Snapshot
-from ebbtide.errors import LeaseLostError, SpecChangedError
+from ebbtide.errors import BackfillError, LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
-from ebbtide.runtime import _swap as swap
-from ebbtide.runtime._completeness import Difference, difference_of, rows_to_show
-from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._completeness import SinkDifference, SinkRows, rows_to_show
+from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
-from ebbtide.runtime._way_back import net_changes, way_of_forgotten
+from ebbtide.runtime._way_back import SinkHistory
 from ebbtide.storage import Location
 from ebbtide.tables import ChangeSet
 
@@ -65,7 +64,7 @@ def publish(
     if decision.begins:
         Location(plan.at("staged")).delete()  # the source is read from elsewhere
     if decision.swapped is not None:
-        swap.drop_swapped(plan, decision.swapped)
+        _drop_swapped(plan, decision.swapped)
     return Counter(decision.counts)
 
 
@@ -99,28 +98,28 @@ class PlannedWork:
 
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
         """Return the net effect of the steps to apply again."""
-        return net_changes(self.plan, action)
+        return SinkHistory(self.plan, self.facts).net_changes(action)
 
     def way_back(self) -> RestoreAndApply | None:
         """Find the way back of a sink whose state may have forgotten rows: releases before it was decided leave it to be found here."""
-        return way_of_forgotten(self.plan, self.facts)
+        return SinkHistory(self.plan, self.facts).way_of_forgotten()
 
     def decided_rows(self, action: Rewrite) -> DataFrame:
         """Return all rows that the state shows, without acknowledged ones if the sink cannot be read."""
         self._refuse_other_spec()
         return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
 
-    def difference(self, action: Rewrite | Replace) -> Difference:
+    def difference(self, action: Rewrite | Replace) -> SinkRows:
         """Compare the sink with the state's rows, or with the backfill's."""
         if isinstance(action, Rewrite):
             self._refuse_other_spec()
-            return difference_of(self.spark, self.plan, self.facts)
-        swap.refuse_gone(self.plan, action)
-        return swap.net_changes(self.spark, self.plan, action.version or 0)
+            return SinkRows.newest(self.spark, self.plan, self.facts)
+        _refuse_gone(self.plan, action)
+        return SinkDifference.to_backfill(self.spark, self.plan, action.version or 0)
 
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the backfill's table."""
-        swap.refuse_gone(self.plan, action)
+        _refuse_gone(self.plan, action)
         if action.version is None:
             return None
         table = self.plan.backfill.at(self.name)
@@ -128,7 +127,8 @@ class PlannedWork:
 
     def doomed(self, action: Erase) -> Doomed:
         """Return what selects the rows of erased keys in the table."""
-        return doomed_in(self.plan, self.name, self.plan.erasures.keys(action.erasures))
+        erased = self.plan.erasures.keys(action.erasures)
+        return ErasureKey.of(self.plan).doomed_in(self.name, erased)
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
         """Yield rows of earlier steps that the changelog or the quarantine lacks and that can be appended again."""
@@ -173,3 +173,30 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
             next_step="Nothing was written twice; start the run again.",
         )
     return last_step < facts.step
+
+
+def _refuse_gone(plan: Plan, action: Replace) -> None:
+    """Refuse to continue a swap whose backfill is gone.
+
+    Raises:
+        BackfillError: it is.
+    """
+    turn = plan.backfill.ledger.turn
+    if turn is None or turn.incarnation != action.incarnation:
+        raise BackfillError.of(
+            f"The backfill that '{plan.spec.name}' is being given is gone from '{plan.backfills}'.",
+            next_step="Put its folder back; or run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+
+def _drop_swapped(plan: Plan, incarnation: str) -> None:
+    """Delete a backfill once all its tables are swapped in; not another one that was begun since.
+
+    Args:
+        plan: The pipeline.
+        incarnation: The backfill's.
+    """
+    turn = plan.backfill.ledger.turn
+    if turn is None or turn.incarnation != incarnation:
+        return
+    plan.delete_backfill()

@@ -10,59 +10,27 @@ all other files of its tables, and has the views that read it do the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ebbtide.amounts import amount
 from ebbtide.delta import Held, Log, Snapshot, cut_log
-from ebbtide.errors import EbbtideError
 from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, writer_of
-from ebbtide.runtime._erasing import doomed_in
+from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._leftovers import delete_leftovers
-from ebbtide.runtime._local_copies import drop_copies, drop_older_copies
+from ebbtide.runtime._local_copies import drop_copies
 from ebbtide.storage import Location
-from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
     from ebbtide.runtime._step import Stepper
 
 
-NOW = "gone now"
-
-
 @dataclass(frozen=True)
-class Place:
-    """One place that an erasure has looked at.
+class Purged:
+    """The files that were deleted, by place, and those that could not be read, which stay until a vacuum."""
 
-    Args:
-        name: Name of the place.
-        found: Rows, files and bytes.
-        fate: `gone now`, `gone by DATE` or `not ours`, with a reason.
-    """
-
-    name: str
-    found: Held
-    fate: str = NOW
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {"place": self.name, **asdict(self.found), "fate": self.fate}
-
-    def text(self, *, is_planned: bool) -> str:
-        """Return it as text for a terminal."""
-        found = self.found
-        parts = []
-        if found.rows:
-            parts.append(amount(found.rows, "row"))
-        parts.append(amount(found.files, "file"))
-        if found.bytes:
-            parts.append(amount(found.bytes, "byte"))
-        fate = self.fate.replace(NOW, "will be gone") if is_planned else self.fate
-        if found.files == found.rows == 0:
-            return f"{self.name}: {fate}"
-        return f"{self.name}: {', '.join(parts)}: {fate}"
+    deleted: dict[str, Held]
+    unreadable: dict[str, Held]
 
 
 def finish_purge(stepper: Stepper) -> None:
@@ -73,7 +41,7 @@ def finish_purge(stepper: Stepper) -> None:
     purge(stepper, last.state.erased)
 
 
-def purge(stepper: Stepper, name: str) -> list[Place]:
+def purge(stepper: Stepper, name: str) -> Purged:
     """Delete the files that may hold erased rows, and cut the logs.
 
     Args:
@@ -81,20 +49,20 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
         name: Name of the file of the ledger.
 
     Returns:
-        What was found, by place.
+        What was found: the tables by their names.
     """
     plan = stepper.plan
     mark = plan.erasures.unfinished()
     _mark_views(plan)
-    places = []
+    purged = Purged({}, {})
     for table in ("state", *BESIDE_STATE):
-        places += _purge_table(plan, table, name)
-    places.append(Place("local copies", drop_copies(plan, plan.erasures.keys(name), name)))
+        _purge_table(plan, table, name, purged)
+    purged.deleted["local copies"] = drop_copies(plan, plan.erasures.keys(name), name)
     left = delete_leftovers(plan.all_pipelines)
     if left.files:
-        places.append(Place("logs of commands, files of ended sessions of SQL", left))
+        purged.deleted["logs of commands, files of ended sessions of SQL"] = left
     _finish(stepper, mark)
-    return places
+    return purged
 
 
 def purge_view(stepper: Stepper, mark: bytes) -> None:
@@ -113,7 +81,7 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
             for file in snapshot.unnamed_files():
                 (Location(table) / file).delete()
             _cut(table)
-    drop_older_copies(plan, stepper.last)
+    plan.drop_older_copies(stepper.last)
     delete_leftovers(plan.all_pipelines)
     _finish(stepper, mark)
 
@@ -131,49 +99,27 @@ def _finish(stepper: Stepper, mark: bytes | None) -> None:
 def _mark_views(plan: Plan) -> None:
     """Have the views that read the sink be computed from scratch: their files may hold erased rows."""
     # Before the log is cut: a view whose run has begun sees the mark at its next run, one that begins later reads a sink without the rows.
-    for name, inputs in views_under(plan.all_pipelines).items():
+    for name, inputs in plan.views_beside().items():
         if inputs is not None and plan.spec.name in inputs:
             ErasureLedger(Location(plan.all_pipelines) / name).mark_unfinished()
 
 
-def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
-    """Return the materialized views under a root, each with the pipelines that it reads; None: its state cannot be read, and may be a view's.
-
-    Args:
-        root: Folder of all pipelines' tables.
-    """
-    found: dict[str, frozenset[str] | None] = {}
-    for name in Location(root).subfolders():
-        try:
-            newest = newest_step(Location(root) / name / "state", older=True)
-        except EbbtideError:
-            found[name] = None
-            continue
-        view = None if newest is None else newest[1].frontier.view
-        if view is not None:
-            found[name] = frozenset(view.inputs)
-    return found
-
-
-def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
+def _purge_table(plan: Plan, name: str, erasures: str, purged: Purged) -> None:
     table = plan.at(name)
     if name == "sink" and plan.sink_log is None:
-        return []
+        return
     snapshot = Snapshot.read(table)
     if snapshot is None:
-        return []
-    doomed = doomed_in(plan, name, plan.erasures.keys(erasures))
+        return
+    doomed = ErasureKey.of(plan).doomed_in(name, plan.erasures.keys(erasures))
     old = doomed.unnamed(snapshot)
     for location in old.holding:
         Location(location).delete()
     # Files that the step has replaced are among them: this is all that the table had.
-    places = [Place(name, old.found), Place(f"{name}: log", Held(files=_cut(table)))]
+    purged.deleted[name] = old.found
+    purged.deleted[f"{name}: log"] = Held(files=_cut(table))
     if old.unreadable:
-        left = Held(files=len(old.unreadable))
-        places.append(
-            Place(f"{name}: unreadable files", left, "gone by the next vacuum after 7 days: they cannot be read")
-        )
-    return places
+        purged.unreadable[f"{name}: unreadable files"] = Held(files=len(old.unreadable))
 
 
 def _cut(table: str) -> int:

@@ -19,20 +19,19 @@ is finished by the next run, which reads no record for that.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ebbtide.ddl import ddl_of
-from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
-from ebbtide.model import Alter, BatchSummary, Decision, Reading, SchemaChange, Source, ViewPosition
+from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows
-from ebbtide.runtime._decide import decide, expire, selected_changes
+from ebbtide.runtime._decide import expire, selected_changes
 from ebbtide.runtime._drift import columns_taken_in
-from ebbtide.runtime._erasing import refused_rows
+from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._guests import ViewStaging
 from ebbtide.runtime._pace import Pace, no_pace
@@ -41,8 +40,8 @@ from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, igno
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._workers.staging import Staging
-from ebbtide.sources import Discovery, Part, SourceBatch, Span, begun_at, stored_form_of
-from ebbtide.storage import Location, before_commit
+from ebbtide.sources import Discovery, SourceBatch, Span, begun_at, stored_form_of
+from ebbtide.storage import Location
 from ebbtide.tasks import describe_work, is_without_spark
 
 if TYPE_CHECKING:
@@ -109,6 +108,24 @@ class SourceSteps:
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
     _has_deleted: bool = field(default=False, init=False)
+
+    @classmethod
+    def at_rate(
+        cls,
+        per_second: int | None,
+        stepper: Stepper,
+        stop: threading.Event,
+        on_phase: Callable[[str, int], None] = ignore,
+    ) -> Self:
+        """Return those that read no more than some records a second; None: as fast as they can.
+
+        Args:
+            per_second: Records a second.
+            stepper: Commits the steps.
+            stop: Ends the waiting.
+            on_phase: See the class.
+        """
+        return cls(stepper, on_phase, Pace(per_second, stop))
 
     @property
     def plan(self) -> Plan:
@@ -277,7 +294,7 @@ class SourceSteps:
     def _decide(self, reading: _Reading, staged: Staged) -> tuple[StepFacts, int]:
         """Commit the decision on staged records; return its facts, and how many bad records were known already."""
         stepper = self.stepper
-        refuse_other_logs(stepper, staged.summary)  # before bad rows are written
+        stepper.refuse_other_logs(staged.summary)  # before bad rows are written
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
         summary = staged.summary.with_counts(bad=len(bad.new))
@@ -291,7 +308,7 @@ class SourceSteps:
             source=source,
         )
         facts = bad.laid_ready(self.plan, facts)
-        facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
+        facts = stepper.apply(reading.spark, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
 
@@ -342,70 +359,6 @@ class SourceSteps:
         )
 
 
-def refuse_other_logs(stepper: Stepper, read: BatchSummary) -> None:
-    """Refuse records that are of another log: by their positions they would lose to older rows, or win over newer ones.
-
-    Args:
-        stepper: Makes their step.
-        read: Totals over the records.
-
-    Raises:
-        SourceLogError: they are.
-    """
-    frontier = stepper.last.frontier
-    found = [] if frontier is None else frontier.other_logs(read)
-    if not found:
-        return
-    known, part = found[0]
-    connector = f" of connector {part.connector}" if part.connector else ""
-    times = [each.oldest_ms for _, each in found if each.base == part.base and each.oldest_ms is not None]
-    time_text = _time_text(min(times)) if times else "TIME"
-    raise SourceLogError.of(
-        f"The records of '{stepper.spec.name}' are of another log of the source than those before.",
-        got=f"{part.place_text}{connector}, executed by server {part.server or 'unknown'}; read before: {known.place_text}",
-        allowed="one log, or the event time at which the next one continues with the same rows, as after a failover without loss",
-        next_step=f"Then run 'ebbtide acknowledge --reason TEXT --new-log {time_text}', the time of its first change. If changes were lost, "
-        "have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
-    )
-
-
-def _time_text(event_ms: int) -> str:
-    """Return a time as commands take it."""
-    at = datetime.fromtimestamp(event_ms / 1000, UTC)
-    text = at.isoformat(timespec="milliseconds" if event_ms % 1000 else "seconds")
-    return text.replace("+00:00", "Z")
-
-
-def apply_staged(
-    spark: SparkSession,
-    stepper: Stepper,
-    staged: Staged,
-    facts: StepFacts,
-    parts: Sequence[Part] = (),
-) -> StepFacts:
-    """Commit the decision on staged records.
-
-    Args:
-        spark: The session.
-        stepper: Commits it.
-        staged: The records.
-        facts: Facts of the step.
-        parts: Parts of the source that are read with it.
-
-    Returns:
-        The facts as committed.
-
-    Raises:
-        LeaseLostError: another run committed this step first.
-    """
-    before_commit(stepper.lease.check)
-    refuse_other_logs(stepper, staged.summary)  # also of replayed records
-    known = stepper.newest(looks=False)
-    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
-    stepper.advance_to(facts, made)
-    return facts
-
-
 def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
     """Add columns of the source to the tables, in a separate step that rewrites no row.
 
@@ -442,7 +395,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    refused = refused_rows(plan, plan.erasures.newest(stepper.last))
+    refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
         replace(plan.stager(folder, refused, stepper.head), in_one=is_without_spark(spark)),

@@ -9,7 +9,6 @@ from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.faults import Fault
 from ebbtide.model import Clear
 from ebbtide.runtime._diagnosis import of_ledger
-from ebbtide.runtime._engines import spark_needed_for
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import FileSource
@@ -50,7 +49,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
     """
     if not isinstance(spark, LocalSession):
         return
-    found = spark_needed_for(spec)
+    found = Plan("", spec).spark_needed_for
     if found:
         raise Fault.of("spec", "needs Spark", pipeline=spec.name, needs=", ".join(found)).error
 

@@ -7,23 +7,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER
+from ebbtide.delta import Action as FileAction
+from ebbtide.delta import DataFile
 from ebbtide.expressions import Expressions, select_items
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Append
+from ebbtide.model import Append, BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.runtime._bad_rows import refuse_too_many
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Find, Staged
 from ebbtide.runtime._workers.deciding import Decided, Decider
 from ebbtide.runtime._workers.staging import BAD_ROWS, Share, StagedFile, Stager, balanced
-from ebbtide.runtime._workers.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
+from ebbtide.runtime._workers.transform import (
+    DraftFinish,
+    DraftInputs,
+    Failed,
+    Results,
+    StagedFinish,
+    StagedInputs,
+    StoredFinish,
+    StoredInputs,
+)
 from ebbtide.storage import Location, ParquetFile
+from ebbtide.tasks import BYTES_IN_DRIVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,28 +153,6 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     return replace(staged, files=(*selected, *bad_before, *now_bad), summary=summary)
 
 
-def selected_replay(
-    spark: SparkSession,
-    plan: Plan,
-    staged: Staged,
-    folder: str,
-    facts: StepFacts,
-) -> tuple[Staged, StepFacts]:
-    """Return replayed records for the decision, and the facts with those that now fail.
-
-    Args:
-        spark: The session.
-        plan: The pipeline.
-        staged: The records.
-        folder: Where the staged files are.
-        facts: Facts of the step.
-    """
-    if not plan.spec.selects_changes:
-        return staged, facts
-    selected = select_staged(spark, plan, staged, folder, n_tasks=1)
-    return selected, with_bad(plan, selected.bad(), facts)
-
-
 def _written(bad: pa.Table, location: str) -> list[StagedFile]:
     if not len(bad):
         return []
@@ -265,3 +256,79 @@ def _key_texts(plan: Plan, rows: pa.Table) -> list[str]:
         parts = [f"{name}={MASK if name in spec.personal else value}" for name, value in row.items()]
         texts.append(", ".join(parts))
     return texts
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """Evaluates a pipeline's transform over rows that no run has just read.
+
+    Args:
+        spark: The session.
+        plan: The pipeline; it has a transform.
+    """
+
+    spark: SparkSession
+    plan: Plan
+
+    def replayed(self, staged: Staged, folder: str, facts: StepFacts) -> tuple[Staged, StepFacts]:
+        """Return replayed records for the decision, and the facts with those that now fail.
+
+        Args:
+            staged: The records.
+            folder: Where the staged files are.
+            facts: Facts of the step.
+        """
+        plan = self.plan
+        if not plan.spec.selects_changes:
+            return staged, facts
+        selected = select_staged(self.spark, plan, staged, folder, n_tasks=1)
+        return selected, with_bad(plan, selected.bad(), facts)
+
+    def stored(self, adds: Sequence[FileAction], find: Find, facts: StepFacts) -> tuple[list[FileAction], StepFacts]:
+        """Evaluate the rows of new files of the state, and write them again with the selected rows; the given files are deleted.
+
+        Args:
+            adds: The actions that would add the files.
+            find: Finds the records of rows that fail.
+            facts: Facts of the step.
+
+        Returns:
+            The actions that add the written files, and the facts with the failing rows.
+
+        Raises:
+            ConfigError: Spark's analyzer refuses an expression.
+            QuarantineThresholdError: too many rows fail.
+        """
+        plan = self.plan
+        expressions = self._expressions
+        state = plan.state
+        inputs = StoredInputs(tuple(expressions.inputs.names), state.path, state.schema)
+        key = tuple(plan.spec.state_key_of.items())
+        finish = StoredFinish(inputs, key, state.bounded, results_of(plan, expressions))
+        n_bytes = sum(add["add"]["size"] for add in adds)
+        done = select_items(
+            self.spark,
+            expressions,
+            adds,
+            inputs,
+            finish,
+            in_driver=n_bytes <= BYTES_IN_DRIVER,
+        )
+        for add in adds:
+            Location(DataFile(add["add"]).location(state.path)).delete()
+        written = [action for each, _ in done for action in each]
+        failed = [failed for _, failed in done]
+        staged = Staged((), BatchSummary(), find=find)
+        return written, with_failed(plan, expressions, failed, staged, facts)
+
+    def refuse_unfit(self) -> None:
+        """Refuse expressions that Spark's analyzer refuses.
+
+        Raises:
+            ConfigError: it does.
+        """
+        self._expressions.refuse_unfit()
+
+    @cached_property
+    def _expressions(self) -> Expressions:
+        return expressions_of(self.spark, self.plan)

@@ -50,7 +50,7 @@ class Staged:
 
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:
-        """Put together what tasks returned; see `ebbtide.runtime._workers.staging.to_json`."""
+        """Put together what tasks returned; see `StagedFile.to_json`."""
         files = []
         summaries = []
         for text in results:

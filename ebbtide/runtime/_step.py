@@ -6,22 +6,28 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Action, Log, Snapshot
+from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
-from ebbtide.model import BatchSummary, Decision, Frontier, Reading, StepRecords
+from ebbtide.model import Action as TableAction
+from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Source, StepRecords
+from ebbtide.runtime._decide import decide
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
-from ebbtide.runtime._local_copies import drop_older_copies
+from ebbtide.runtime._missing_rows import MissingRows, missing_rows
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
+from ebbtide.runtime._stage import Staged
 from ebbtide.sessions._session import code_version
-from ebbtide.sources import Span, span_of, stored_form_of
+from ebbtide.sources import Part, Span, span_of, stored_form_of
 from ebbtide.spec import Pipeline
+from ebbtide.storage import before_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +71,7 @@ class Stepper:
         if plan.spec.spark_makes_sink:
             OwnTable(plan.at("sink"), "sink").settle_newest()
         self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
-        drop_older_copies(plan, self.last)
+        plan.drop_older_copies(self.last)
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
@@ -231,6 +237,34 @@ class Stepper:
             start=stored_form_of(start),
         )
 
+    def begun_elsewhere(
+        self,
+        what: str,
+        tables: Mapping[str, TableAction],
+        source: SourceFacts,
+        frontier: Frontier,
+        state: Mapping[str, Any],
+        *,
+        after: int = 0,
+    ) -> StepFacts:
+        """Return the facts of a step that reads the source from another position: a reset, a rewind, a swap. It starts a new incarnation.
+
+        Step numbers rise over all incarnations: the state may have been restored, but not the other tables.
+
+        Args:
+            what: What makes it: its cause.
+            tables: Actions of the output tables.
+            source: Where the source is read from then.
+            frontier: Where the pipeline then stands.
+            state: Fields of the state's facts that are other than after the last step.
+            after: A step that this one must follow, in addition to those of the pipeline.
+        """
+        self.lease.renew_incarnation()
+        decision = Decision(tables=dict(tables), source=Source.BEGIN)
+        facts = self.facts(Cause(what=what), decision=decision, source=source, frontier=frontier)
+        number = 1 + max(self.last_number, after)
+        return facts.with_state(dict(state)).model_copy(update={"step": number})
+
     @property
     def lost_before(self) -> str | None:
         """Description of records lost before the first step, if the loss was accepted."""
@@ -262,6 +296,54 @@ class Stepper:
         self.lease.check()
         self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
 
+    def apply(self, spark: SparkSession, staged: Staged, facts: StepFacts, parts: Sequence[Part] = ()) -> StepFacts:
+        """Commit the decision on staged records.
+
+        Args:
+            spark: The session.
+            staged: The records.
+            facts: Facts of the step.
+            parts: Parts of the source that are read with it.
+
+        Returns:
+            The facts as committed.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+            SourceLogError: the records are of another log of the source.
+        """
+        before_commit(self.lease.check)
+        self.refuse_other_logs(staged.summary)  # also of replayed records
+        known = self.newest(looks=False)
+        made, facts = decide(spark, self.plan, self.head, staged, facts, snapshot=known, parts=parts)
+        self.advance_to(facts, made)
+        return facts
+
+    def refuse_other_logs(self, read: BatchSummary) -> None:
+        """Refuse records that are of another log: by their positions they would lose to older rows, or win over newer ones.
+
+        Args:
+            read: Totals over the records.
+
+        Raises:
+            SourceLogError: they are.
+        """
+        frontier = self.last.frontier
+        found = [] if frontier is None else frontier.other_logs(read)
+        if not found:
+            return
+        known, part = found[0]
+        connector = f" of connector {part.connector}" if part.connector else ""
+        times = [each.oldest_ms for _, each in found if each.base == part.base and each.oldest_ms is not None]
+        time_text = _time_text(min(times)) if times else "TIME"
+        raise SourceLogError.of(
+            f"The records of '{self.spec.name}' are of another log of the source than those before.",
+            got=f"{part.place_text}{connector}, executed by server {part.server or 'unknown'}; read before: {known.place_text}",
+            allowed="one log, or the event time at which the next one continues with the same rows, as after a failover without loss",
+            next_step=f"Then run 'ebbtide acknowledge --reason TEXT --new-log {time_text}', the time of its first change. If changes were lost, "
+            "have the connector take a new snapshot into an empty topic or folder, and run 'ebbtide refresh'.",
+        )
+
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Continue from a step that was committed as a version of the state."""
         self.snapshot = made
@@ -278,6 +360,25 @@ class Stepper:
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
         return dict(publish(spark, self.plan, self.head, self.tables))
+
+    def publish_by_logs(self, spark: SparkSession, plan: Plan | None = None, *, leave: Collection[str] = ()) -> None:
+        """Bring the other tables to the last decision, as far as their logs, which are read again, say that they lack it.
+
+        Args:
+            spark: The session.
+            plan: The pipeline as it was when the step was decided. Default: as it is.
+            leave: Names of tables that cannot apply it: a repair restores them.
+        """
+        publish(spark, plan or self.plan, self.head, leave=leave)
+
+    def missing_rows(self, name: str, since: int) -> MissingRows:
+        """Return the rows that changelog or quarantine lacks from the steps after one.
+
+        Args:
+            name: `changelog` or `quarantine`.
+            since: The last step that it has; 0 for none.
+        """
+        return missing_rows(self.plan, name, since)
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
@@ -317,3 +418,10 @@ class Stepper:
         _, versions = self.plan.state.foreign_change(self.version, state)
         decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(decided.files.values())
+
+
+def _time_text(event_ms: int) -> str:
+    """Return a time as commands take it."""
+    at = datetime.fromtimestamp(event_ms / 1000, UTC)
+    text = at.isoformat(timespec="milliseconds" if event_ms % 1000 else "seconds")
+    return text.replace("+00:00", "Z")

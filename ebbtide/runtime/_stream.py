@@ -19,8 +19,8 @@ from ebbtide.runtime._following import GoingOn, Watcher
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepProgress
 from ebbtide.runtime._reading import PlannedBatch, SourceSteps
-from ebbtide.runtime._slots import InTurn, at_once
 from ebbtide.runtime._step import Stepper
+from ebbtide.runtime._turns import InTurn, at_once
 from ebbtide.sources import BatchPlanner, Discovery, FileSource
 
 if TYPE_CHECKING:

@@ -25,21 +25,6 @@ MOST_ROWS = 5_000_000
 """Rows of change sets that are applied again in one process; a state that keeps all rows is compared instead."""
 
 
-def is_kept(plan: Plan) -> bool:
-    """Return whether the state keeps what the sink must show: one with named states, of a function of the user's, does not."""
-    return not plan.operator.has_named_states
-
-
-def may_forget(plan: Plan, facts: StepFacts) -> bool:
-    """Return whether a row of a key that the state does not know may be right.
-
-    Args:
-        plan: The pipeline.
-        facts: Of its last step.
-    """
-    return facts.frontier.orphans or plan.spec.expires_live
-
-
 @dataclass(frozen=True)
 class OwnVersions:
     """Versions of a sink that only its pipeline has written.
@@ -101,74 +86,132 @@ def accepted_version(plan: Plan, state_version: int, sink_step: int) -> int:
     return 0
 
 
-def way_back(plan: Plan, last: StepFacts, own: OwnVersions | None) -> RestoreAndApply | None:
-    """Find from which version, and by which steps, a sink comes to what its ledger says.
-
-    Args:
-        plan: The pipeline.
-        last: Facts of its last step.
-        own: The sink's own versions; None: it is gone, or another table is in its place.
-
-    Returns:
-        None where a version, a change set or the steps between are gone; where other clients may have changed what was decided; where
-        Spark writes the sink; or where it is so much that a state which keeps all rows is better compared.
-    """
-    base = None
-    if own is not None:
-        files = WholeFiles(plan.sink.path)
-        base = files.newest(own.since, own.until)
-    if own is None or base is None:
-        return _applying(plan, last, None, 0)
-    step = _step_of(plan, base.version)
-    if own.foreign and _may_have_read_the_sink(plan, step):
-        return None
-    return _applying(plan, last, base.version, step)
-
-
-def way_of_forgotten(plan: Plan, last: StepFacts) -> RestoreAndApply | None:
-    """Find the way back of a sink that another client has changed, where the state may have forgotten rows; None if it has not.
+@dataclass(frozen=True)
+class SinkHistory:
+    """The versions of a sink and the change sets of its steps: by these its rows come back.
 
     Args:
         plan: The pipeline.
         last: Facts of its last step.
     """
-    if not may_forget(plan, last):
-        return None
-    state = plan.state.snapshot()
-    sink_version = plan.delta_sink.version()
-    own = OwnVersions.of(plan, state.version, sink_version)
-    if not own.foreign:
-        return None
-    return way_back(plan, last, own)
 
+    plan: Plan
+    last: StepFacts
 
-def _applying(
-    plan: Plan,
-    last: StepFacts,
-    base: int | None,
-    step: int,
-) -> RestoreAndApply | None:
-    """Return the way from a version that has the rows of a step, if all that follows is still there."""
-    steps, unknown_until = steps_to_repeat(plan, "sink", step)
-    if unknown_until or not _are_readable(plan, steps):
-        return None
-    first_step = step + 1
-    if steps:
-        _, first = steps[0]
-        is_cleared = isinstance(first.decision.tables["sink"], Clear)
-        if is_cleared:  # no row of before is left
-            base = None
-        if base is None:
-            first_step = first.step
-    if base is None and _has_acknowledged(plan, first_step):
-        return None
-    keeps_all = is_kept(plan) and not may_forget(plan, last)
-    if keeps_all and _changed_rows(steps) > MOST_ROWS:
-        return None
-    way = RestoreAndApply(base, first_step, last.step)
-    if not plan.sink.can(way):
-        return None
-    return way
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the state keeps what the sink must show: one with named states, of a function of the user's, does not."""
+        return not self.plan.operator.has_named_states
+
+    @property
+    def may_forget(self) -> bool:
+        """Return whether a row of a key that the state does not know may be right."""
+        return self.last.frontier.orphans or self.plan.spec.expires_live
+
+    def own_versions(self, state_version: int, sink_version: int, sink_since: int | None = None) -> OwnVersions:
+        """Find the versions that only the pipeline has written.
+
+        Args:
+            state_version: Version of the state to look back from.
+            sink_version: Version of the sink to look back from.
+            sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
+        """
+        return OwnVersions.of(self.plan, state_version, sink_version, sink_since)
+
+    def way_back(self, own: OwnVersions | None) -> RestoreAndApply | None:
+        """Find from which version, and by which steps, the sink comes to what its ledger says.
+
+        Args:
+            own: The sink's own versions; None: it is gone, or another table is in its place.
+
+        Returns:
+            None where a version, a change set or the steps between are gone; where other clients may have changed what was decided;
+            where Spark writes the sink; or where it is so much that a state which keeps all rows is better compared.
+        """
+        plan = self.plan
+        base = None
+        if own is not None:
+            files = WholeFiles(plan.sink.path)
+            base = files.newest(own.since, own.until)
+        if own is None or base is None:
+            return self._applying(None, 0)
+        step = _step_of(plan, base.version)
+        if own.foreign and _may_have_read_the_sink(plan, step):
+            return None
+        return self._applying(base.version, step)
+
+    def way_of_forgotten(self) -> RestoreAndApply | None:
+        """Find the way back of a sink that another client has changed, where the state may have forgotten rows; None if it has not."""
+        if not self.may_forget:
+            return None
+        state = self.plan.state.snapshot()
+        sink_version = self.plan.delta_sink.version()
+        own = self.own_versions(state.version, sink_version)
+        if not own.foreign:
+            return None
+        return self.way_back(own)
+
+    def net_changes(self, action: RestoreAndApply) -> pa.Table:
+        """Read what some steps have decided for the sink, in sum: of each key the last change.
+
+        Args:
+            action: Names the steps.
+
+        Returns:
+            `_change` and all columns of the sink, each key once.
+
+        Raises:
+            DamagedFileError: a file of a change set is gone or damaged.
+            HistoryGoneError: the commit of a step is.
+        """
+        plan = self.plan
+        steps, unknown_until = steps_to_repeat(plan, "sink", action.first_step - 1)
+        if unknown_until:
+            raise HistoryGoneError.of(
+                f"The sink of '{plan.spec.name}' cannot be brought back: what steps up to {unknown_until} decided is gone.",
+                got=f"no commit of step {unknown_until} in '{plan.state.path}'",
+                allowed=f"the commits of steps {action.first_step} to {action.last_step}",
+                next_step="Run 'ebbtide repair --apply' again: it finds another way, or says what is lost.",
+            )
+        columns = plan.sink.schema
+        with_change = pa.schema([("_change", pa.string()), *columns])
+        parts = [with_change.empty_table()]
+        for version, facts in steps:
+            if facts.step <= action.last_step:
+                of_step = plan.state.changes(version)
+                parts.append(of_step.rows(columns))
+        changes = pa.concat_tables(parts)
+        # The last change of a key is the first one met from behind: numpy's `unique` returns the first place of each code. So the
+        # changes of all steps cost one sort, however often a key has changed.
+        codes = row_codes(changes, plan.sink.key)[::-1]
+        _, from_behind = np.unique(codes, return_index=True)
+        last_row = len(changes) - 1
+        in_order = np.sort(last_row - from_behind)
+        return changes.take(pa.array(in_order))
+
+    def _applying(self, base: int | None, step: int) -> RestoreAndApply | None:
+        """Return the way from a version that has the rows of a step, if all that follows is still there."""
+        plan = self.plan
+        steps, unknown_until = steps_to_repeat(plan, "sink", step)
+        if unknown_until or not _are_readable(plan, steps):
+            return None
+        first_step = step + 1
+        if steps:
+            _, first = steps[0]
+            is_cleared = isinstance(first.decision.tables["sink"], Clear)
+            if is_cleared:  # no row of before is left
+                base = None
+            if base is None:
+                first_step = first.step
+        if base is None and _has_acknowledged(plan, first_step):
+            return None
+        keeps_all = self.is_kept and not self.may_forget
+        if keeps_all and _changed_rows(steps) > MOST_ROWS:
+            return None
+        way = RestoreAndApply(base, first_step, self.last.step)
+        if not plan.sink.can(way):
+            return None
+        return way
 
 
 def _are_readable(plan: Plan, steps: Steps) -> bool:
@@ -225,42 +268,3 @@ def _step_of(plan: Plan, version: int) -> int:
         if app_id.endswith("/sink"):
             steps.append(step)
     return max(steps)
-
-
-def net_changes(plan: Plan, action: RestoreAndApply) -> pa.Table:
-    """Read what some steps have decided for the sink, in sum: of each key the last change.
-
-    Args:
-        plan: The pipeline.
-        action: Names the steps.
-
-    Returns:
-        `_change` and all columns of the sink, each key once.
-
-    Raises:
-        DamagedFileError: a file of a change set is gone or damaged.
-        HistoryGoneError: the commit of a step is.
-    """
-    steps, unknown_until = steps_to_repeat(plan, "sink", action.first_step - 1)
-    if unknown_until:
-        raise HistoryGoneError.of(
-            f"The sink of '{plan.spec.name}' cannot be brought back: what steps up to {unknown_until} decided is gone.",
-            got=f"no commit of step {unknown_until} in '{plan.state.path}'",
-            allowed=f"the commits of steps {action.first_step} to {action.last_step}",
-            next_step="Run 'ebbtide repair --apply' again: it finds another way, or says what is lost.",
-        )
-    columns = plan.sink.schema
-    with_change = pa.schema([("_change", pa.string()), *columns])
-    parts = [with_change.empty_table()]
-    for version, facts in steps:
-        if facts.step <= action.last_step:
-            of_step = plan.state.changes(version)
-            parts.append(of_step.rows(columns))
-    changes = pa.concat_tables(parts)
-    # The last change of a key is the first one met from behind: numpy's `unique` returns the first place of each code. So the
-    # changes of all steps cost one sort, however often a key has changed.
-    codes = row_codes(changes, plan.sink.key)[::-1]
-    _, from_behind = np.unique(codes, return_index=True)
-    last_row = len(changes) - 1
-    in_order = np.sort(last_row - from_behind)
-    return changes.take(pa.array(in_order))

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
 from ebbtide.ddl import parse_ddl
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.expressions import register_function
 from ebbtide.runtime import Plan
-from ebbtide.runtime._guests import kept_versions
 from ebbtide.spec import RowFunction, UnfitFunctionError, make_importable, project_of
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import (
@@ -251,7 +251,7 @@ def _drop_declared(catalog: Catalog, entry: Declared) -> None:
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one with tables, which only the user may delete."""
     home = Plan.under(catalog.root, entry.spec)
-    has_tables = kept_versions(home.at("state")) or kept_versions(home.at("sink"))
+    has_tables = Log(home.at("state")).versions() or Log(home.at("sink")).versions()
     if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",

@@ -18,9 +18,10 @@ from pyspark.sql.types import DataType
 
 from ebbtide import state
 from ebbtide.columns import quoted
+from ebbtide.delta import Log
 from ebbtide.errors import SqlError
+from ebbtide.frames import spark_schema
 from ebbtide.runtime import Plan
-from ebbtide.runtime._guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.sql._catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql._listing import steps
 from ebbtide.sql._references import Pin, PinKind, Reference
@@ -87,8 +88,8 @@ def frame(
             return spark.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
             return _shown(entry, _feed(spark, _existing(plan, reference), reference), *FEED_COLUMNS)
-        case Part.QUARANTINE if not kept_versions(plan.quarantine.path):
-            of_bad_records = spark_columns(plan.quarantine.schema)
+        case Part.QUARANTINE if not Log(plan.quarantine.path).versions():
+            of_bad_records = spark_schema(plan.quarantine.schema)
             return spark.createDataFrame([], of_bad_records)  # the first bad record creates the table
         case _:
             location = _existing(plan, reference)
@@ -115,7 +116,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
             next_step=f"Query {reference.table}$state or {reference.table}$steps, or read the sink by its own means.",
         )
     location = plan.at("sink" if is_sink else str(reference.part))
-    if not kept_versions(location):
+    if not Log(location).versions():
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,
@@ -125,7 +126,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
 
 
 def _newest(location: str) -> int:
-    return kept_versions(location)[-1]
+    return Log(location).versions()[-1]
 
 
 def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
@@ -143,7 +144,15 @@ def _version(plan: Plan, reference: Reference, pin: Pin) -> int:
     location = _existing(plan, reference)
     if pin.kind is PinKind.VERSION:
         return pin.number
-    return version_at_step(location, pin.number) or 0
+    return _version_at_step(location, pin.number) or 0
+
+
+def _version_at_step(table: str, step: int) -> int | None:
+    """Return the newest version of a table that a step, or one before it, has made; None if no kept commit is of these."""
+    for version, facts in Log(table).own_commits():
+        if int(facts["step"]) <= step:
+            return version
+    return None
 
 
 def _step(plan: Plan, reference: Reference) -> int | None:
@@ -152,10 +161,16 @@ def _step(plan: Plan, reference: Reference) -> int | None:
         return None
     if pin.kind is PinKind.STEP:
         return pin.number
-    step = step_of_version(plan.at("state"), pin.number)
+    step = _step_of_version(plan.at("state"), pin.number)
     if step is None:
         raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
     return step
+
+
+def _step_of_version(table: str, version: int) -> int | None:
+    """Return the step that made a version of a table; None if no step did."""
+    facts = Log(table).commit(version).facts()
+    return None if facts is None else int(facts["step"])
 
 
 def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
@@ -165,7 +180,7 @@ def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame
             f"'{reference.view}' cannot be read as of a version or step: it has the changes of all versions.",
             next_step="Filter by _commit_version.",
         )
-    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": kept_versions(location)[0]}
+    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": Log(location).versions()[0]}
     return spark.read.format("delta").options(**options).load(location)
 
 

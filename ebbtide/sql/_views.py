@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from ebbtide import MaterializedView
 from ebbtide.ddl import ddl_of, is_exact
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
+from ebbtide.frames import spark_schema
 from ebbtide.runtime import Plan
-from ebbtide.runtime._guests import ViewLineage, delete_tables, kept_versions, spark_columns, view_source
+from ebbtide.runtime._guests import ViewLineage, view_source
 from ebbtide.sql._catalog import (
     PIPELINE,
     Catalog,
@@ -30,6 +32,7 @@ from ebbtide.sql._options import explained, nested, refuse_unfit, texts
 from ebbtide.sql._references import find_references
 from ebbtide.sql._statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql._tokens import Statement
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +123,10 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
         EbbtideError: the view is being run.
     """
     plan = Plan.under(catalog.root, entry.spec)
-    delete_tables(plan.root, entry.name, DROP_WAITS_S)
+    if Log(plan.ledger.location).versions():
+        with plan.ledger.lease(DROP_WAITS_S):
+            pass  # raises if a run has the lease
+    Location(plan.root).delete()
     remove_definition(entry.location / PIPELINE)
 
 
@@ -186,7 +192,7 @@ def _analysed(
     schemas = {}
     keys = {}
     for name, entry in tables.items():
-        schemas[name] = spark_columns(entry.spec.sink_table.columns, nullable=True)
+        schemas[name] = spark_schema(entry.spec.sink_table.columns, nullable=True)
         keys[name] = entry.spec.sink_key
     try:
         return view_source().analyse(spark, query.text, schemas, keys)
@@ -267,7 +273,7 @@ def _refuse_other_columns(
 ) -> None:
     """Refuse to replace a view that has rows by a view with other columns or another key."""
     plan = Plan.under(catalog.root, existing.spec)
-    if not kept_versions(plan.at("state")):
+    if not Log(plan.at("state")).versions():
         return
     stored = existing.spec.identity
     different = [name for name, value in view.identity.items() if stored.get(name) != value]

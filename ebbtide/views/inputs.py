@@ -10,9 +10,9 @@ from ebbtide import MaterializedView
 from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
-from ebbtide.runtime._guests import view_position
 from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage import Location
+from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,8 @@ class ViewTables(Source):
     def _last(self) -> ViewPosition | None:
         """Return the position of the last step; None before the first."""
         state = Location(self.root) / self.view.name / "state"
-        return view_position(state)
+        newest = newest_step(state)
+        return None if newest is None else newest[1].frontier.view
 
     def planner(self, found: Discovery, location: str) -> OneMoment:
         """See `Source`."""

@@ -25,7 +25,7 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Action, Log
 from ebbtide.frames import arrow_frame, columns
 from ebbtide.model import ViewPosition
-from ebbtide.runtime._workers.staging import Stager
+from ebbtide.runtime import Stager
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole

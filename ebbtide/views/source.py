@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ebbtide.runtime._workers.staging import Stager
+from ebbtide.runtime import Stager
 from ebbtide.views.inputs import ViewTables
 
 if TYPE_CHECKING:

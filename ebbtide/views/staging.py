@@ -21,7 +21,7 @@ from ebbtide.errors import ViewKeyError
 from ebbtide.formats import Decoding
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.runtime._workers.staging import Stager, to_json
+from ebbtide.runtime import Stager
 
 COPIES = "_copies"
 
@@ -113,7 +113,7 @@ class StageDifference:
         parts: list[BatchSummary] = []
         file = self.stager.stage(self._staged(batches, parts))
         if parts:
-            yield pa.record_batch({"result": [to_json(file, parts)]})
+            yield pa.record_batch({"result": [file.to_json(parts)]})
 
     def _staged(
         self,

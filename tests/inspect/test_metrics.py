@@ -10,7 +10,8 @@ from metrics_support import command, samples_of
 
 from ebbtide.delta import LocalCopies
 from ebbtide.errors import SourceReadError
-from ebbtide.inspect import Lag, measured, openmetrics, status
+from ebbtide.inspect import Lag, MetricsAtRest, status
+from ebbtide.inspect._exposition import openmetrics
 from ebbtide.inspect._host import copies_of, host_values, local_copies
 from ebbtide.inspect._measuring import set_lag
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
@@ -21,8 +22,8 @@ KNOWN = ("ordering", "expiry")
 
 
 def measure(pipeline, clock_ms=LATER):
-    found = measured(pipeline.spec, pipeline.root, clock_ms, local_copies())
-    return samples_of(openmetrics([found.values])), found.errors
+    found = MetricsAtRest.of([pipeline.spec], pipeline.root, clock_ms)
+    return samples_of(found.text), [error for _, error in found.errors]
 
 
 def test_metrics_have_the_values_of_the_status(make, tmp_path):

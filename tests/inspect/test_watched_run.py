@@ -9,12 +9,12 @@ from circumstances import assume
 from installing import install
 from local_pipeline import LATER, up
 from local_run import SPARK, START
-from metrics_support import samples_of
+from metrics_support import samples_of, text_of
 from support import plain
 
 import ebbtide
 from ebbtide.errors import SourceUnavailableError
-from ebbtide.inspect import WatchedFleet, WatchedRun, longest_silence_s, openmetrics, status
+from ebbtide.inspect import WatchedFleet, WatchedRun, status
 from ebbtide.ledger import LastVerdict, Lease
 from ebbtide.runtime import Observer, Phase
 from ebbtide.runtime._following import Following
@@ -63,7 +63,7 @@ class Watch:
         return summary
 
     def samples(self):
-        return samples_of(openmetrics(self.fleet.values()))
+        return samples_of(text_of(self.fleet))
 
 
 @pytest.fixture
@@ -306,8 +306,8 @@ def test_run_that_has_failed_is_named_until_it_goes_on(watch):
 
 
 def test_bound_is_ten_triggers_and_at_least_as_long_as_faults_are_waited_out(make):
-    assert longest_silence_s(make().spec) == 600
-    assert longest_silence_s(make(trigger_interval="10m").spec) == 6000
+    assert WatchedRun(make().spec, "root").longest_silence_s == 600
+    assert WatchedRun(make(trigger_interval="10m").spec, "root").longest_silence_s == 6000
 
 
 def test_lost_lease_is_not_healthy(watch):

@@ -39,7 +39,7 @@ from reference import canonical_rows
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Snapshot
-from ebbtide.inspect import lag
+from ebbtide.inspect import Lag
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
@@ -274,7 +274,7 @@ class Live:
         """Count the records that wait in each topic."""
         now_ms = int(time.time() * 1000)
         return {
-            table: lag(spec, str(self.root), now_ms).backlog.total_records or 0 for table, spec in self.specs.items()
+            table: Lag.of(spec, str(self.root), now_ms).backlog.total_records or 0 for table, spec in self.specs.items()
         }
 
     def verdict(self) -> bool:

@@ -15,8 +15,8 @@ from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
 from ebbtide.operations import _adopt as adopt
 from ebbtide.operations._adopt import AdoptedRows, _report
-from ebbtide.runtime import Staged
-from ebbtide.runtime._workers.staging import SLICES, Stager
+from ebbtide.runtime import Staged, Stager
+from ebbtide.runtime._workers.staging import SLICES
 from ebbtide.storage import Location
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])

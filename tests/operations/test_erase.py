@@ -394,7 +394,7 @@ def test_mark_of_a_later_erasure_outlives_the_end_of_an_earlier_one(tmp_path):
 
 def views_there_are(inputs):
     """Have an erasure find these views, by the tables that each reads; None: unknown."""
-    swap_inside("ebbtide.operations._erase.views.views_under", lambda _: inputs)
+    swap_inside("ebbtide.runtime.Plan.views_beside", lambda _: inputs)
 
 
 @BY_SEQUENCE

@@ -8,6 +8,7 @@ from support import envelope, spec
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLogError
 from ebbtide.operations._repair import repair
+from ebbtide.runtime import SinkHistory
 
 
 def record(lsn, ms, key, n):
@@ -21,7 +22,7 @@ OLD = [record(900 + key, 10, key, 0) for key in (1, 2, 3)]
 @pytest.fixture(autouse=True)
 def _without_a_look_at_rows(monkeypatch):
     """Have acknowledgements compare no rows: that is done by Spark."""
-    monkeypatch.setattr(repair, "is_kept", lambda _: False)
+    monkeypatch.setattr(SinkHistory, "is_kept", False)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support import change, envelope, plain, record, spec
 from ebbtide import MaterializedView, StatefulPipeline
 from ebbtide.delta import Log, Snapshot, write_files
 from ebbtide.errors import ConfigError, SpecChangedError
-from ebbtide.inspect import place_text
+from ebbtide.inspect import QuarantinedRecord
 from ebbtide.ledger import writer_of
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._quarantine import replay as quarantine_replay
@@ -560,7 +560,7 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
     lines = Found(2, kept, late=2, not_found=3).report("t").text().splitlines()
     assert lines[0] == "t: 2 records to replay, 22 left."
-    assert lines[1] == f"  stays: step 1, {place_text(origin)}: bad_json: no 0"
+    assert lines[1] == f"  stays: step 1, {QuarantinedRecord.place_text(origin)}: bad_json: no 0"
     assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
     assert lines[21:23] == [
         "  ... and 2 more (--json has them all)",

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from local_pipeline import up
+from plans import operator_of
 from support import spec
 
 from ebbtide.ledger import StateFacts
@@ -14,7 +15,6 @@ from ebbtide.operations._migration.transforms import (
     with_stored_transform,
 )
 from ebbtide.operators import Selected
-from ebbtide.runtime import operator_of
 
 SCHEMA = "id BIGINT NOT NULL, n INT, email STRING"
 SELECTED = {"schema": "id BIGINT, n INT", "select": {"id": "id", "n": "n"}, "key": ["id"]}

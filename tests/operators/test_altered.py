@@ -1,10 +1,10 @@
 """Entries under other columns: rows that are kept go along."""
 
+from plans import operator_of
 from support import envelope, record, spec
 
 from ebbtide.model import SchemaChange
 from ebbtide.operators import altered_entries
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 

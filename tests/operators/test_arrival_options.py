@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import operator_of
 from reference import Histories
 from support import change, envelope, plain, record
 from support import spec as debezium
@@ -15,7 +16,6 @@ from support import spec as debezium
 from ebbtide.changelog import changelog_schema
 from ebbtide.entries import Step
 from ebbtide.operators import ArrivalOperator
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, u INT, n INT, at TIMESTAMP"

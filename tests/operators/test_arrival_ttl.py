@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import operator_of
 from reference import Histories
 from support import acted_on, change, cut, envelope, plain, record, spec
 
 from ebbtide.entries import Step
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 TTL = 100

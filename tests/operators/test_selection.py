@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import operator_of
 from support import plain
 
 from ebbtide.columns import entry_table
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
 from ebbtide.operators import Selected, SequenceOperator
-from ebbtide.runtime import operator_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 SINK = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("n", pa.int32(), nullable=False)])

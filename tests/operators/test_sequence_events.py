@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from plans import operator_of
 from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 

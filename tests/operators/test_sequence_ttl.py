@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from plans import operator_of
 from support import UNAVAILABLE, OnlyTouchedKeys, acted_on, envelope, record, spec
 
 from ebbtide.entries import Step
-from ebbtide.runtime import operator_of
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)

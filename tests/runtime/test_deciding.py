@@ -11,7 +11,8 @@ from spark_support import cut, shop_lines, shop_spec
 from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
-from ebbtide.runtime._workers.staging import SLICES, StagedFile, Stager, balanced
+from ebbtide.runtime import Stager
+from ebbtide.runtime._workers.staging import SLICES, StagedFile, balanced
 from ebbtide.testing import MemoryPipeline
 
 

@@ -12,11 +12,12 @@ from waiting import PATIENCE_S
 
 import ebbtide
 from ebbtide.errors import SourceReadError
-from ebbtide.fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
+from ebbtide.fleet import Ended, Failed, Fleet, GoesOn
+from ebbtide.fleet._fleet import Retries, in_fair_steps
+from ebbtide.fleet._slots import Slots
 from ebbtide.runtime import RunSummary, StepProgress
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._progress import StepClock
-from ebbtide.runtime._slots import Slots
 from ebbtide.sources import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=10**6)

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from limits import set_limits
 from local_pipeline import LATER, up
+from plans import operator_of
 from stored_names import BASE, FILE
 from support import plain
 
 from ebbtide.delta import DataFile, Log
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause
-from ebbtide.runtime import operator_of
 from ebbtide.runtime._fold import fold_state
 from ebbtide.tables import KeepEntries, StateTable
 from ebbtide.tables._state.layout import rows_of

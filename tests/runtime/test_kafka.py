@@ -30,7 +30,7 @@ from killing import PLACES
 from limits import set_limits
 from local_pipeline import LATER, up
 from local_run import SPARK, die_behind_a_decision
-from metrics_support import samples_of
+from metrics_support import samples_of, text_of
 from shop_truth import same_as_truth
 from support import SHOP, UNAVAILABLE, envelope, evenly, lines_of, shop
 from support import spec as debezium
@@ -48,13 +48,12 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
-from ebbtide.inspect import WatchedFleet, WatchedRun, lag, measured, openmetrics
-from ebbtide.runtime import Plan
+from ebbtide.inspect import Lag, MetricsAtRest, WatchedFleet, WatchedRun
+from ebbtide.runtime import Plan, SourceSteps
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._following import Faults, Following
 from ebbtide.runtime._looks import Look
-from ebbtide.runtime._reading import SourceSteps
 from ebbtide.sources import Client, Discovery, KafkaSource, SourceSettings, Span, matching
 from ebbtide.sources._kafka import client as client_module
 from ebbtide.sources._kafka import source as source_module
@@ -154,7 +153,7 @@ def follow_to_the_end(broker, topic, spec, root, left):
     def put_next(step=None):
         if left:
             broker.put(topic, left.pop(0))
-        elif not lag(spec, str(root), SHOP_CLOCK).backlog.total_records:
+        elif not Lag.of(spec, str(root), SHOP_CLOCK).backlog.total_records:
             stop.set()
 
     put_next()
@@ -971,7 +970,7 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     pipeline = over()
     for partition, age_ms, change in ((0, 7_000, up(1, 1)), (0, 6_000, up(2, 2)), (2, 5_000, up(3, 3))):
         broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
-    found = lag(pipeline.spec, pipeline.root, LATER)
+    found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
     reported = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
@@ -987,11 +986,11 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
         "waiting_seconds_2": 5.0,
     }
     pipeline.run()
-    done = lag(pipeline.spec, pipeline.root, LATER)
+    done = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert done.text() == "nothing waits"
     assert {value.value for value in _observation(pipeline.spec, done).metadata.values()} == {0}, "no gap in a plot"
     broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
-    again = lag(pipeline.spec, pipeline.root, LATER)
+    again = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
     assert again.fingerprint != found.fingerprint
 
@@ -1001,7 +1000,7 @@ def test_lag_has_the_oldest_record_of_each_partition_where_much_waits(over, brok
     broker.put(topic, [{"partition": n % 3, "value": long, "timestamp": LATER - n} for n in range(2_100)])
     pipeline = over()
     for read in (1, 2, 3):
-        found = lag(pipeline.spec, pipeline.root, LATER)
+        found = Lag.of(pipeline.spec, pipeline.root, LATER)
         assert dict(found.backlog.oldest_ms) == {0: LATER, 1: LATER - 1, 2: LATER - 2}, read
 
 
@@ -1090,7 +1089,7 @@ def test_lag_takes_few_records_more_than_one_of_each_partition_in_few_answers(ov
     broker.create(wide, 48, retention_ms="-1")
     records = [{"partition": n % 48, "value": "x" * 1_000, "timestamp": LATER - n % 48} for n in range(48 * 200)]
     broker.put(wide, records, **{"batch.size": 16_384})
-    found = lag(pipeline.spec, pipeline.root, LATER)
+    found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert dict(found.behind_ms_of) == {number: number for number in range(48)}
     assert sum(len(messages) for messages in watched.given) < 2 * 48
     assert max(watched.n_fetches) < 24
@@ -1107,24 +1106,25 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     producer.flush(10)
     broker.put(topic, plainly(up(3, 3), up(4, 4), timestamp=LATER - 8_000))
     broker.put(topic, plainly(up(5, 5), partition=1, timestamp=LATER - 7_000))
-    found = lag(pipeline.spec, pipeline.root, LATER)
+    found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert found.text() == (
         "waiting: 1 record (partition 1: 1), held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
     )
     pipeline.run()
-    found = lag(pipeline.spec, pipeline.root, LATER)
+    found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert (found.backlog.is_empty, found.behind_ms, found.as_dict()["held"]) == (True, 9_000, {0: 3})
     assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
     plotted = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
-    scraped = samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
+    scraped = samples_of(MetricsAtRest.of([pipeline.spec], pipeline.root, LATER).text)
     assert (scraped["ebbtide_lag_records",], scraped["ebbtide_lag_seconds",]) == (0, 9)
     assert fires("EbbtideOpenTransaction", scraped, scraped)
     watched = WatchedRun(pipeline.spec, pipeline.root, 60, lambda: LATER)
     with pipeline.stepper() as stepper:
         watched.look(Look(SourceSteps(stepper), Discovery(), 0))
-        WatchedFleet([watched], pipeline.root).measure()
-    of_run = samples_of(openmetrics([watched.values()]))
+        fleet = WatchedFleet([watched], pipeline.root)
+        fleet.measure()
+    of_run = samples_of(text_of(fleet))
     names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds", "ebbtide_state_rows")
     assert [of_run[name,] for name in names] == [scraped[name,] for name in names]
     [sensor] = pipeline_definitions(pipeline.spec).sensors
@@ -1135,7 +1135,7 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     assert (looked.run_requests, len(looked.asset_events)) == ([], 1), "its age is plotted, though nothing comes"
     producer.commit_transaction(10)
     wait_until_read_up_to(broker, topic, 5)
-    done = lag(pipeline.spec, pipeline.root, LATER).backlog
+    done = Lag.of(pipeline.spec, pipeline.root, LATER).backlog
     assert (dict(done.records), dict(done.held)) == ({0: 4, 1: 0, 2: 0}, {})
 
 

@@ -14,7 +14,7 @@ from thinned import thinned
 from ebbtide.cli.errors import exit_code
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, StoredFormatError
-from ebbtide.inspect import lag, status
+from ebbtide.inspect import Lag, status
 from ebbtide.model import StoredDocument
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import status as backfill_status
@@ -58,7 +58,7 @@ COMMANDS = {
     "migrate": lambda pipeline: pipeline.do("migrate"),
     "repair": lambda pipeline: repair.plan(SPARK, pipeline.spec, pipeline.root),
     "backfill": lambda pipeline: pipeline.do("backfill"),
-    "lag": lambda pipeline: lag(pipeline.spec, pipeline.root, LATER),
+    "lag": lambda pipeline: Lag.of(pipeline.spec, pipeline.root, LATER),
     "status": lambda pipeline: status(pipeline.spec, pipeline.root),
     "pause": lambda pipeline: pausing.pause(pipeline.spec, pipeline.root, "me", "why", LATER),
 }

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from waiting import PATIENCE_S, until
 
-from ebbtide.runtime._slots import Slots, at_once, pipeline_at_work
+from ebbtide.fleet import pipeline_at_work
+from ebbtide.fleet._slots import Slots
+from ebbtide.runtime._turns import at_once
 
 
 def waiting(slots, n):

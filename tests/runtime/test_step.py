@@ -24,10 +24,10 @@ from ebbtide.errors import (
 from ebbtide.inspect import status
 from ebbtide.ledger import Cause
 from ebbtide.model import BatchCounts, BatchSummary, Reading, Restore
-from ebbtide.runtime import Stepper, apply_staged
+from ebbtide.runtime import SourceSteps, Stepper
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._driver import reset
-from ebbtide.runtime._reading import PlannedBatch, SourceSteps
+from ebbtide.runtime._reading import PlannedBatch
 from ebbtide.storage import Location
 
 
@@ -83,7 +83,7 @@ def fold_each_file(stepper):
 
 ACTS = {
     "batch": lambda stepper: SourceSteps(stepper).batch(SPARK, PlannedBatch(1, {"files": [("0001.jsonl", 1)]}, LATER)),
-    "decide": lambda stepper: apply_staged(SPARK, stepper, None, None),
+    "decide": lambda stepper: stepper.apply(SPARK, None, None),
     "tick": lambda stepper: SourceSteps(stepper).tick(SPARK, LATER + 3 * HOUR),
     "commit": lambda stepper: stepper.commit(stepper.facts(Cause(what="cleanup")), []),
     "reset": lambda stepper: reset(stepper, LATER, None),

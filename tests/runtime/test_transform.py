@@ -7,8 +7,8 @@ from support import plain
 from ebbtide.changelog import CHANGELOG_COLUMNS
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, Writer, write_files
-from ebbtide.runtime import Plan
-from ebbtide.runtime._workers.staging import Share, Stager
+from ebbtide.runtime import Plan, Stager
+from ebbtide.runtime._workers.staging import Share
 from ebbtide.runtime._workers.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
 
 TRANSFORM = {

@@ -16,7 +16,7 @@ from support import plain
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, StoredFormatError
-from ebbtide.inspect import lag, status
+from ebbtide.inspect import Lag, status
 from ebbtide.model import StoredDocument
 from ebbtide.operations import _pausing as pausing
 
@@ -116,7 +116,7 @@ def test_log_of_an_earlier_release_is_read_on_where_its_root_stands(name):
     pipeline, expected = kept_root(name, LogPipeline)
     want = dict(expected["rows"])
     n_waiting = 1 if name == "format_3/positions" else 2
-    assert lag(pipeline.spec, pipeline.root, LATER).backlog.total_records == n_waiting
+    assert Lag.of(pipeline.spec, pipeline.root, LATER).backlog.total_records == n_waiting
     [step] = pipeline.run().steps
     assert (step.records, pipeline.rows()) == (n_waiting, want)
     (pipeline.home / "checkpoint").rename("away")

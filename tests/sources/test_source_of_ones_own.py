@@ -11,11 +11,10 @@ from pydantic import ValidationError
 from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
-from ebbtide.inspect import lag
+from ebbtide.inspect import Lag
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import rereading
 from ebbtide.runtime import Plan
-from ebbtide.runtime._kinds import positioned_source
 from ebbtide.spec import SourceStart
 from ebbtide.tables import Selection
 
@@ -117,12 +116,12 @@ def test_refresh_reads_all_again_and_a_rewind_goes_back(logged):
 def test_lag_is_what_no_step_has_read(logged):
     logged.read(put(1, 1))
     logged.log(put(2, 2), put(3, 3))
-    assert lag(logged.pipeline.spec, logged.pipeline.root, LATER).text() == "waiting: 2 records (partition 0: 2)"
+    assert Lag.of(logged.pipeline.spec, logged.pipeline.root, LATER).text() == "waiting: 2 records (partition 0: 2)"
 
 
 def test_sample_has_records_with_their_places(logged):
     logged.log(put(1, 1), put(2, 2))
-    line, *_ = positioned_source(logged.pipeline.spec).sample(1)
+    line, *_ = Plan("", logged.pipeline.spec).positioned_source.sample(1)
     assert json.loads(line) == {"topic": "logbook", "partition": 0, "offset": 0, "key": None, "value": put(1, 1)}
 
 

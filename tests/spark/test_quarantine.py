@@ -13,7 +13,7 @@ from ebbtide import refresh, run, status
 from ebbtide.checks import Engines, VersionRange
 from ebbtide.checks import _quarantine as rate
 from ebbtide.checks._judged import Judged
-from ebbtide.inspect import summary
+from ebbtide.inspect import QuarantineSummary
 from ebbtide.operations._quarantine import replay as quarantine_replay
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._idle import idle_run
@@ -50,7 +50,7 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     rows = [(row["id"], row["v"], row["seq"]) for row in sink(spark, tmp_path, spec)]
     assert rows == [(1, "none", 5), (6, "newer", 9), (7, "none", 7), (8, "newest", 10)]
     assert [row["raw"] for row in table(spark, tmp_path, spec, "quarantine")] == [b"{"], "Spark sees the same"
-    assert summary(spec, root).records == status(spec, root).read.in_quarantine == 1
+    assert QuarantineSummary.of(spec, root).records == status(spec, root).read.in_quarantine == 1
     assert idle_run(spec, root, system_clock()) is not None
 
     plan = Plan.under(root, spec)
@@ -74,4 +74,4 @@ def test_replay_by_sequence_survives_a_refresh_of_the_source(spark, tmp_path):
     replayed = sink(spark, tmp_path, spec)
     refresh(spark, spec, root)
     assert sink(spark, tmp_path, spec) == replayed
-    assert summary(spec, root).records == 0
+    assert QuarantineSummary.of(spec, root).records == 0

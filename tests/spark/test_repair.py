@@ -19,8 +19,7 @@ from ebbtide.inspect import status
 from ebbtide.ledger import DataCommit
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
-from ebbtide.runtime import Plan, system_clock
-from ebbtide.runtime._completeness import differences
+from ebbtide.runtime import Plan, SinkDifference, SinkHistory, system_clock
 from ebbtide.runtime._idle import idle_run
 
 FILES = (
@@ -221,7 +220,7 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypa
     first, *_ = Snapshot.read(path).files.values()
     DAMAGED_FILES[damage](Path(first.location(path)))
     if not has_way_back:
-        monkeypatch.setattr(repairing, "way_back", lambda *_: None)
+        monkeypatch.setattr(SinkHistory, "way_back", lambda *_: None)
     [finding] = repairing.plan(spark, spec, str(root)).findings
     assert first.location(path) in finding.found
     repairing.repair(spark, spec, str(root))
@@ -304,7 +303,7 @@ def judged(spark, root, spec):
     tables = Plan.under(str(root), spec)
     window = VersionRange.after(tables)
     facts = window.last_step(tables)
-    differing = differences(
+    differing = SinkDifference.found(
         spark,
         tables,
         facts,

@@ -27,8 +27,7 @@ from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import DataFile, Snapshot, Writer, replacing
 from ebbtide.ledger import writer_of
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, system_clock
-from ebbtide.runtime._fold import rewritten
+from ebbtide.runtime import Plan, StateRewrite, system_clock
 from ebbtide.spec._parts import ChecksConfig
 from ebbtide.tables import KeepEntries
 
@@ -197,7 +196,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
         state = stepper.newest()
         later = [file for file in state.files.values() if file.least("_step") > 1]
         keep = KeepEntries(is_whole=False)
-        adds = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
+        adds = StateRewrite(tables, later, keep, is_whole=False, data_change=False).written(spark, step=3)
         writer_of(tables.state.path).join(state, later, adds, {})
     noted = tables.state.frames.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
     assert [(row["_step"], row["v"], row["_change"]) for row in noted] == [(1, "a", "I"), (3, "B", None)]

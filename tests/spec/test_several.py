@@ -7,7 +7,7 @@ from ebbtide import UpsertPipelines, load
 from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.definitions import all_several, load_all
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.inspect import unread_topics
+from ebbtide.inspect import UnreadTopics
 from ebbtide.sql import Catalog
 
 SHARED = {
@@ -114,7 +114,7 @@ def test_folders_that_no_pipeline_reads_are_named_but_those_that_are_ignored(wri
     (tmp_path / "data" / "file").touch()
     [several] = all_several(str(write(**FILES, folders="data/*", ignored_folders=["old.*"])))
     assert several.places_read == {f"{tmp_path}/data/orders", f"{tmp_path}/data/users"}
-    found = unread_topics(several)
+    found = UnreadTopics.of(several)
     assert found.as_dict() == {
         "pipelines": "shop",
         "folders": f"{tmp_path}/data/*",
@@ -126,4 +126,4 @@ def test_folders_that_no_pipeline_reads_are_named_but_those_that_are_ignored(wri
 
 def test_file_without_a_pattern_names_nothing(write):
     [several] = all_several(str(write(**FILES)))
-    assert unread_topics(several) is None
+    assert UnreadTopics.of(several) is None

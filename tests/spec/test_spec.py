@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from plans import operator_of
 from pydantic import ValidationError
 from support import ROOT, plain, spec
 
@@ -12,7 +13,6 @@ from ebbtide import UpsertPipeline
 from ebbtide.definitions import refuse_shared_names
 from ebbtide.errors import ConfigError
 from ebbtide.operators import ArrivalOperator, SequenceOperator
-from ebbtide.runtime import operator_of
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}

@@ -18,7 +18,7 @@ from local_run import SPARK
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.inspect import lag
+from ebbtide.inspect import Lag
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime._idle import idle_run
@@ -244,7 +244,7 @@ def _judge(aged: AgedPipeline, parts: Sequence[str], mix: Mix, choose: Choice) -
     pipeline = aged.pipeline
     before = [
         _refusal(lambda: idle_run(pipeline.spec, pipeline.root, LATER)),
-        _refusal(lambda: lag(pipeline.spec, pipeline.root, LATER)),
+        _refusal(lambda: Lag.of(pipeline.spec, pipeline.root, LATER)),
     ]
     try:
         said = aged.settle(choose)

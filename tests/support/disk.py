@@ -15,10 +15,10 @@ from ebbtide.delta import Definition, Snapshot
 from ebbtide.formats import RECORDS
 from ebbtide.ledger import Head, StateFacts, StepFacts, writer_of
 from ebbtide.model import Append, BatchSummary, StepRecords
-from ebbtide.runtime import Plan, Staged
+from ebbtide.runtime import Plan, Staged, Stager
 from ebbtide.runtime import _decide as deciding
 from ebbtide.runtime._fold import fold_state
-from ebbtide.runtime._workers.staging import StagedFile, Stager
+from ebbtide.runtime._workers.staging import StagedFile
 from ebbtide.spec import Pipeline
 
 Row = dict[str, Any]

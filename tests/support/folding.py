@@ -14,8 +14,7 @@ from ebbtide import StatefulPipeline
 from ebbtide.delta import Snapshot
 from ebbtide.entries import DELETE
 from ebbtide.ledger import writer_of
-from ebbtide.runtime import Plan
-from ebbtide.runtime._fold import rewritten
+from ebbtide.runtime import Plan, StateRewrite
 from ebbtide.spec import Pipeline
 from ebbtide.tables import KeepEntries, StateTable
 
@@ -103,7 +102,9 @@ class FoldedAtRandom(DiskPipeline):
     def _leave_out_expired(self) -> None:
         files = list(self.snapshot.files.values())
         keep = KeepEntries(is_whole=True, at=self.head.facts.operator_step)
-        adds = rewritten(self, self.plan, files, keep, is_whole=True, data_change=False, step=self.head.facts.step)
+        adds = StateRewrite(self.plan, files, keep, is_whole=True, data_change=False).written(
+            self, self.head.facts.step
+        )
         self.snapshot = writer_of(self.plan.state.path).join(self.snapshot, files, adds, {})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 PLACES = {
-    "a batch is decided": "ebbtide.runtime._reading.decide",
+    "a batch is decided": "ebbtide.runtime._step.decide",
     "a step is committed": "ebbtide.runtime.Stepper.commit",
     "a step is published": "ebbtide.runtime.Stepper.publish",
     "a decided step is published": "ebbtide.runtime._step.publish",
@@ -32,7 +32,7 @@ PLACES = {
     "files are deleted": "ebbtide.storage.Location.delete",
     "files are set aside": "ebbtide.storage.Location.copy_to",
     "a table is set aside": "ebbtide.operations._repair.appended.OwnTables",
-    "net changes are found": "ebbtide.runtime._publish.net_changes",
+    "net changes are found": "ebbtide.runtime._way_back.SinkHistory.net_changes",
     "a source is looked at": "ebbtide.runtime._stream.Stream.discover",
     "a source is done": "ebbtide.runtime._reading.SourceSteps._finish",
     "a view is purged": "ebbtide.runtime._driver.purge_view",

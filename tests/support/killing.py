@@ -50,7 +50,7 @@ PLACES: dict[str, Place] = {
     ),
     "the step is published": ("ebbtide.runtime._step", "publish", "after", 3),
     "the staged files are deleted": ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete", "after", 2),
-    "the state's fold is written": ("ebbtide.runtime._fold", "rewritten", "after", 1),
+    "the state's fold is written": ("ebbtide.runtime:StateRewrite from ebbtide.runtime._fold", "written", "after", 1),
     "the state is folded": ("ebbtide.delta:Writer from ebbtide.runtime._fold", "join", "after", 1),
     "the sink's fold is not committed": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "before", 1),
     "the sink is folded": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "after", 1),
@@ -76,7 +76,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | COMMITS,
     "compaction": {
         "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
-        "the entries are rewritten": ("ebbtide.operations._maintenance.compaction", "rewritten", "after", 1),
+        "the entries are rewritten": (
+            "ebbtide.runtime:StateRewrite from ebbtide.operations._maintenance.compaction",
+            "written",
+            "after",
+            1,
+        ),
     }
     | COMMITS,
     "merge": {
@@ -90,7 +95,14 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the ranges are merged": ("ebbtide.operations._maintenance.compaction", "merged", "after", 1),
     }
     | COMMITS,
-    "migrate": {"the entries are rewritten": ("ebbtide.operations._migration.migrate", "rewritten", "after", 1)}
+    "migrate": {
+        "the entries are rewritten": (
+            "ebbtide.runtime:StateRewrite from ebbtide.operations._migration.migrate",
+            "written",
+            "after",
+            1,
+        )
+    }
     | COMMITS,
     "replay": COMMITS
     | {
@@ -100,7 +112,14 @@ UPKEEP: dict[str, dict[str, Place]] = {
     },
     "drop": COMMITS
     | {"the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 1)},
-    "alter": {"the entries are rewritten": ("ebbtide.operations._migration.migrate", "rewritten", "after", 1)}
+    "alter": {
+        "the entries are rewritten": (
+            "ebbtide.runtime:StateRewrite from ebbtide.operations._migration.migrate",
+            "written",
+            "after",
+            1,
+        )
+    }
     | COMMITS
     | {
         "the sink's rows are rewritten": ("ebbtide.tables._step_commits", "run_tasks", "after", 1),
@@ -145,19 +164,19 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "clock": COMMITS,
     "swap": {
         "the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1),
-        "the state is copied": ("ebbtide.runtime._swap", "state_actions", "after", 1),
+        "the state is copied": ("ebbtide.operations._backfill.swap", "_state_actions", "after", 1),
     }
     | COMMITS
     | {
         "the sink is swapped": ("ebbtide.tables._delta_sink:SinkTable", "take_rows", "after", 1),
         "another table is copied": ("ebbtide.tables._append_table", "commit_stage", "before", 1),
         "another table is swapped": ("ebbtide.tables._append_table:AppendTable", "take_rows", "after", 1),
-        "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._swap", "delete", "after", 8),
+        "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._plan", "delete", "after", 8),
     },
     "adopt": COMMITS
     | {
         "the sink is extended": ("ebbtide.tables._delta_sink:SinkTable", "extend", "after", 1),
-        "the rows are staged": ("ebbtide.operations._adopt", "apply_staged", "before", 1),
+        "the rows are staged": ("ebbtide.runtime:Stepper from ebbtide.operations._adopt", "apply", "before", 1),
         "the second step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
         "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
         "the staged files are deleted": (

@@ -207,7 +207,7 @@ def swap_without_spark() -> None:
         key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
         sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
 
-    swap_inside("ebbtide.runtime._swap.net_changes", net_changes)
+    swap_inside("ebbtide.runtime._completeness.SinkDifference.to_backfill", net_changes)
     swap_inside("ebbtide.tables.SinkTable.replace", replace)
 
 

@@ -12,10 +12,13 @@ from urllib.request import Request, urlopen
 
 from click.testing import CliRunner, Result
 from local_pipeline import LocalPipeline
+from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.registry import CollectorRegistry
 from waiting import PATIENCE_S
 
 from ebbtide.cli import main
+from ebbtide.inspect import WatchedFleet
 
 Samples = dict[tuple[str, ...], float]
 
@@ -28,6 +31,13 @@ def samples_of(text: str) -> Samples:
             labels = [value for name, value in sorted(sample.labels.items()) if name != "pipeline"]
             found[sample.name, *labels] = sample.value
     return found
+
+
+def text_of(watched: WatchedFleet) -> str:
+    """Return the metrics of watched runs as text in OpenMetrics."""
+    registry = CollectorRegistry()
+    registry.register(watched.exposition())
+    return generate_latest(registry).decode()
 
 
 def write_spec(pipeline: LocalPipeline, folder: Path) -> str:

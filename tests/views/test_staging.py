@@ -7,7 +7,8 @@ from ebbtide.changelog import ORDER, ORIGIN
 from ebbtide.errors import ViewKeyError
 from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
-from ebbtide.runtime._workers.staging import SLICES, Stager, from_json
+from ebbtide.runtime import Stager
+from ebbtide.runtime._workers.staging import SLICES, from_json
 from ebbtide.storage import read_parquet
 from ebbtide.views.staging import StageDifference
 

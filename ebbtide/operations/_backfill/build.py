@@ -2,13 +2,13 @@
 
 A backfill is a separate pipeline under `ROOT/NAME/backfill`. Ordinary runs build it, so an interrupted build can be resumed, and
 the pipeline itself keeps running. The swap holds the pipeline's lease, lets the backfill read the rest, and is one
-step: its decision is the backfill's state; publishing it gives the sink the rows that differ, in one commit
-    (`ebbtide.runtime._swap`).
+step: its decision is the backfill's state; publishing it gives the sink the rows that differ, in one commit.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,10 @@ from ebbtide.operations._backfill.asked import (
     refuse_unfit,
 )
 from ebbtide.operations._backfill.status import status
-from ebbtide.operations._operation import Report
-from ebbtide.operations._places import of_folder, with_places
+from ebbtide.operations._operation import Report, ignore
+from ebbtide.operations._places import NOW, Place, of_folder, with_places
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import NOW, Clock, OnPhase, OnProgress, Place, Plan, ignore, system_clock
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime._swap import delete_backfill
+from ebbtide.runtime import Phase, Plan, StepProgress, run, system_clock
 from ebbtide.sources import begun_at
 from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.storage import Location
@@ -52,10 +50,10 @@ def start(
     *,
     snapshot: str | None = None,
     max_records_per_second: int | None = None,
-    on_progress: OnProgress = ignore,
-    on_phase: OnPhase = ignore,
+    on_progress: Callable[[StepProgress], None] = ignore,
+    on_phase: Callable[[Phase], None] = ignore,
     stop: threading.Event | None = None,
-    clock: Clock = system_clock,
+    clock: Callable[[], int] = system_clock,
 ) -> Report:
     """Build a pipeline's new tables up to the newest record; resume an interrupted build.
 
@@ -85,8 +83,8 @@ def start(
     beside = beside_of(spec, asked, max_records_per_second)
     _take_erasures(tables, beside)
     refuse_other_log(tables, Plan.under(tables.backfills, beside))
-    run = partial(
-        driver.run,
+    build = partial(
+        run,
         spark,
         root=tables.backfills,
         on_progress=on_progress,
@@ -97,7 +95,7 @@ def start(
     )
     # A pipeline over the snapshot's topic reads it under the backfill's name. Then a step changes the source.
     if asked.snapshot is not None and not has_read_snapshot(tables, beside):
-        run(spec=of_topic(beside, asked.snapshot))
+        build(spec=of_topic(beside, asked.snapshot))
         if stop.is_set():
             return status(spec, root, clock())
         _turn_to(spark, tables, beside, clock())
@@ -105,7 +103,7 @@ def start(
     # the one before. Then records arrive as fast as they are read, and the swap reads the rest.
     n_before = None
     while not stop.is_set():
-        done = run(spec=beside)
+        done = build(spec=beside)
         n_read = done.totals["records"]
         n_batches = sum(step.kind == "batch" for step in done.steps)
         does_not_catch_up = n_before is not None and n_read >= n_before
@@ -169,7 +167,7 @@ def drop(spec: Pipeline, root: str) -> Report:
         with tables.backfill.ledger.lease(lease_ttl_s):
             pass  # holding the lease proves that no run builds it
     places = places_of(tables)
-    delete_backfill(tables)
+    tables.delete_backfill()
     line = "there was no backfill." if asked is None else "backfill dropped."
     report = Report(spec.name, [line], details={"dropped": asked is not None})
     return with_places(report, places)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -16,12 +16,9 @@ from ebbtide.amounts import amount
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep, StepFacts
 from ebbtide.operations._backfill.asked import Asked
-from ebbtide.operations._operation import Report
+from ebbtide.operations._operation import Report, ignore
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Clock, OnPhase, OnProgress, Phase, Plan, Stepper, ignore, system_clock
-from ebbtide.runtime._kinds import positioned_source
-from ebbtide.runtime._pace import Pace
-from ebbtide.runtime._reading import SourceSteps
+from ebbtide.runtime import Phase, Plan, SourceSteps, Stepper, StepProgress, system_clock
 from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, PositionedPart, SourceStart
 
@@ -74,10 +71,10 @@ def reread(
     begin: str | SourceStart,
     reason: str,
     *,
-    on_progress: OnProgress = ignore,
-    on_phase: OnPhase = ignore,
+    on_progress: Callable[[StepProgress], None] = ignore,
+    on_phase: Callable[[Phase], None] = ignore,
     stop: threading.Event | None = None,
-    clock: Clock = system_clock,
+    clock: Callable[[], int] = system_clock,
 ) -> Report:
     """Read records from a start up to a paused pipeline's position; continue an interrupted reading with the same reason.
 
@@ -100,14 +97,13 @@ def reread(
     stop = stop or threading.Event()
     tables = Plan.under(root, spec)
     source = _source(tables, reason)
-    pace = Pace(source.max_records_per_second, stop)
     with stepping(spark, tables, clock()) as stepper:
         _refuse_unpaused(stepper)
         stepper.diagnosis.refuse("spec")
         stepper.publish(spark)
         left = _left(stepper, begin, reason)
         n_places = left.size
-        reading = SourceSteps(stepper, pace=pace)
+        reading = SourceSteps.at_rate(source.max_records_per_second, stepper, stop)
         steps = []
         counts: Counter[str] = Counter()
         while left.size and not stop.is_set():
@@ -161,8 +157,8 @@ def _refuse_unpaused(stepper: Stepper) -> None:
 def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     """Return the span to read: up to the pipeline's position, after offsets that were read for the same reason."""
     stands = stepper.last_read or Span({}, {}, {})
-    source = positioned_source(stepper.spec.with_source(start=begin))
-    wanted = source.beginning()
+    from_there = replace(stepper.plan, spec=stepper.spec.with_source(start=begin))
+    wanted = from_there.positioned_source.beginning()
     if wanted.identity != stands.identity:
         raise BackfillError.of(
             f"The source is not the one that '{stepper.spec.name}' has read.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ebbtide.amounts import amount
-from ebbtide.inspect import lag
+from ebbtide.inspect import Lag
 from ebbtide.ledger import StepFacts
 from ebbtide.operations._backfill.asked import asked_of, beside_of, has_read_snapshot, of_topic
 from ebbtide.operations._operation import Report
@@ -84,7 +84,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
         beside = of_topic(beside, asked.snapshot)
     plan = Plan.under(tables.backfills, beside)
     commit = plan.state.last()
-    found = lag(beside, tables.backfills, clock_ms)
+    found = Lag.of(beside, tables.backfills, clock_ms)
     backlog = found.backlog
     if commit is None:
         n_waiting = backlog.total_records or backlog.files or 0

@@ -1,17 +1,24 @@
 """Swap: a backfill is compared with its pipeline, and replaces the pipeline's tables.
 
-The pipeline's lease is held, and the backfill reads the rest up to the pipeline's position or beyond. `ebbtide.runtime._swap`
-publishes the step's decision to the tables.
+The pipeline's lease is held, and the backfill reads the rest up to the pipeline's position or beyond. Then one step takes its tables:
+
+| table | takes |
+|---|---|
+| state | the backfill's data files, copied |
+| sink | the rows that differ, in one commit: readers see the old rows before it and the new ones after it, the change feed what differs |
+| changelog, quarantine | all rows of the backfill's |
+
+All of it follows from versions of the backfill's tables that the step names, so that it is done again alike after a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Log
+from ebbtide.delta import Action, Log, Snapshot, replacing
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model import Replace
@@ -24,12 +31,9 @@ from ebbtide.operations._backfill.asked import (
     refuse_unfit,
 )
 from ebbtide.operations._operation import Report
-from ebbtide.operations._places import BY_VACUUM, of_folder, of_table, with_places
+from ebbtide.operations._places import BY_VACUUM, Place, of_folder, of_table, with_places
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Clock, Place, Plan, Stepper, system_clock
-from ebbtide.runtime import _driver as driver
-from ebbtide.runtime import _swap as swap
-from ebbtide.runtime._beginning import begun_elsewhere
+from ebbtide.runtime import Plan, SinkDifference, Stepper, run, system_clock
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -78,7 +82,7 @@ def swap_in(
     root: str,
     *,
     applies: bool,
-    clock: Clock = system_clock,
+    clock: Callable[[], int] = system_clock,
 ) -> Report:
     """Compare a backfill with the pipeline at the same position of the source; swap it in if requested.
 
@@ -110,7 +114,7 @@ def swap_in(
         built = Plan.under(tables.backfills, beside)
         refuse_other_log(tables, built)
         # The pipeline does not advance while its lease is held, so the backfill reaches its position.
-        driver.run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
+        run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
         with stepping(spark, built) as taken:
             _refuse_behind(stepper, taken)
             _refuse_erased(stepper, taken)
@@ -121,7 +125,7 @@ def swap_in(
             if not applies:
                 planned = _report(spec.name, n_records, changes, keys)
                 return with_places(planned, places)
-            actions = swap.state_actions(tables, stepper.newest(), taken.newest())
+            actions = _state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease has been released: publishing deletes its folder.
@@ -199,13 +203,27 @@ def _compared(
 ) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
     version = taken.plan.delta_sink.version()
-    changes = swap.net_changes(spark, tables, version)
+    changes = SinkDifference.to_backfill(spark, tables, version)
     counts = changes.counts()
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
     frontier = taken.last.frontier
     n_records = frontier.total_records if frontier else 0
     return n_records or 0, counts, keys
+
+
+def _state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
+    """Copy the data files of a backfill's state; return the actions that put them in the place of the state's.
+
+    Args:
+        plan: The pipeline.
+        own: The newest version of its state.
+        taken: That of the backfill's.
+    """
+    definition = plan.state.redefined(own)
+    adds = taken.copied_to(plan.state.path)
+    actions = [*definition, *adds]
+    return replacing(own.files.values(), actions)
 
 
 def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
@@ -232,7 +250,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
         "pending_key_changes": last.state.pending_key_changes,
         "evolved": dict(taken.plan.evolved),
     }
-    return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
+    return stepper.begun_elsewhere("swap", replaces, source, frontier, as_taken, after=taken.last_number)
 
 
 def _versions(plan: Plan) -> dict[str, int]:

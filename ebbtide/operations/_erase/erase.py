@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,9 @@ from ebbtide.operations._erase.beyond import data_docs, places_beside, refuse_ot
 from ebbtide.operations._erase.keys import asked_keys
 from ebbtide.operations._erase.views import computed_again, planned_views, views_above
 from ebbtide.operations._operation import Context, Report
+from ebbtide.operations._places import NOW, Place
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import NOW, Place, Plan, Stepper
-from ebbtide.runtime._erasing import doomed_in
-from ebbtide.runtime._purging import purge
+from ebbtide.runtime import ErasureKey, Plan, Stepper, purge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,8 +91,9 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         stepper.publish(spark)
         purged = purge(stepper, name)
         beside = places_beside(stepper.plan, stepper.last)
-    found = [place for place in purged if place.name in TABLES]
-    deleted = [place for place in purged if place.name not in TABLES]
+    places = [*(Place(name, held) for name, held in purged.deleted.items()), *_unreadable(purged.unreadable)]
+    found = [place for place in places if place.name in TABLES]
+    deleted = [place for place in places if place.name not in TABLES]
     views = computed_again(ctx, tables)
     names = [tables.spec.name, *views_above(tables)]
     docs = data_docs(ctx, names, deletes=True)
@@ -153,7 +153,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     cause = Cause(what="erase", why=reason)
     facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
     erased = plan.erasures.keys(name)
-    doomed = doomed_in(plan, "state", erased)
+    doomed = ErasureKey.of(plan).doomed_in("state", erased)
     actions = plan.state.erasing(spark, stepper.newest(), doomed)
     stepper.commit(facts, actions)
     return facts
@@ -166,12 +166,18 @@ def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
         snapshot = Snapshot.read(plan.at(name))
         if snapshot is None:
             continue
-        doomed = doomed_in(plan, name, erased)
+        doomed = ErasureKey.of(plan).doomed_in(name, erased)
         newest = Place(name, doomed.found_in(snapshot))
         in_earlier = doomed.unnamed(snapshot)
         earlier = Place(f"{name}: files of earlier versions", in_earlier.found)
         places += [newest, earlier]
     return places
+
+
+def _unreadable(files: Mapping[str, Held]) -> Iterator[Place]:
+    """Yield the places of files that cannot be read."""
+    for name, held in files.items():
+        yield Place(name, held, "gone by the next vacuum after 7 days: they cannot be read")
 
 
 def _report(

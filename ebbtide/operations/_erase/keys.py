@@ -12,7 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import ConfigError
 from ebbtide.formats import BadRecordError, Coding, parse_exactly
 from ebbtide.lines import lines_of
-from ebbtide.runtime._erasing import KeyNames, fields
+from ebbtide.runtime import ErasureKey
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
@@ -44,13 +44,12 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
             got="--keys and --where" if file else "neither --keys nor --where",
             allowed="one of them",
         )
-    names = KeyNames.of(plan)
-    key = fields(plan.spec.sink_table.columns, names.sink)
+    key = ErasureKey.of(plan)
     if file is not None:
-        return _of_file(file, key)
+        return _of_file(file, key.columns)
     from ebbtide.operations._erase.selecting import keys_where  # it loads PySpark
 
-    return keys_where(spark, plan, names, key, where or "")
+    return keys_where(spark, key, where or "")
 
 
 def _of_file(file: str, key: pa.Schema) -> pa.Table:

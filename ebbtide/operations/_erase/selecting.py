@@ -9,8 +9,7 @@ from pyspark.errors import AnalysisException
 
 from ebbtide.errors import ConfigError
 from ebbtide.frames import column
-from ebbtide.runtime import Plan
-from ebbtide.runtime._erasing import KeyNames
+from ebbtide.runtime import ErasureKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,29 +17,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema, where: str) -> pa.Table:
+def keys_where(spark: SparkSession, asked: ErasureKey, where: str) -> pa.Table:
     """Return the keys whose row in the sink fulfils a condition, or whose entry in the state does.
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline.
-        names: Names of the key's columns.
-        key: The sink's columns of the key.
+        asked: The key that the pipeline's erasures go by.
         where: The condition, as Spark SQL.
 
     Raises:
         ConfigError: it is a condition neither on columns of the sink nor on those of the state.
     """
+    plan = asked.plan
+    key = asked.columns
     last = plan.state.last()
     if last is None:
         return key.empty_table()
     version, _ = last
     entries = plan.state.frames.live_entries(spark, version)
-    frames = [(entries, names.state)]
+    frames = [(entries, asked.state)]
     if plan.sink_log is not None:
         sink = plan.delta_sink
         rows = sink.read(spark, sink.version())
-        frames.insert(0, (rows, names.sink))
+        frames.insert(0, (rows, asked.sink))
     found = [key.empty_table()]
     allowed = []
     n_usable = 0

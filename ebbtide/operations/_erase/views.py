@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Held
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import ErasureLedger
-from ebbtide.runtime import NOW, Place
-from ebbtide.runtime._purging import views_under
+from ebbtide.operations._places import NOW, Place
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def views_above(plan: Plan) -> list[str]:
     """Return the views that read the sink, directly or through further views, each after its inputs."""
-    views = views_under(plan.all_pipelines)
+    views = plan.views_beside()
     inputs = {name: read for name, read in views.items() if read is not None}
     left = _above(plan.spec.name, inputs)
     ordered: list[str] = []
@@ -58,7 +57,7 @@ def planned_views(plan: Plan) -> list[Place]:
 def _unreadable(plan: Plan) -> list[Place]:
     """Return the pipelines under the root that may be views over the sink."""
     fate = "unknown: its state cannot be read; if it is a view over this sink, refresh it, and run this again"
-    views = views_under(plan.all_pipelines)
+    views = plan.views_beside()
     unreadable = [name for name, read in views.items() if read is None]
     return [Place(name, Held(), fate) for name in unreadable]
 
@@ -97,13 +96,13 @@ def _specs(ctx: Context) -> tuple[Mapping[str, Pipeline], str]:
 
 def _run(ctx: Context, spec: Pipeline) -> str:
     """Run a view; return the reason why it still has files with erased rows, empty if it has none."""
-    from ebbtide.runtime import _driver as driver
+    from ebbtide.runtime import run
 
     erasures = ErasureLedger(Location(ctx.root) / spec.name)
     if erasures.unfinished() is None:
         return ""
     try:
-        driver.run(
+        run(
             ctx.spark,
             spec,
             ctx.root,

@@ -25,8 +25,8 @@ from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._quarantine.drop import trim
 from ebbtide.operators import Operator
 from ebbtide.runtime import Plan, Stepper
-from ebbtide.runtime._workers.deciding import packed
 from ebbtide.tables import StateTable, Stored
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

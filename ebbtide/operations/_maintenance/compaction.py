@@ -12,8 +12,7 @@ from ebbtide.delta import replacing
 from ebbtide.ledger import Cause
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._maintenance.merging import merged
-from ebbtide.runtime import Stepper
-from ebbtide.runtime._fold import rewriting, rewritten
+from ebbtide.runtime import StateRewrite, Stepper
 from ebbtide.tables import KeepEntries
 
 if TYPE_CHECKING:
@@ -36,21 +35,13 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
     state = stepper.newest()
     files = list(state.files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
+    rewrite = StateRewrite(plan, files, keep, is_whole=True, data_change=True)
     if max_files is not None:
-        rewrite = rewriting(plan, plan, files, keep, is_whole=True, data_change=True)
-        actions, left = merged(spark, state, rewrite, max_files)
+        actions, left = merged(spark, state, rewrite.work, max_files)
         if actions:
             stepper.commit(facts, actions)
         return Done(bool(actions), left=left)
     facts = facts.with_state({"is_folded": True})
-    adds = rewritten(
-        spark,
-        plan,
-        files,
-        keep,
-        is_whole=True,
-        data_change=True,
-        step=facts.step,
-    )
+    adds = rewrite.written(spark, facts.step)
     stepper.commit(facts, replacing(files, adds))
     return Done(is_step=True)

@@ -12,9 +12,9 @@ from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, Stepper
-from ebbtide.runtime._workers.deciding import packed
 from ebbtide.storage import Location
 from ebbtide.tables import EntryKind
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

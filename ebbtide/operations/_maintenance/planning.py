@@ -18,12 +18,12 @@ from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
 from ebbtide.operations._maintenance.merging import to_merge
 from ebbtide.operations._maintenance.vacuum import unneeded
 from ebbtide.operations._operation import Context, Report
-from ebbtide.operations._places import BY_VACUUM, with_places
+from ebbtide.operations._places import BY_VACUUM, Place, with_places
 from ebbtide.operations._quarantine.drop import excess
 from ebbtide.operations._stepping import has_state
-from ebbtide.runtime import Place, Plan
-from ebbtide.runtime._workers.deciding import packed
+from ebbtide.runtime import Plan
 from ebbtide.tables import StoredEntries
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from ebbtide.entries import Step

@@ -30,7 +30,7 @@ from ebbtide.ledger import StepFacts
 from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import Operator, altered_entries
-from ebbtide.runtime import operator_of
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep
 
@@ -228,4 +228,4 @@ class AlteredEntries:
 
 def altered(keep: Keep, spec: Pipeline, change: SchemaChange) -> Keep:
     """Return a function that keeps entries, with the columns of a spec."""
-    return AlteredEntries(keep, operator_of(spec), change)
+    return AlteredEntries(keep, Plan("", spec).operator, change)

@@ -33,11 +33,9 @@ from ebbtide.operations._migration.transforms import (
     with_stored_transform,
 )
 from ebbtide.operations._operation import Report
-from ebbtide.operations._places import BY_VACUUM, of_table, with_places
+from ebbtide.operations._places import BY_VACUUM, Place, of_table, with_places
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.runtime import Place, Plan, Stepper
-from ebbtide.runtime._fold import rewritten
-from ebbtide.runtime._publish import publish
+from ebbtide.runtime import Plan, StateRewrite, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep, KeepEntries
 
@@ -88,7 +86,7 @@ def apply(
         if isinstance(stepper.last, NoStep):
             return migration_report(spec.name)
         migration = _worked_out(spark, tables, stepper.last)
-        publish(spark, migration.before, stepper.head)  # the open step was decided with the old columns
+        stepper.publish_by_logs(spark, migration.before)  # the open step was decided with the old columns
         if not migration.changes:
             return migration.report()
         migration.refuse_unalterable(tables)
@@ -265,14 +263,6 @@ def _state_actions(
     elif migration.reselects:
         keep = Unselected(WithoutSelected(keep), tables.operator)
     files = list(snapshot.files.values())
-    adds = rewritten(
-        spark,
-        migration.before,
-        files,
-        keep,
-        is_whole=True,
-        data_change=True,
-        step=facts.step,
-        into=tables,
-    )
+    rewrite = StateRewrite(migration.before, files, keep, is_whole=True, data_change=True, into=tables)
+    adds = rewrite.written(spark, facts.step)
     return replacing(files, [*definition, *adds])

@@ -31,11 +31,11 @@ from ebbtide.keyed_state import TIMERS, StateTtlConfig
 from ebbtide.ledger import StepFacts
 from ebbtide.operations._migration.widening import widens
 from ebbtide.operators import ExpiryRules, Operator
-from ebbtide.runtime import Plan, operator_of
-from ebbtide.runtime._workers.deciding import packed
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, StatefulPipeline
 from ebbtide.tables import HashRange, StoredEntries
 from ebbtide.tasks import run_tasks
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +220,7 @@ def _state_changes(
 
 def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: pa.Schema) -> list[str]:
     """Describe states with changed types; errors as `_state_changes`."""
-    entry_schema = operator_of(spec).schema
+    entry_schema = Plan("", spec).operator.schema
     states = spec.identity.get("states", {})
     words = []
     for name, declared in states.items():

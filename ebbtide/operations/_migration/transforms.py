@@ -13,19 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import Action, DataFile
-from ebbtide.expressions import select_items
+from ebbtide.delta import Action
 from ebbtide.ledger import StepFacts
-from ebbtide.model import BatchSummary
 from ebbtide.operators import Operator, Selected
-from ebbtide.runtime import Plan, Staged
-from ebbtide.runtime._finding import Found, Order
-from ebbtide.runtime._selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
-from ebbtide.runtime._workers.transform import StoredFinish, StoredInputs
+from ebbtide.runtime import Plan, Selecting
+from ebbtide.runtime._selection import TRANSFORM_FAILED
 from ebbtide.spec import Pipeline, Transform
-from ebbtide.storage import Location
 from ebbtide.tables import Keep, Selection
-from ebbtide.tasks import BYTES_IN_DRIVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,39 +139,20 @@ def reselected(
     Raises:
         QuarantineThresholdError: too many rows fail.
     """
-    expressions = expressions_of(spark, plan)
-    expressions.refuse_unfit()
+    selecting = Selecting(spark, plan)
+    selecting.refuse_unfit()
     # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.
     adds = [action for action in actions if "add" in action]
     beside = [action for action in actions if "add" not in action]
-    state = plan.state
-    names = tuple(expressions.inputs.names)
-    inputs = StoredInputs(names, state.path, state.schema)
-    key = tuple(plan.spec.state_key_of.items())
-    finish = StoredFinish(inputs, key, state.bounded, results_of(plan, expressions))
-    n_bytes = sum(add["add"]["size"] for add in adds)
-    done = select_items(
-        spark,
-        expressions,
-        adds,
-        inputs,
-        finish,
-        in_driver=n_bytes <= BYTES_IN_DRIVER,
-    )
-    for add in adds:
-        Location(DataFile(add["add"]).location(state.path)).delete()
-    written = [action for each, _ in done for action in each]
     # All failing rows are evaluated again: the present failures replace those in the quarantine.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
-    gone = {
-        "bad_rows": plan.quarantine.replace(known),
-        "left_quarantine": {"replayed": len(known)},
-    }
     if len(known):
+        gone = {
+            "bad_rows": plan.quarantine.replace(known),
+            "left_quarantine": {"replayed": len(known)},
+        }
         facts = facts.model_copy(update=gone)
-    staged = Staged((), BatchSummary(), find=KnownRecords(known))
-    failed = [failed for _, failed in done]
-    counted = with_failed(plan, expressions, failed, staged, facts)
+    written, counted = selecting.stored(adds, KnownRecords(known), facts)
     return [*beside, *written], counted
 
 
@@ -191,9 +166,9 @@ class KnownRecords:
 
     known: pa.Table
 
-    def __call__(self, orders: Sequence[Order]) -> Found:
-        """See `ebbtide.runtime._stage.Find`."""
-        found: Found = {}
+    def __call__(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[dict[str, Any], bytes]]:
+        """Return the records by step, part and position, each with its origin and its bytes."""
+        found = {}
         known = self.known.select(["order", "origin", "raw"])
         for record in known.to_pylist():
             order = tuple(record["order"].values())

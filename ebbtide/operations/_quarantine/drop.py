@@ -18,9 +18,9 @@ from ebbtide.durations import to_ms
 from ebbtide.ledger import Cause, NoStep, StepFacts
 from ebbtide.model import Append, Decision
 from ebbtide.operations._operation import Report
-from ebbtide.operations._places import BY_VACUUM, with_places
+from ebbtide.operations._places import BY_VACUUM, Place, with_places
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Place, Plan, Stepper
+from ebbtide.runtime import Plan, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 

@@ -17,10 +17,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, Decoding
 from ebbtide.model import BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.runtime import Plan, Staged
-from ebbtide.runtime._erasing import refused_rows
-from ebbtide.runtime._finding import Found, Order
-from ebbtide.runtime._workers.staging import BAD_ROWS, without_refused
+from ebbtide.runtime import ErasureKey, Plan, Staged
 from ebbtide.storage import Location
 
 TOO_LARGE = "too_large"
@@ -32,6 +29,8 @@ RECORDS_PER_BATCH = 1_000
 
 Origin = tuple[str, int, int]
 """Position of a record in its source: source, partition, position."""
+Place = tuple[int, ...]
+"""Position of a record among those that are decoded again: step, its index, position in it."""
 Corrected = Mapping[Origin, bytes]
 """Corrected records by the origins of the records that they replace."""
 
@@ -45,7 +44,7 @@ class Redecoded:
         tried: (n,) the decoded records, with the quarantine's columns, the oldest first.
         is_corrected: (n,) true if a corrected record was decoded instead.
         good: Staged rows of records that are now good; `_order.part` is the record's index in `tried`.
-        bad: `BAD_ROWS` of records that are still bad, with the same index.
+        bad: Order, reason and detail of the records that are still bad, with the same index.
         cut_off: Records with only a head, or whose rows fail in a transform: not decoded.
         is_erased: (n,) true for records of erased keys, as decoded: neither `good` nor `bad` has them.
         erased: Name of the file of the ledger of erasures.
@@ -111,7 +110,7 @@ class Redecoded:
         Args:
             folder: Folder of the file.
         """
-        stager = self.plan.stager(folder, refused_rows(self.plan, self.erased))
+        stager = self.plan.stager(folder, ErasureKey.refused(self.plan, self.erased))
         file = stager.stage([self.good])
         origins = self.replayed.select(["origin"])
         offsets = origin_offsets(origins.rename_columns(["_origin"]))
@@ -122,9 +121,9 @@ class Redecoded:
             find=self._records,
         )
 
-    def _records(self, orders: Sequence[Order]) -> Found:
+    def _records(self, orders: Sequence[Place]) -> dict[Place, tuple[dict[str, Any], bytes]]:
         """Find records by their orders, whose part is their index; see `ebbtide.runtime._stage.Find`."""
-        found: Found = {}
+        found = {}
         records = self.tried.select(["origin", "raw"])
         for order in orders:
             _, index, _ = order
@@ -175,13 +174,14 @@ def redecoded(
     # A record keeps its place in the source: later writes of its key are newer.
     decoded = decoding.placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
     # Like the stager does: so the report, and the records leaving the quarantine, are known before staging.
-    rows = without_refused(decoded, refused_rows(plan, erased))
+    refused = ErasureKey.refused(plan, erased)
+    rows = decoded if refused is None else refused(decoded)
     # A record may have several rows: it is refused if no row of it is left.
     parts = np.arange(len(tried))
     of_any = np.isin(parts, ints(decoded, "_order.part"))
     of_kept = np.isin(parts, ints(rows, "_order.part"))
     is_bad = pc.is_valid(rows["_reason"])
-    bad = rows.filter(is_bad).select(BAD_ROWS.names)
+    bad = rows.filter(is_bad).select(["_order", "_reason", "_detail"])
     return Redecoded(
         plan,
         tried=tried,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ebbtide.amounts import amount
 from ebbtide.changelog import order_struct
 from ebbtide.errors import ConfigError
-from ebbtide.inspect import place_text
+from ebbtide.inspect import QuarantinedRecord
 from ebbtide.ledger import Cause, Head, NoStep, StepFacts
 from ebbtide.model import Append, Decision
 from ebbtide.operations._operation import Report
@@ -35,8 +35,7 @@ from ebbtide.operations._quarantine.redecoding import (
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.operators import WAITING
 from ebbtide.redaction import printable
-from ebbtide.runtime import Diagnosis, OwnTables, Plan, Stepper, apply_staged
-from ebbtide.runtime._selection import selected_replay
+from ebbtide.runtime import Diagnosis, OwnTables, Plan, Selecting, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 from ebbtide.tables import Selection
@@ -132,7 +131,7 @@ def _late_text(n_late: int) -> str:
 
 def _kept_text(record: dict[str, Any]) -> str:
     step = record["step"]
-    place = place_text(record["origin"])
+    place = QuarantinedRecord.place_text(record["origin"])
     reason = record["reason"]
     detail = record["detail"]
     return f"stays: step {step}, {place}: {reason}: {detail}"
@@ -253,8 +252,8 @@ def decide(
     try:
         staged = attempt.staged(folder)
         if tables.spec.has_transform:
-            staged, facts = selected_replay(spark, tables, staged, folder, facts)
-        apply_staged(spark, stepper, staged, facts)
+            staged, facts = Selecting(spark, tables).replayed(staged, folder, facts)
+        stepper.apply(spark, staged, facts)
     finally:
         Location(tables.at("staged")).delete()
     return True

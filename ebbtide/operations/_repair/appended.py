@@ -12,7 +12,6 @@ from ebbtide.delta import Log
 from ebbtide.ledger import TableFacts
 from ebbtide.operations._repair.report import Finding
 from ebbtide.runtime import OwnTables, Stepper
-from ebbtide.runtime._missing_rows import missing_rows
 from ebbtide.storage import Location
 
 
@@ -64,7 +63,7 @@ def _appended_finding(
     is_own = found is not None and not became.startswith("another")
     since = found.step if found is not None and is_own else 0
     # The rows of the steps after the last one that the table has.
-    missing = missing_rows(stepper.plan, name, since)
+    missing = stepper.missing_rows(name, since)
     if not became:
         what = "gone" if found is None else "put back to before the last step"
         is_unmade = name == "changelog" and stepper.spec.emits_every and found is None
@@ -74,7 +73,7 @@ def _appended_finding(
     if is_own and not missing.unknown_until_step:
         return Finding(name, became, rows=missing.text())
     # Gone, replaced, or without the steps before the first that can be appended: it begins again.
-    missing = missing_rows(stepper.plan, name, 0)
+    missing = stepper.missing_rows(name, 0)
     is_aside = is_unreadable or found is not None
     return Finding(name, became, rows=missing.text(), is_aside=is_aside)
 

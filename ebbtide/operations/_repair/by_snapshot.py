@@ -21,7 +21,7 @@ from ebbtide.ledger import Cause
 from ebbtide.model import BatchSummary, WholeSnapshot
 from ebbtide.operations._operation import Report
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, Staged, Stepper, apply_staged
+from ebbtide.runtime import Plan, Staged, Stepper
 from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _raise_floor(spark: SparkSession, stepper: Stepper, snapshot: WholeSnapshot,
     batch = BatchSummary(truncate=snapshot.lowest)
     cause = Cause(what="repair", why="rows that the newest snapshot of the source did not show")
     facts = stepper.facts(cause, stepper.next_clock(clock_ms), batch)
-    apply_staged(spark, stepper, Staged((), batch), facts)
+    stepper.apply(spark, Staged((), batch), facts)
     stepper.publish(spark)
     stepper.fold(spark)
 

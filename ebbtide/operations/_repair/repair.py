@@ -6,7 +6,7 @@ Both end failing checks. Damages of output tables are found in the logs, and the
 
 | table | way |
 |---|---|
-| sink | its newest complete version written by the pipeline, and the change sets of later steps again (`ebbtide.runtime._way_back`) |
+| sink | its newest complete version written by the pipeline, and the change sets of later steps again (`SinkHistory`) |
 | sink, if the state keeps all rows | written from the state: the rows that differ, or all if some cannot be read |
 | changelog, quarantine | the rows that the state's commits still hold are appended again |
 
@@ -17,13 +17,13 @@ checks ignore them until they change again. Checks then start after the repair o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from ebbtide.amounts import named
 from ebbtide.delta import DataFile, Snapshot, WholeFiles
@@ -43,11 +43,7 @@ from ebbtide.operations._repair.appended import appended_findings, set_aside, wh
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, Stepper
-from ebbtide.runtime._completeness import DECIDED, ROWS, SHOWN, differences
-from ebbtide.runtime._kinds import refuse_epochs
-from ebbtide.runtime._publish import publish
-from ebbtide.runtime._way_back import OwnVersions, is_kept, may_forget, way_back
+from ebbtide.runtime import Plan, SinkDifference, SinkHistory, Stepper
 from ebbtide.spec import Pipeline
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
@@ -154,9 +150,9 @@ def acknowledge(
             got="none",
             allowed="a text, kept with the step",
         )
-    if new_log_ms is not None:
-        refuse_epochs(spec)
     tables = Plan.under(root, spec)
+    if new_log_ms is not None:
+        tables.refuse_epochs()
     tables.refuse_unable(Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
         if not stepper.number:
@@ -171,12 +167,13 @@ def acknowledge(
             facts = facts.model_copy(update={"frontier": facts.frontier.with_log_begun(new_log_ms)})
         report = RepairReport(spec.name)
         actions = []
-        if is_kept(tables):
-            differing = _differing(spark, stepper).cache()
+        if SinkHistory(tables, stepper.made).is_kept:
+            differing = _differing(spark, stepper)
+            rows = differing.differing.cache()
             report = _counted(spec.name, differing)
             key = columns(tables.sink.key)
-            keys = differing.select(*key).toArrow()
-            differing.unpersist()
+            keys = rows.select(*key).toArrow()
+            rows.unpersist()
             if len(keys):
                 stored_keys = _typed(keys, tables)
                 added = tables.state.add_acknowledged(stored_keys, facts.step)
@@ -197,11 +194,11 @@ def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) ->
         The error of a sink that cannot apply it; None if it did.
     """
     try:
-        publish(spark, stepper.plan, stepper.head, leave=leave)
+        stepper.publish_by_logs(spark, leave=leave)
     except CANNOT_TAKE as error:
         if "sink" in leave:
             raise
-        publish(spark, stepper.plan, stepper.head, leave={*leave, "sink"})
+        stepper.publish_by_logs(spark, leave={*leave, "sink"})
         return error
     return None
 
@@ -286,13 +283,13 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     """Return the way to repair a sink, None if it needs none; and the damage."""
     tables = stepper.plan
     name = stepper.spec.name
-    last = stepper.made
+    history = SinkHistory(tables, stepper.made)
     own = None
     if sink.is_there:
         state_version = decided_version(stepper)
         version = tables.delta_sink.version()
-        own = OwnVersions.of(tables, state_version, version)
-    found = _found(tables, sink, own)
+        own = history.own_versions(state_version, version)
+    found = _found(tables, sink, own.foreign if own else ())
     if not found:
         # Neither log nor files show damage: only the rows can.
         compared = _compared(spark, stepper)
@@ -304,14 +301,14 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
         tables.sink.refuse_altered(stepper.tables.sink())
     # First choice: a complete version written by the pipeline, and later change sets. It also restores rows that the
     # state has forgotten.
-    way = way_back(tables, last, own)
+    way = history.way_back(own)
     if way is not None:
         finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
         return way, RepairReport(name, (finding,))
     # Second choice: the state. It does not show whether another client inserted a row that the state has forgotten.
     has_foreign = own is not None and bool(own.foreign)
-    forgets = may_forget(tables, last)
-    if not is_kept(tables) or (forgets and has_foreign):
+    forgets = history.may_forget
+    if not history.is_kept or (forgets and has_foreign):
         can_be_accepted = has_foreign and not sink.damaged
         way_out = _way_out(can_be_accepted=can_be_accepted)
         finding = Finding("sink", found, way_out, is_refused=True)
@@ -332,7 +329,7 @@ def _way_out(*, can_be_accepted: bool) -> str:
     return f"no version of the pipeline with all later change sets is left. {instead}; or {REFRESH}"
 
 
-def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
+def _found(tables: Plan, sink: _Sink, foreign: Sequence[DataCommit]) -> str:
     """Describe the damage of a sink that its log and files show; empty if there is none."""
     parts = []
     if sink.became:
@@ -344,8 +341,8 @@ def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
         parts.append(f"data files are gone or damaged: {damaged}")
     if sink.refused:
         parts.append(f"the last step cannot be applied to it: {sink.refused}")
-    if own is not None and own.foreign:
-        writes = [_write_text(write) for write in own.foreign]
+    if foreign:
+        writes = [_write_text(write) for write in foreign]
         changed = named(writes, MOST_NAMED)
         parts.append(f"other clients changed rows: {changed}")
     return "; ".join(parts)
@@ -397,8 +394,8 @@ def _lacks_columns(stepper: Stepper) -> bool:
     return sink_step < last.step
 
 
-def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
-    return differences(
+def _differing(spark: SparkSession, stepper: Stepper) -> SinkDifference:
+    return SinkDifference.found(
         spark,
         stepper.plan,
         stepper.made,
@@ -409,28 +406,16 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
 
 def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
     """Compare sink and state by key, if the state keeps the rows that the sink must show."""
-    if not is_kept(stepper.plan) or _lacks_columns(stepper):
+    if not SinkHistory(stepper.plan, stepper.made).is_kept or _lacks_columns(stepper):
         return RepairReport(stepper.spec.name)
     stepper.plan.sink.refuse_altered(stepper.tables.sink())
     differing = _differing(spark, stepper)
     return _counted(stepper.spec.name, differing)
 
 
-def _counted(pipeline: str, differing: DataFrame) -> RepairReport:
-    decided = F.col(DECIDED)
-    shown = F.col(SHOWN)
-    is_decided = decided.isNotNull()
-    is_shown = shown.isNotNull()
-    are_unlike = decided != shown
-    is_repeated = F.col(ROWS) > 1
-    counts = differing.agg(
-        F.count_if(is_decided & ~is_shown).alias("missing"),
-        F.count_if(is_decided & is_shown & are_unlike).alias("other"),
-        F.count_if(~is_decided).alias("extra"),
-        F.count_if(is_repeated).alias("repeated"),
-    )
-    [row] = counts.collect()
-    return RepairReport(pipeline, **row.asDict())
+def _counted(pipeline: str, differing: SinkDifference) -> RepairReport:
+    damages: dict[str, Any] = {**differing.damages()}
+    return RepairReport(pipeline, **damages)
 
 
 def _typed(keys: pa.Table, tables: Plan) -> pa.Table:

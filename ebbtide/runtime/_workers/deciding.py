@@ -23,7 +23,6 @@ from ebbtide.operators import Operator
 from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import Location, open_arrow, write_arrow
 from ebbtide.tables import FoundRows, StateWriter, Stored, distinct_keys
-from ebbtide.user_code import ship
 
 
 @dataclass(frozen=True)
@@ -280,16 +279,6 @@ def read_draft(location: str) -> pa.Table:
     """Read a draft."""
     with open_arrow(location) as file:
         return file.read_all()
-
-
-def packed(operator: Operator) -> Callable[[], Operator]:
-    """Return a picklable function that returns the operator in a worker, with the user's code that it needs."""
-    function = getattr(operator, "function", None)
-    if function is None:
-        return lambda: operator
-    module = function.func.__module__
-    shipped = ship(operator, module)
-    return shipped.unpack
 
 
 def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:

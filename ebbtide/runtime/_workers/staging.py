@@ -88,6 +88,15 @@ class StagedFile:
             "bad": self.bad,
         }
 
+    def to_json(self, parts: Sequence[BatchSummary]) -> str:
+        """Write the file and the summaries of its rows as JSON, to be sent to the driver."""
+        summary = BatchSummary.total(parts)
+        result = {
+            "file": self.as_dict(),
+            "summary": summary.to_json(),
+        }
+        return json.dumps(result)
+
     @classmethod
     def of(cls, values: dict[str, Any]) -> StagedFile:
         """Read what `as_dict` wrote."""
@@ -350,7 +359,7 @@ class Staging:
             return None
         counts = BatchCounts(bytes=sum(sizes))
         parts.append(BatchSummary(counts))
-        return to_json(file, parts)
+        return file.to_json(parts)
 
     def _decoded(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield staged rows."""
@@ -379,18 +388,8 @@ def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[p
         yield batch
 
 
-def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
-    """Write a staged file and the summaries of its rows as JSON, to be sent to the driver."""
-    summary = BatchSummary.total(parts)
-    result = {
-        "file": file.as_dict(),
-        "summary": summary.to_json(),
-    }
-    return json.dumps(result)
-
-
 def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
-    """Read what `to_json` wrote."""
+    """Read what `StagedFile.to_json` wrote."""
     result = json.loads(text)
     file = StagedFile.of(result["file"])
     summary = BatchSummary.from_json(result["summary"])

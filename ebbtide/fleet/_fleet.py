@@ -1,4 +1,4 @@
-"""Follows many pipelines in one process: each by a separate run, which `ebbtide.runtime._slots` schedules.
+"""Follows many pipelines in one process: each by a separate run, which `ebbtide.fleet._slots` schedules.
 
 A pipeline that fails stops no other one: its run ends, gives its lease back, and is begun again after a while that doubles with each
 failure. Once no pipeline continues, the fleet ends; so a fleet of one ends by its first failure.
@@ -14,9 +14,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ebbtide.runtime import Observer, RunSummary, StepProgress
-from ebbtide.runtime._engines import spark_needed_for
-from ebbtide.runtime._slots import InTurn, Slots, pipeline_at_work
+from ebbtide.fleet._slots import Slots, pipeline_at_work
+from ebbtide.runtime import Observer, Plan, RunSummary, StepProgress
+from ebbtide.runtime._turns import InTurn
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:  # a code location in Dagster loads this module, and no step
@@ -229,7 +229,7 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
     Args:
         spec: The pipeline.
     """
-    if spec.engine == "spark" or spark_needed_for(spec):
+    if spec.engine == "spark" or Plan("", spec).spark_needed_for:
         return spec
     return spec.in_steps_of(STEP_RECORDS, STEP_BYTES)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 SLOTS = 2
 """Pieces that are made at the same time. While one waits for a disk or for Arrow, Python works at the other."""
@@ -24,18 +24,6 @@ LONG_S = 1.0
 Result = TypeVar("Result")
 pipeline_at_work: ContextVar[str | None] = ContextVar("pipeline_at_work", default=None)
 """The pipeline of this thread, if several share the process; else None."""
-
-
-class InTurn(Protocol):
-    """Makes a piece of a run's work when it is the run's turn."""
-
-    def __call__(self, work: Callable[[], Result]) -> Result:
-        """Return the work's result, or raise its error."""
-
-
-def at_once(work: Callable[[], Result]) -> Result:
-    """Make a piece of work of a run that shares its process with no other."""
-    return work()
 
 
 class Slots:
@@ -58,7 +46,7 @@ class Slots:
         self._changed = threading.Condition()
 
     def in_turn(self, work: Callable[[], Result]) -> Result:
-        """Make a piece of work once all are made, or under way, that were asked for before; see `InTurn`."""
+        """Make a piece of work once all are made, or under way, that were asked for before; see `ebbtide.runtime.InTurn`."""
         context = copy_context()  # names the pipeline in logs
         piece: Future[Result] = Future()
         with self._changed:
