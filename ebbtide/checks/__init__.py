@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ebbtide.checks.great_expectations.checks import checks_of as checks_of
     from ebbtide.checks.great_expectations.verdict import Finding as Finding
     from ebbtide.checks.great_expectations.verdict import Verdict as Verdict
-    from ebbtide.checks.great_expectations.wording import narrow as narrow
-    from ebbtide.checks.great_expectations.wording import page as page
-    from ebbtide.checks.great_expectations.wording import sentence as sentence
+    from ebbtide.checks.great_expectations.wording import Wording as Wording
 else:
     __getattr__, __all__ = names_of(__name__)

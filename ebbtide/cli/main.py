@@ -14,7 +14,7 @@ from ebbtide.cli.commands import NamingGroup, with_example
 from ebbtide.cli.verbs import ADDED, WRITTEN, sections
 from ebbtide.environment import VARIABLES, refuse_unusable_variables
 from ebbtide.errors import ConfigError
-from ebbtide.operations import added, first_word
+from ebbtide.operations import added_commands
 
 
 class _Commands(NamingGroup):
@@ -56,8 +56,7 @@ class _Commands(NamingGroup):
 
 def _added(own: list[str]) -> list[str]:
     """Return the first words of operations from other packages."""
-    words = {first_word(point.name) for point in added()}
-    return sorted(words.difference(own))
+    return sorted(added_commands().difference(own))
 
 
 @click.group(

@@ -22,7 +22,7 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.operations import Context, Operation, Report, operations, option_of
+from ebbtide.operations import Context, Operation, Report, operations
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def operation_command(operation: Operation) -> click.Command:
         help_text = f"{help_text} {ONLY_PLANS}"
     own: list[click.Parameter] = [_option(name, info) for name, info in operation.Params.model_fields.items()]
     for name, help_ in _flags(operation).items():
-        own.append(click.Option([option_of(name)], is_flag=True, help=help_))
+        own.append(click.Option([operation.option_of(name)], is_flag=True, help=help_))
     name = operation.command.rpartition(" ")[2]
     command = click.command(name=name, help=help_text)(run)
     command.params += own
@@ -140,7 +140,7 @@ def _action(operation: Operation, given: dict[str, Any]) -> str:
     chosen = [name for name in _flags(operation) if given.pop(name)]
     if len(chosen) > 1:
         raise click.UsageError(
-            f"Got {' and '.join(map(option_of, chosen))}. Allowed: one of them, or none for the {first}."
+            f"Got {' and '.join(map(operation.option_of, chosen))}. Allowed: one of them, or none for the {first}."
         )
     return chosen[0] if chosen else first
 

@@ -123,10 +123,9 @@ def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
     """Return the variables of -D, which go before those of the environment's file."""
     if not definitions:
         return {}  # loads nothing
-    from ebbtide.sql import variables
+    from ebbtide.sql import Script
 
-    found: dict[str, str] = variables(definitions)
-    return found
+    return Script.variables(definitions)
 
 
 def _refuse_unfit(

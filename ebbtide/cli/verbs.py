@@ -6,40 +6,47 @@ A handwritten command is a function and its line here. A command of an operation
 
 from __future__ import annotations
 
-from ebbtide.operations import BUILT_IN, CHANGE, REPAIR, SPEC, UPKEEP, Listed
+from ebbtide.operations import BUILT_IN, Heading, Listed
 
-EVERY_DAY, LOOK, SERVE = "Every day", "Look", "Serve"
-HEADINGS = (EVERY_DAY, LOOK, UPKEEP, REPAIR, CHANGE, SERVE)
-"""Headings of `ebbtide --help`, in order."""
 ADDED = "Of other packages"
 """Heading of operations from other packages."""
 WRITTEN = {
-    "run": Listed("running:run", SPEC, EVERY_DAY, "Read new records and update the tables."),
-    "check": Listed("checking:check", f"{SPEC} --only ordering", EVERY_DAY, "Run the checks on the tables."),
+    "run": Listed("running:run", "", Heading.EVERY_DAY, "Read new records and update the tables."),
+    "check": Listed("checking:check", "--only ordering", Heading.EVERY_DAY, "Run the checks on the tables."),
     "status": Listed(
         "inspection:status",
-        "pipelines/defs",
-        EVERY_DAY,
+        "",
+        Heading.EVERY_DAY,
         "Show the last step, the rows, and anything that stops a run.",
+        spec="pipelines/defs",
     ),
-    "lag": Listed("inspection:lag", "pipelines/defs", EVERY_DAY, "Show the backlog of the sources."),
-    "new": Listed("new:new", "orders --path data/orders", EVERY_DAY, "Write a spec and its test from real records."),
+    "lag": Listed("inspection:lag", "", Heading.EVERY_DAY, "Show the backlog of the sources.", spec="pipelines/defs"),
+    "new": Listed(
+        "new:new",
+        "--path data/orders",
+        Heading.EVERY_DAY,
+        "Write a spec and its test from real records.",
+        spec="orders",
+    ),
     "sql": Listed(
         "sql:sql",
         "-e 'SELECT * FROM orders LIMIT 10'",
-        EVERY_DAY,
+        Heading.EVERY_DAY,
         "Execute SQL at a prompt or from a script.",
+        spec="",
     ),
-    "state": Listed("inspection:state", f"{SPEC} --where 'order_id = 7'", LOOK, "Show the stored state of a pipeline."),
-    "quarantine": Listed("", "", LOOK, "List, show, replay or drop bad records."),
+    "state": Listed("inspection:state", "--where 'order_id = 7'", Heading.LOOK, "Show the stored state of a pipeline."),
+    "quarantine": Listed("", "", Heading.LOOK, "List, show, replay or drop bad records.", spec=""),
     "quarantine list": Listed(""),
-    "quarantine show": Listed("", f"{SPEC} --reason wrong_type --limit 5"),
-    "replay": Listed("replaying:replay", "", LOOK, "Run test cases of states and changelogs."),
-    "replay ttl": Listed("", "--cases cases.jsonl --store delta"),
-    "replay materializer": Listed("", "--cases cases.jsonl"),
-    "refresh": Listed("running:refresh", f"{SPEC} --yes", REPAIR, "Drop the tables and rebuild them from the source."),
-    "backfill": Listed("", "", CHANGE, "Build new tables and swap them with those in use."),
-    "sql-gateway": Listed("sql_gateway:sql_gateway", "--port 8083 --read-only", SERVE, "Serve SQL sessions over HTTP."),
+    "quarantine show": Listed("", "--reason wrong_type --limit 5"),
+    "replay": Listed("replaying:replay", "", Heading.LOOK, "Run test cases of states and changelogs.", spec=""),
+    "replay ttl": Listed("", "--cases cases.jsonl --store delta", spec=""),
+    "replay materializer": Listed("", "--cases cases.jsonl", spec=""),
+    "refresh": Listed("running:refresh", "--yes", Heading.REPAIR, "Drop the tables and rebuild them from the source."),
+    "backfill": Listed("", "", Heading.CHANGE, "Build new tables and swap them with those in use.", spec=""),
+    "sql-gateway": Listed(
+        "sql_gateway:sql_gateway", "--port 8083 --read-only", Heading.SERVE, "Serve SQL sessions over HTTP.", spec=""
+    ),
 }
 """The handwritten commands. A place is a module of `ebbtide.cli` and its command; a group or a part of one may have none."""
 COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()} | WRITTEN
@@ -47,7 +54,7 @@ COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()}
 
 def sections() -> dict[str, dict[str, str]]:
     """Return each heading of `ebbtide --help` with its commands, and their lines."""
-    found: dict[str, dict[str, str]] = {heading: {} for heading in HEADINGS}
+    found: dict[str, dict[str, str]] = {heading: {} for heading in Heading}
     for name, listed in COMMANDS.items():
         if listed.heading:
             found[listed.heading][name] = listed.help

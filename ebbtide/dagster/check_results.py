@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide.amounts import shortened
-from ebbtide.checks import Finding, Verdict, VersionRange, narrow, page, sentence
+from ebbtide.checks import Finding, Verdict, VersionRange, Wording
 from ebbtide.dagster.operations import jobs_named
 
 QUOTED = re.compile(r"'([^']*)'")
@@ -44,7 +44,7 @@ def to_check_result(
         **_tables(broken),
     }
     if broken:
-        metadata["found"] = dg.MetadataValue.md(page(broken))
+        metadata["found"] = dg.MetadataValue.md(Wording(broken).page())
         pipeline = key.asset_key.path[-1]
         metadata["repair"] = dg.MetadataValue.md(_mending(repair, pipeline))
     if window.unreadable:
@@ -64,8 +64,7 @@ def to_check_result(
 def _description(verdict: Verdict, broken: Sequence[Finding], repair: str) -> str:
     """Return a check's verdict in words; empty if all that was found holds."""
     if broken:
-        sentences = [sentence(finding) for finding in broken]
-        return " ".join([*sentences, repair])
+        return " ".join([*Wording(broken).sentences(), repair])
     if verdict.findings:
         return ""
     return "There is nothing that could break it."
@@ -118,7 +117,7 @@ def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:
 def _table(finding: Finding) -> dg.TableMetadataValue:
     """Lay a sample out; its rows need not have the same columns."""
     names: dict[str, None] = {}
-    rows = [narrow(row) for row in finding.sample]
+    rows = [Wording.narrow(row) for row in finding.sample]
     for row in rows:
         names.update(dict.fromkeys(row))
     columns = [dg.TableColumn(name) for name in names]

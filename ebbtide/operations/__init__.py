@@ -6,18 +6,13 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.operations._built_in import BUILT_IN as BUILT_IN
-    from ebbtide.operations._built_in import CHANGE as CHANGE
-    from ebbtide.operations._built_in import REPAIR as REPAIR
-    from ebbtide.operations._built_in import SPEC as SPEC
-    from ebbtide.operations._built_in import UPKEEP as UPKEEP
+    from ebbtide.operations._built_in import Heading as Heading
     from ebbtide.operations._built_in import Listed as Listed
-    from ebbtide.operations._built_in import added as added
-    from ebbtide.operations._built_in import first_word as first_word
+    from ebbtide.operations._built_in import added_commands as added_commands
     from ebbtide.operations._data_docs import delete_older_sites as delete_older_sites
     from ebbtide.operations._operation import Context as Context
     from ebbtide.operations._operation import Operation as Operation
     from ebbtide.operations._operation import Report as Report
-    from ebbtide.operations._operation import option_of as option_of
     from ebbtide.operations._places import dropped as dropped
     from ebbtide.operations._registry import maintain as maintain
     from ebbtide.operations._registry import operations as operations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
@@ -16,86 +17,104 @@ from typing import NamedTuple
 GROUP = "ebbtide.operations"
 """The group of entry points for operations of other packages."""
 SPEC = "pipelines/defs/orders"
-UPKEEP, REPAIR, CHANGE = "Upkeep", "Repair", "Change"
-"""Headings of `ebbtide --help`."""
+
+
+class Heading(StrEnum):
+    """Headings of commands in `ebbtide --help`, in order."""
+
+    EVERY_DAY = "Every day"
+    LOOK = "Look"
+    UPKEEP = "Upkeep"
+    REPAIR = "Repair"
+    CHANGE = "Change"
+    SERVE = "Serve"
 
 
 class Listed(NamedTuple):
-    """A built-in operation.
+    """A built-in command.
 
     Args:
-        place: Its module below `ebbtide.operations`, and its class.
-        example: Arguments of its command, as an example.
-        heading: Heading of its command in `ebbtide --help`; none for a subcommand, whose group has one.
+        place: Its module and its class or function: of an operation below `ebbtide.operations`, of another command below `ebbtide.cli`.
+        options: Its arguments in an example, after the spec.
+        heading: Its heading in `ebbtide --help`; none for a subcommand, whose group has one.
         help: Line of `ebbtide --help`.
+        spec: The spec in the example. Default: that of one pipeline.
     """
 
     place: str
-    example: str = SPEC
-    heading: str = ""
+    options: str = ""
+    heading: Heading | None = None
     help: str = ""
+    spec: str = SPEC
+
+    @property
+    def example(self) -> str:
+        """The arguments of the command, as an example; empty: it has none."""
+        return f"{self.spec} {self.options}".strip()
 
 
 BUILT_IN = {
     "backfill.drop": Listed("_backfill.operations:Drop"),
-    "backfill.into": Listed("_backfill.operations:Into", f"{SPEC} --from 0=12,1=40 --reason 'records were late'"),
-    "backfill.start": Listed("_backfill.operations:Start", f"{SPEC} --from 2026-01-31T00:00:00"),
+    "backfill.into": Listed("_backfill.operations:Into", "--from 0=12,1=40 --reason 'records were late'"),
+    "backfill.start": Listed("_backfill.operations:Start", "--from 2026-01-31T00:00:00"),
     "backfill.status": Listed("_backfill.operations:Status"),
-    "backfill.swap": Listed("_backfill.operations:Swap", f"{SPEC} --apply"),
-    "cleanup": Listed("_maintenance.jobs:Cleanup", SPEC, UPKEEP, "Delete expired state and old bad records."),
-    "compact": Listed("_maintenance.jobs:Compact", SPEC, UPKEEP, "Fold the state and join small files."),
-    "vacuum": Listed("_maintenance.jobs:Vacuum", "pipelines/defs", UPKEEP, "Delete files that no table needs."),
+    "backfill.swap": Listed("_backfill.operations:Swap", "--apply"),
+    "cleanup": Listed("_maintenance.jobs:Cleanup", "", Heading.UPKEEP, "Delete expired state and old bad records."),
+    "compact": Listed("_maintenance.jobs:Compact", "", Heading.UPKEEP, "Fold the state and join small files."),
+    "vacuum": Listed(
+        "_maintenance.jobs:Vacuum", "", Heading.UPKEEP, "Delete files that no table needs.", spec="pipelines/defs"
+    ),
     "erase": Listed(
         "_erase.operations:Erase",
-        f"{SPEC} --keys keys.jsonl --apply",
-        UPKEEP,
+        "--keys keys.jsonl --apply",
+        Heading.UPKEEP,
         "Erase keys from tables, history and disk.",
     ),
     "repair": Listed(
         "_operations:Repair",
-        f"{SPEC} --apply",
-        REPAIR,
+        "--apply",
+        Heading.REPAIR,
         "Restore a damaged sink to the state's rows.",
     ),
     "rewind": Listed(
         "_operations:Rewind",
-        f"{SPEC} --to-step 12 --apply",
-        REPAIR,
+        "--to-step 12 --apply",
+        Heading.REPAIR,
         "Bring all tables back to an earlier step.",
     ),
     "adopt": Listed(
         "_operations:Adopt",
-        f"{SPEC} --apply",
-        REPAIR,
+        "--apply",
+        Heading.REPAIR,
         "Make an existing table the sink.",
     ),
     "acknowledge": Listed(
         "_operations:Acknowledge",
-        f"{SPEC} --reason 'rows corrected by hand'",
-        REPAIR,
+        "--reason 'rows corrected by hand'",
+        Heading.REPAIR,
         "Accept what other clients wrote to a sink.",
     ),
     "migrate": Listed(
         "_operations:Migrate",
-        f"{SPEC} --apply",
-        CHANGE,
+        "--apply",
+        Heading.CHANGE,
         "Fit stored state to a changed spec.",
     ),
     "clock": Listed(
         "_operations:Clock",
-        f"{SPEC} --to now --reason 'wrong clock' --apply",
-        CHANGE,
+        "--to now --reason 'wrong clock' --apply",
+        Heading.CHANGE,
         "Set the clock for the ageing of state.",
     ),
     "pause": Listed(
         "_operations:Pause",
-        f"{SPEC} --reason 'database moves'",
-        CHANGE,
+        "--reason 'database moves'",
+        Heading.CHANGE,
         "Stop reading, without aging the state.",
     ),
-    "resume": Listed("_operations:Resume", SPEC, CHANGE, "Read again after a pause."),
-    "quarantine.drop": Listed("_quarantine.operations:Drop", f"{SPEC} --step 7 --note 'test data' --apply"),
-    "quarantine.replay": Listed("_quarantine.operations:Replay", f"{SPEC} --apply"),
+    "resume": Listed("_operations:Resume", "", Heading.CHANGE, "Read again after a pause."),
+    "quarantine.drop": Listed("_quarantine.operations:Drop", "--step 7 --note 'test data' --apply"),
+    "quarantine.replay": Listed("_quarantine.operations:Replay", "--apply"),
 }
 """The built-in operations by name, in the order of `ebbtide --help`."""
 
@@ -113,6 +132,11 @@ def first_word(name: str) -> str:
 def added() -> Sequence[EntryPoint]:
     """Return the entry points of the operations of installed packages."""
     return _added_on(tuple(sys.path))
+
+
+def added_commands() -> set[str]:
+    """Return the first words of the commands of installed packages' operations."""
+    return {first_word(point.name) for point in added()}
 
 
 @lru_cache(maxsize=1)

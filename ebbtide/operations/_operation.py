@@ -88,12 +88,6 @@ DRY_RUN = "Show files, rows and bytes that would go."
 """Help of the `dry_run` of an operation that deletes, and applies by default."""
 
 
-def option_of(name: str) -> str:
-    """Return the option of a command for an action of its operation, or for a field of the parameters."""
-    words = name.replace("_", "-")
-    return f"--{words}"
-
-
 @dataclass(frozen=True)
 class Context:
     """The pipeline of an operation, and the means for its work.
@@ -232,6 +226,12 @@ class Operation:
         with on_engine(engine):
             report: Report = getattr(self, action)(ctx, params)
         return report
+
+    @staticmethod
+    def option_of(name: str) -> str:
+        """Return the option of a command for an action of its operation, or for a field of the parameters."""
+        words = name.replace("_", "-")
+        return f"--{words}"
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.operations._operation import Operation, option_of
+from ebbtide.operations._operation import Operation
 
 
 def section_of(operation: Operation) -> list[str]:
@@ -23,10 +23,10 @@ def section_of(operation: Operation) -> list[str]:
     ]
     rows = []
     for action, meaning in operation.further.items():
-        option = option_of(action)
+        option = operation.option_of(action)
         rows.append(f"| `{option}` | `action: {action}` | {meaning} |")
     for name, field in operation.Params.model_fields.items():
-        option = option_of(field.alias or name)
+        option = operation.option_of(field.alias or name)
         value = f" {field.title}" if field.title else ""
         required = " Required." if field.is_required() else ""
         rows.append(f"| `{option}{value}` | `{name}` | {field.description}{required} |")

@@ -5,6 +5,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 
 from __future__ import annotations
 
+import importlib.metadata
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,6 @@ from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
 from ebbtide.runtime._stage import Staged
-from ebbtide.sessions._session import code_version
 from ebbtide.sources import Part, Span, span_of, stored_form_of
 from ebbtide.spec import Pipeline
 from ebbtide.storage import before_commit
@@ -202,7 +202,7 @@ class Stepper:
             step=self.number + 1,
             incarnation=self.lease.facts.incarnation,
             epoch=self.lease.facts.epoch,
-            code=code_version(),
+            code=importlib.metadata.version("ebbtide"),
             uid=uuid.uuid4().hex,
             cause=cause,
             frontier=frontier,

@@ -10,7 +10,6 @@ no file and in no user interface, and they are given to Spark by no command line
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import signal
@@ -156,8 +155,3 @@ def sigint_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def code_version() -> str:
-    """Return the version of Ebbtide that is running."""
-    return importlib.metadata.version("ebbtide")

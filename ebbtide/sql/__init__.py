@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ebbtide.sql._shell.execution import Console as Console
     from ebbtide.sql._shell.script import Script as Script
     from ebbtide.sql._shell.script import ScriptFailedError as ScriptFailedError
-    from ebbtide.sql._shell.script import variables as variables
     from ebbtide.sql._shell.shell import Shell as Shell
     from ebbtide.sql._shell.show import ClientSettings as ClientSettings
     from ebbtide.sql._shell.show import ResultFormat as ResultFormat

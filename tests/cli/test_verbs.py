@@ -16,7 +16,7 @@ from local_pipeline import up
 from ebbtide.cli import main
 from ebbtide.cli.verbs import COMMANDS, example, sections
 from ebbtide.environment import VARIABLES
-from ebbtide.operations import BUILT_IN, first_word
+from ebbtide.operations import BUILT_IN
 from ebbtide.operations._registry import TAKEN_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def commands(group=main, path=()):
 
 def test_sections_have_each_command_once_and_begin_with_those_of_every_day():
     assert NAMES[:6] == ["run", "check", "status", "lag", "new", "sql"]
-    built_in = {first_word(name) for name in BUILT_IN} | TAKEN_NAMES - {"stream"}
+    built_in = {name.partition(".")[0] for name in BUILT_IN} | TAKEN_NAMES - {"stream"}
     assert (sorted(NAMES), len(NAMES)) == (sorted(built_in), len(set(NAMES)))
 
 

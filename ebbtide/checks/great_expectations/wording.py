@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -123,7 +124,7 @@ WAYS_OUT: Mapping[str, str] = {
 """Expectation to its remedy, if it differs from its check's."""
 
 
-def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
+def _sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
     """Return a finding as a sentence that names the first rows.
 
     Args:
@@ -132,7 +133,7 @@ def sentence(finding: Finding, shown: Callable[[str], str] = str) -> str:
 
     Example:
         >>> rows = [{"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'}]
-        >>> sentence(Finding("expect_sink_to_be_complete", None, "critical", 1, rows))
+        >>> _sentence(Finding("expect_sink_to_be_complete", None, "critical", 1, rows))
         "1 row of the sink differs from the state: id 2 (v is 'z' and must be 'b')."
     """
     one, many = SENTENCES.get(finding.expectation, ("", ""))
@@ -176,31 +177,6 @@ def differing(row: Row) -> dict[str, tuple[str, str]]:
         elif value == MASK:
             masked[name] = pair
     return found or masked
-
-
-def narrow(row: Row) -> dict[str, Any]:
-    """Return a row of a sample for a table: of whole rows only the differing columns, of a struct a short text.
-
-    Args:
-        row: The row.
-
-    Example:
-        >>> narrow({"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'})
-        {'id': 2, 'differs': 'v', '_decided': 'v="b"', '_shown': 'v="z"'}
-    """
-    differences = differing(row)
-    cells: dict[str, Any] = {}
-    for name, value in row.items():
-        if differences and name == DECIDED:
-            cells["differs"] = ", ".join(differences)
-        side = (DECIDED, SHOWN).index(name) if name in (DECIDED, SHOWN) else None
-        if differences and side is not None:
-            cells[name] = ", ".join(f"{column}={pair[side]}" for column, pair in differences.items())
-        elif isinstance(value, Mapping):
-            cells[name] = ", ".join(f"{part} {each}" for part, each in value.items())
-        else:
-            cells[name] = value
-    return cells
 
 
 def _as_json(value: Any) -> str:
@@ -293,19 +269,59 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
 """Expectation to a function that names one of its rows; otherwise the row's columns name it."""
 
 
-def page(findings: Sequence[Finding]) -> str:
-    """Return the findings as a Markdown page: a sentence for each, and the differing columns as a table."""
-    lines = [f"- {sentence(finding, code)}" for finding in findings]
-    rows = [(row, differing(row)) for finding in findings for row in finding.sample]
-    if any(differences for _, differences in rows):
-        lines += ["", "| row | column | must be | is |", "|---|---|---|---|"]
-        for row, differences in rows:
-            lines += [_table_line(row, name, pair) for name, pair in differences.items()]
-    return "\n".join(lines)
-
-
 def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
     values = [shortened(value, MOST_LETTERS) for value in pair]
     cells = [code(cell, in_table=True) for cell in (_plain_text(row), name, *values)]
     line = " | ".join(cells)
     return f"| {line} |"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The findings of a check in words.
+
+    Args:
+        findings: Those that found something.
+    """
+
+    findings: Sequence[Finding]
+
+    def sentences(self) -> list[str]:
+        """Return a sentence for each, which names the first rows."""
+        return [_sentence(finding) for finding in self.findings]
+
+    def page(self) -> str:
+        """Return a Markdown page: a sentence for each, and the differing columns as a table."""
+        findings = self.findings
+        lines = [f"- {_sentence(finding, code)}" for finding in findings]
+        rows = [(row, differing(row)) for finding in findings for row in finding.sample]
+        if any(differences for _, differences in rows):
+            lines += ["", "| row | column | must be | is |", "|---|---|---|---|"]
+            for row, differences in rows:
+                lines += [_table_line(row, name, pair) for name, pair in differences.items()]
+        return "\n".join(lines)
+
+    @staticmethod
+    def narrow(row: Row) -> dict[str, Any]:
+        """Return a row of a sample for a table: of whole rows only the differing columns, of a struct a short text.
+
+        Args:
+            row: The row.
+
+        Example:
+            >>> Wording.narrow({"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'})
+            {'id': 2, 'differs': 'v', '_decided': 'v="b"', '_shown': 'v="z"'}
+        """
+        differences = differing(row)
+        cells: dict[str, Any] = {}
+        for name, value in row.items():
+            if differences and name == DECIDED:
+                cells["differs"] = ", ".join(differences)
+            side = (DECIDED, SHOWN).index(name) if name in (DECIDED, SHOWN) else None
+            if differences and side is not None:
+                cells[name] = ", ".join(f"{column}={pair[side]}" for column, pair in differences.items())
+            elif isinstance(value, Mapping):
+                cells[name] = ", ".join(f"{part} {each}" for part, each in value.items())
+            else:
+                cells[name] = value
+        return cells

@@ -88,29 +88,29 @@ class Script:
             )
         return Script.read(self.folder / Path(file).expanduser(), self.depth + 1)
 
+    @staticmethod
+    def variables(definitions: Iterable[str]) -> dict[str, str]:
+        """Read definitions of variables, `name=value`.
 
-def variables(definitions: Iterable[str]) -> dict[str, str]:
-    """Read definitions of variables, `name=value`.
-
-    Raises:
-        ConfigError: one does not have this form, or a name occurs twice.
-    """
-    found: dict[str, str] = {}
-    for definition in definitions:
-        name, equals, value = definition.partition("=")
-        if not equals or not _NAME.fullmatch(name):
-            raise ConfigError.of(
-                "-D defines no variable.",
-                got=definition,
-                allowed="name=value",
-            )
-        if name in found:
-            raise ConfigError.of(
-                f"-D defines the variable '{name}' twice.",
-                allowed="each once",
-            )
-        found[name] = value
-    return found
+        Raises:
+            ConfigError: one does not have this form, or a name occurs twice.
+        """
+        found: dict[str, str] = {}
+        for definition in definitions:
+            name, equals, value = definition.partition("=")
+            if not equals or not _NAME.fullmatch(name):
+                raise ConfigError.of(
+                    "-D defines no variable.",
+                    got=definition,
+                    allowed="name=value",
+                )
+            if name in found:
+                raise ConfigError.of(
+                    f"-D defines the variable '{name}' twice.",
+                    allowed="each once",
+                )
+            found[name] = value
+        return found
 
 
 def substituted(text: str, values: Mapping[str, str]) -> str:

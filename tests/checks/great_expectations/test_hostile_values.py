@@ -8,7 +8,7 @@ import pytest
 from browser import QUIET, WAIT_MS, browser_path
 from parts import BROWSER, need
 
-from ebbtide.checks import Finding, page
+from ebbtide.checks import Finding, Wording
 from ebbtide.checks._judged import Batch
 from ebbtide.markdown import code, prose
 
@@ -160,7 +160,7 @@ FORMS = {"code", "li", "ul", "p", "table", "thead", "tbody", "tr", "th", "td"}
 
 
 def test_value_of_a_record_is_a_text_in_markdown(tmp_path, opened):
-    texts = [RENDERED(page([finding(value)])) for value in VALUES]
+    texts = [RENDERED(Wording([finding(value)]).page()) for value in VALUES]
     texts += [RENDERED(f"- {prose(value)}") for value in VALUES]
     texts += [RENDERED(f"- {code(value)}\n\n|a|b|\n|---|---|\n|{code(value, in_table=True)}|x|") for value in VALUES]
     for text in texts:

@@ -6,13 +6,18 @@ from importlib import import_module
 import pytest
 
 import ebbtide.checks
-from ebbtide.checks import Finding, narrow, page, sentence
+from ebbtide.checks import Finding, Wording
 from ebbtide.checks._rule import Rule
 from ebbtide.checks.great_expectations.wording import SENTENCES
 
 EARLIER = {"step": 1, "part": 0, "position": 0}
 DIFFERS = {"id": 2, "_decided": '{"id":2,"v":"b","n":1}', "_shown": '{"id":2,"v":"z","n":1}', "_rows": 1}
 COMMIT = {"table": "sink", "version": 5, "at": "2026-01-01T00:00:00.000Z", "operation": "UPDATE"}
+
+
+def sentence_of(found):
+    [sentence] = Wording([found]).sentences()
+    return sentence
 
 
 def finding(expectation, rows, broken=None, column=None):
@@ -24,7 +29,7 @@ def test_every_rule_of_ours_has_a_sentence_for_one_row_and_for_several():
     rules = {value.expectation for module in modules for value in vars(module).values() if isinstance(value, Rule)}
     assert rules == set(SENTENCES)
     for name in rules:
-        assert sentence(finding(name, [{"id": 1}])) != sentence(finding(name, [{"id": 1}], broken=2))
+        assert sentence_of(finding(name, [{"id": 1}])) != sentence_of(finding(name, [{"id": 1}], broken=2))
 
 
 @pytest.mark.parametrize(
@@ -92,21 +97,22 @@ def test_every_rule_of_ours_has_a_sentence_for_one_row_and_for_several():
 )
 def test_finding_says_what_is_wrong_and_names_the_first_rows(expectation, rows, broken, said):
     column = "qty" if "column_values" in expectation else None
-    assert sentence(finding(expectation, rows, broken, column)) == said
+    assert sentence_of(finding(expectation, rows, broken, column)) == said
 
 
 def test_page_lists_the_columns_that_differ_and_shortens_what_is_long():
     long = {**DIFFERS, "_shown": f'{{"id":2,"v":"{"z" * 100}","n":1}}'}
-    text = page([finding("expect_sink_to_be_complete", [long])])
+    text = Wording([finding("expect_sink_to_be_complete", [long])]).page()
     assert text.splitlines()[-1] == f'| `id 2` | `v` | `"b"` | `"{"z" * 39}...` |'
     assert max(map(len, text.splitlines()[1:])) < 100
     piped = {"id": 1, "_decided": '{"id":1,"v":"a|b"}', "_shown": '{"id":1,"v":null}'}
-    assert page([finding("expect_sink_to_be_complete", [piped])]).endswith('| `id 1` | `v` | `"a\\|b"` | `null` |')
-    assert "|" not in page([finding("expect_commits_to_be_ours", [COMMIT])])
+    page = Wording([finding("expect_sink_to_be_complete", [piped])]).page()
+    assert page.endswith('| `id 1` | `v` | `"a\\|b"` | `null` |')
+    assert "|" not in Wording([finding("expect_commits_to_be_ours", [COMMIT])]).page()
 
 
 def test_table_shows_of_whole_rows_only_what_differs():
-    assert narrow({**DIFFERS, "_changed_by": EARLIER}) == {
+    assert Wording.narrow({**DIFFERS, "_changed_by": EARLIER}) == {
         "id": 2,
         "differs": "v",
         "_decided": 'v="b"',
@@ -114,13 +120,15 @@ def test_table_shows_of_whole_rows_only_what_differs():
         "_rows": 1,
         "_changed_by": "step 1, part 0, position 0",
     }
-    letters = narrow({"id": 2, "_decided": '{"v":"Zoë"}', "_shown": '{"v":"李"}'})
+    letters = Wording.narrow({"id": 2, "_decided": '{"v":"Zoë"}', "_shown": '{"v":"李"}'})
     assert (letters["_decided"], letters["_shown"]) == ('v="Zoë"', 'v="李"')
     alone = {"id": 3, "_decided": '{"id":3}'}
-    assert narrow(alone) == alone
+    assert Wording.narrow(alone) == alone
 
 
 def test_masked_values_are_never_called_different_but_may_be():
     row = {"id": 2, "_decided": '{"id": 2, "email": "***"}', "_shown": '{"id": 2, "email": "***"}'}
-    assert "id 2 (email may differ, its values are personal)" in sentence(finding("expect_sink_to_be_complete", [row]))
-    assert narrow({"_decided": "***", "_shown": "***"}) == {"_decided": "***", "_shown": "***"}
+    assert "id 2 (email may differ, its values are personal)" in sentence_of(
+        finding("expect_sink_to_be_complete", [row])
+    )
+    assert Wording.narrow({"_decided": "***", "_shown": "***"}) == {"_decided": "***", "_shown": "***"}

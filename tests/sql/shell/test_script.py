@@ -8,7 +8,7 @@ import pytest
 from memory_session import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
-from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError, variables
+from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError
 from ebbtide.sql._shell.execution import BackgroundSession, Interrupts, Waiting
 from ebbtide.sql._shell.script import Client
 from ebbtide.sql._shell.show import Printer
@@ -135,8 +135,8 @@ def test_variable_makes_no_second_statement(tmp_path):
 @pytest.mark.parametrize("definitions", [["a"], ["=1"], ["a b=1"], ["a=1", "a=2"]])
 def test_definitions_that_are_none_are_refused(definitions):
     with pytest.raises(ConfigError, match="-D"):
-        variables(definitions)
-    assert variables(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+        Script.variables(definitions)
+    assert Script.variables(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
 def test_operations_are_closed_whatever_comes_of_them(written):
