@@ -193,7 +193,7 @@ GUEST_OF = {
         "ddl",
         "delta",
         "ledger",
-        "tables",
+        "frames",
         "sessions",
         "spec",
         "definitions",

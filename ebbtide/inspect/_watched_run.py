@@ -112,7 +112,7 @@ class WatchedRun(Observer):
 
     @property
     def longest_silence_s(self) -> float:
-        """How long a healthy run may go without a step, a phase or a look at the source, unless a user says otherwise."""
+        """The longest time that a healthy run goes without a step, a phase or a look at the source, seconds, unless a user says otherwise."""
         interval_s = to_ms(self.spec.trigger_interval) / 1000
         # As long as faults of brokers and stores are waited out: after that the run ends by itself.
         return max(TRIGGERS * interval_s, Following().fault_budget_s)

@@ -80,7 +80,7 @@ class StateRewrite:
 
     @property
     def work(self) -> RewriteEntries:
-        """What writes a part of the entries, in a worker."""
+        """The work of a worker: it writes a part of the entries."""
         entries = StoredEntries(self.plan.state.stored_in(self.files), packed(self.plan.operator))
         return RewriteEntries(entries, self._target.writer(), self.keep, self.is_whole, self.data_change)
 

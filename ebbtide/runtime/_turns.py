@@ -1,4 +1,4 @@
-"""How a run makes the pieces of its work: at once, or in turn with other runs of its process."""
+"""The pieces of a run's work are made at once, or in turn with other runs of its process."""
 
 from __future__ import annotations
 
