@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 2_000_000
 """Maximum rows that the rules of a batch read in this process."""
 MOST_BYTES = 256 * 2**20
-"""Maximum bytes of the files that they read."""
+"""Maximum bytes of the files that the rules of a batch read in this process."""
 SAMPLE_ROWS = 20
 
 
@@ -134,7 +134,7 @@ class OnSpark:
 
 @contextmanager
 def _views(spark: SparkSession, inputs: Mapping[str, Input]) -> Iterator[str]:
-    """Register inputs in a session under unique names during the queries; yield the SQL that gives them their names."""
+    """Register inputs in a session under unique names during the queries; yield the WITH clauses that map the names in queries to them."""
     views = {name: f"ebbtide_{uuid.uuid4().hex}" for name in inputs}
     named = [f"{name} AS (SELECT * FROM {view})" for name, view in views.items()]
     try:
@@ -164,7 +164,7 @@ class Engines:
     in_process: InProcess = field(default_factory=InProcess)
 
     def fits(self, inputs: Mapping[str, Input]) -> bool:
-        """Return whether some inputs are read in this process."""
+        """Return whether inputs are small enough to be read in this process."""
         n_rows = 0
         n_bytes = 0
         for source in inputs.values():
@@ -176,13 +176,13 @@ class Engines:
         return n_rows <= self.most_rows and n_bytes <= self.most_bytes
 
     def broken(self, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
-        """Return the rows that break each of some rules."""
+        """Return, for each rule, the rows that break it."""
         engine: Engine = self.in_process if self.fits(rows.inputs) else OnSpark(self.session)
         return broken(engine, rows, expected)
 
 
 def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
-    """Return the rows that break each of some rules, in one pass if none does.
+    """Return, for each rule, the rows that break it. If no row breaks a rule, only one query is run.
 
     Args:
         engine: Where to run them.

@@ -20,8 +20,8 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
     """Refuse an option of earlier releases."""
     if text is not None:
         raise click.BadParameter(
-            "the gateway opens no Spark Connect: its clients run code that neither roles nor the audit see. Use the "
-            "gateway's HTTP, or run a Spark Connect server over the Delta tables ROOT/NAME/sink"
+            "the gateway does not offer Spark Connect: clients of Spark Connect run code that roles do not restrict and the "
+            "audit does not record. Use the gateway's HTTP, or run a Spark Connect server over the Delta tables ROOT/NAME/sink"
         )
 
 
@@ -41,7 +41,9 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
 @click.option(
     "--folders", is_flag=True, help="Let statements name files and folders of this host. Default: only tables."
 )
-@click.option("--token-env", metavar="NAME", help="The token that clients must send: the name of a variable.")
+@click.option(
+    "--token-env", metavar="NAME", help="Name of the environment variable with the token that clients must send."
+)
 @click.option("--token-file", type=click.Path(path_type=Path), help="The token: a file of mode 600.")
 @click.option(
     "--clients",
@@ -88,7 +90,7 @@ def sql_gateway(
 ) -> None:
     """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
 
-    SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs continue.
+    SIGTERM or Ctrl-C ends it: running queries are cancelled; jobs that statements started continue.
     """
     if token_env is not None and token_file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")

@@ -122,13 +122,13 @@ class _Pipelines(dg.Component):
 
     model: ClassVar[type[BaseModel]]
 
-    def __init__(self, given: Any, path: Path) -> None:
-        self.given, self.path = given, path
+    def __init__(self, loaded: Any, path: Path) -> None:
+        self.loaded, self.path = loaded, path
 
     @property
     def specs(self) -> Sequence[Pipeline]:
         """The pipelines of the file."""
-        return [self.given]
+        return [self.loaded]
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -151,7 +151,8 @@ class _Pipelines(dg.Component):
         refuse_shared_names(places)
         specs.sort(key=lambda spec: spec.name)
         made = [self.definitions(specs)]
-        # Jobs of operations and sensors serve all pipelines of the project: any one component defines them.
+        # Jobs of operations and sensors serve all pipelines of the project, so exactly one component must define them: the one with the
+        # first pipeline by name.
         own_names = {spec.name for spec in self.specs}
         if specs[0].name in own_names:
             made.append(automation_definitions(specs))
@@ -177,21 +178,21 @@ class UpsertPipeline(_Pipelines):
 
 @dg.scaffold_with(SeveralScaffolder)
 class UpsertPipelines(_Pipelines):
-    """Several upsert pipelines, with their shared fields said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
+    """Several upsert pipelines, with the shared fields written once. Its attributes are those of `ebbtide.UpsertPipelines`."""
 
     model = spec.UpsertPipelines
 
     @property
     def specs(self) -> Sequence[Pipeline]:
         """The pipelines of the file."""
-        return list(self.given.pipelines)
+        return list(self.loaded.pipelines)
 
     def definitions(self, specs: Sequence[Pipeline]) -> dg.Definitions:
         """Make their definitions, and the sensor on topics that none of them reads."""
         of_pipelines = super().definitions(specs)
-        if self.given.pattern is None:
+        if self.loaded.pattern is None:
             return of_pipelines
-        return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.given)]))
+        return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.loaded)]))
 
 
 @dg.scaffold_with(StatefulScaffolder)
@@ -220,7 +221,9 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
     data_docs: str | None = Field(
         default=None, description="Local folder for Great Expectations' Data Docs. Default: .ebbtide/data_docs."
     )
-    keep_data_docs: int = Field(default=20, gt=0, description="Data Docs kept per pipeline and check. Default: 20.")
+    keep_data_docs: int | None = Field(
+        default=None, gt=0, description="Data Docs kept per pipeline and check. Default: 20."
+    )
     spark: dict[str, str] = Field(
         default_factory=dict,
         description="Spark settings that override Ebbtide's; a credential as ${NAME}, from the environment. Default: none.",

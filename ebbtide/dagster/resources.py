@@ -90,7 +90,7 @@ class StorageResource(dg.ConfigurableResource["StorageResource"]):
         default_factory=lambda: str(Path(DEFAULT_ROOT) / "data_docs"),
         description="Local folder for Great Expectations' Data Docs. Default: .ebbtide/data_docs.",
     )
-    keep_data_docs: int = Field(default=20, gt=0, description="Evaluations kept per pipeline. Default: 20.")
+    keep_data_docs: int = Field(default=20, gt=0, description="Data Docs kept per pipeline and check. Default: 20.")
 
     def docs_of(self, pipeline: str) -> Path:
         """Return the folder of a pipeline's Data Docs."""

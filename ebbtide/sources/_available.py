@@ -15,7 +15,7 @@ Start = str | datetime | Offsets
 """The beginning of the first step: `earliest`, `latest`, a time or offsets."""
 ACCEPT_LOSS = (
     "Run 'ebbtide refresh --accept-loss' to rebuild the sink from what the source has now, or 'ebbtide run --accept-loss' to continue with these: "
-    "either notes the loss, which fails the check 'source_loss'."
+    "both record the loss, and the check 'source_loss' then fails."
 )
 
 
@@ -50,7 +50,7 @@ class Available:
             )
 
     def following(self, since: Span) -> Span:
-        """Return the span after a position. A partition that the position lacks was added since, and is read from offset 0.
+        """Return the span that follows another one. A partition that the other one lacks was added since, and is read from offset 0.
 
         Raises:
             SourceLostError: records are missing, or it is another source.
@@ -63,7 +63,7 @@ class Available:
         return self._up_to_end(start)
 
     def left_of(self, since: Span) -> Span:
-        """Return the span after a position, ignoring lost records; for another source, all of it."""
+        """Return what is still there to read after a span, without an error for lost records; of another source, everything."""
         read_before: Offsets = {}
         if self.identity == since.identity:
             read_before = since.end

@@ -14,7 +14,7 @@ from ebbtide.sql._results import OperationStatus, Page, Result, Row
 from ebbtide.sql._tokens import Place
 
 KEPT_PAGES = 2
-"""Pages of changes that are kept: the answer with the page before the last may have been lost, and is repeated."""
+"""Pages of changes that are kept, up to the requested one: a client whose answer was lost asks for the same page again."""
 CANCELS_EVERY_S = 0.2
 """Interval at which a cancelled operation is interrupted until it ends: Spark may begin a job after the first interrupt."""
 
@@ -86,7 +86,7 @@ class Whole:
         """Do nothing: the rows are complete."""
 
 
-def keep() -> None:
+def delete_nothing() -> None:
     """Delete nothing: the rows have no files."""
 
 
@@ -102,7 +102,7 @@ class Batch:
 
     rows: Rows
     position: str
-    delete: Callable[[], None] = keep
+    delete: Callable[[], None] = delete_nothing
 
 
 class Changes:
@@ -310,12 +310,14 @@ class RunningOperation:
 
 MOST_CHARACTERS = 2_000
 """Maximum length of a message."""
-_TRACES = ("\n\nJVM stacktrace:", "\n\tat ", "\n\n== SQL", "\n== SQL")
-"""Beginnings of the text after a message."""
+_CUT_FROM = ("\n\nJVM stacktrace:", "\n\tat ", "\n\n== SQL", "\n== SQL")
+"""Marks where a message is cut: the JVM's stack trace, and Spark's excerpt of the query."""
 _CALLED = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
+"""Py4J's words before the message of a Java exception, with the exception's class."""
 _RAISED = re.compile(r"An exception was thrown from the Python worker:.*\n(?=\S)", re.DOTALL)
 """The text before the last line of a Python function's traceback."""
 _PLACED = re.compile(r"[;(]?\s*line (\d+),? pos (\d+)[;)]?(?:\n.*)?$", re.DOTALL)
+"""Line and position at the end of Spark's message, and all lines after them."""
 
 
 def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = None) -> EbbtideError:
@@ -331,8 +333,8 @@ def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = No
     if within is not None:
         return within
     text = _CALLED.sub("", str(error))
-    for trace in _TRACES:
-        text, _, _ = text.partition(trace)
+    for mark in _CUT_FROM:
+        text, _, _ = text.partition(mark)
     text = _RAISED.sub("A Python function raised ", text.rstrip())
     placed = _PLACED.search(text)
     message = _PLACED.sub("", text).strip() or type(error).__name__

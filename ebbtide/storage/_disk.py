@@ -1,7 +1,7 @@
 """Local disks: names of their failures, and syncs.
 
-A file survives a power cut if it was synced, and its folder after it. Of any other file a cut may leave an empty one, a torn one, or
-none: the name of a file and its bytes reach the disk separately.
+A file survives a power cut if it was synced, and its folder after it. After a power cut any other file may be empty, incomplete or
+missing: the name of a file and its bytes reach the disk separately.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from ebbtide.environment import FSYNC
 from ebbtide.errors import DiskError, DiskFullError
 
-FEW = 4
+MOST_ONE_BY_ONE = 4
 """The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
-AT_ONCE = 16
+MOST_IN_PARALLEL = 16
 """The most files that are synced in parallel."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
@@ -44,7 +44,7 @@ def failures_named(path: str | Path) -> Iterator[None]:
 
     Raises:
         DiskFullError: the disk is full.
-        DiskError: it fails otherwise, is read-only, refuses a file as large, or this user has no right to it.
+        DiskError: it fails otherwise, is read-only, does not allow a file of that size, or this user has no right to it.
     """
     try:
         yield
@@ -102,11 +102,11 @@ def sync_below(top: str, files: Iterable[str]) -> None:
     """
     # Once each: a data file may be named by several commits.
     different = list(dict.fromkeys(files))
-    if len(different) <= FEW:
+    if len(different) <= MOST_ONE_BY_ONE:
         for file in different:
             sync(file)
     else:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(MOST_IN_PARALLEL) as pool:
             list(pool.map(sync, different))
     above = Path(top).parent
     folders: set[Path] = set()
@@ -120,7 +120,9 @@ def sync_below(top: str, files: Iterable[str]) -> None:
 
 
 def sync_names(folders: Iterable[str]) -> None:
-    """Write the names in folders to disk, before what follows relies on them: a process that was killed may not have done so.
+    """Sync folders whose names later steps rely on: only then do added and deleted files survive a power cut.
+
+    An earlier process may have been killed before it did so.
 
     Args:
         folders: Local paths; those that are not there are left out.

@@ -57,7 +57,7 @@ def test_it_does_not_open_to_others_without_a_token():
     [
         (["--clients", "open"], "a file of mode 600"),
         (["--clients", "none"], "cannot be read"),
-        (["--connect", "15002"], "the gateway opens no Spark Connect"),
+        (["--connect", "15002"], "the gateway does not offer Spark Connect"),
         (["--token-env", "NONE"], "Set NONE in the environment"),
         (["--token-file", "open"], "a file of mode 600"),
         (["--token-file", "none"], "cannot be read"),

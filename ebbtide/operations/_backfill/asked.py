@@ -18,7 +18,8 @@ from ebbtide.storage import Location
 ASKED = "asked.json"
 """Name of the file with the request, next to the backfill's tables."""
 MAY_CHANGE = frozenset({"format", "ttl", "transform", "states", "columns"})
-"""Parts of a spec's identity that a backfill may change, as long as the sink keeps its columns."""
+"""Parts of a spec's identity that a backfill may change. `columns` are those of the state's rows; the sink's are compared separately
+and must stay."""
 
 
 class Asked(BaseModel):
@@ -27,7 +28,10 @@ class Asked(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     start: str | SourceStart = Field(description="Start of reading: earliest, or a time or offsets of a topic.")
-    snapshot: str | None = Field(default=None, description="Topic that is completely read before; None: there is none.")
+    snapshot: str | None = Field(
+        default=None,
+        description="Topic with a snapshot that is read completely before the source; None: no such topic.",
+    )
 
     @property
     def text(self) -> str:
@@ -93,25 +97,25 @@ def asked_of(tables: Plan) -> Asked | None:
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
     """Return the spec of a pipeline's backfill."""
-    beside = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
-    if beside.source.by_position:
-        return beside.with_source(start=asked.start)
-    return beside
+    backfill_spec = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
+    if backfill_spec.source.by_position:
+        return backfill_spec.with_source(start=asked.start)
+    return backfill_spec
 
 
-def of_topic(beside: Pipeline, topic: str) -> Pipeline:
+def of_topic(backfill_spec: Pipeline, topic: str) -> Pipeline:
     """Return the spec of a backfill that reads a snapshot."""
-    return beside.with_source(topic=topic, start="earliest")
+    return backfill_spec.with_source(topic=topic, start="earliest")
 
 
-def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
-    """Return whether a backfill has continued with the pipeline's source."""
-    commit = Plan.under(tables.backfills, beside).state.last()
+def has_read_snapshot(tables: Plan, backfill_spec: Pipeline) -> bool:
+    """Return whether a backfill has read its snapshot and continued with the pipeline's source."""
+    commit = Plan.under(tables.backfills, backfill_spec).state.last()
     if commit is None:
         return False
     _, last = commit
     source = last.state.spec["source"]
-    return bool(source == beside.source.identity)
+    return bool(source == backfill_spec.source.identity)
 
 
 def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
@@ -152,18 +156,20 @@ def refuse_unfit(tables: Plan) -> None:
         )
 
 
-def refuse_other_columns(tables: Plan, taken: Plan) -> None:
-    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has added new columns of its records.
+def refuse_other_columns(tables: Plan, backfill: Plan) -> None:
+    """Refuse a backfill whose sink has other columns than the pipeline's.
+
+    This happens when one of them has added a new column of its records and the other has not.
 
     Args:
         tables: The pipeline.
-        taken: The backfill.
+        backfill: The backfill.
 
     Raises:
         BackfillError: it has other columns.
     """
     own = Snapshot.read(tables.sink.path, any_features=True)
-    other = Snapshot.read(taken.sink.path, any_features=True)
+    other = Snapshot.read(backfill.sink.path, any_features=True)
     if own is None or other is None:
         return
     columns = own.column_types
@@ -185,18 +191,18 @@ def log_begins_of(tables: Plan) -> tuple[int, ...]:
     return commit[1].frontier.log_begins if commit else ()
 
 
-def refuse_other_log(tables: Plan, taken: Plan) -> None:
+def refuse_other_log(tables: Plan, backfill: Plan) -> None:
     """Refuse a backfill that was begun before a restart of the source's log was acknowledged.
 
     Args:
         tables: The pipeline.
-        taken: The backfill.
+        backfill: The backfill.
 
     Raises:
         BackfillError: it has made steps without the acknowledgement.
     """
-    has_step = taken.state.last() is not None
-    if not has_step or log_begins_of(taken) == log_begins_of(tables):
+    has_step = backfill.state.last() is not None
+    if not has_step or log_begins_of(backfill) == log_begins_of(tables):
         return
     raise BackfillError.of(
         f"The acknowledged log restarts of '{tables.spec.name}' have changed since its backfill was begun.",

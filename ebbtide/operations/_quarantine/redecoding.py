@@ -21,7 +21,7 @@ from ebbtide.runtime import ErasureKey, Plan, Staged
 from ebbtide.storage import Location
 
 TOO_LARGE = "too_large"
-"""The reason of a record whose head only was kept."""
+"""The reason of a record that is too long: only its first bytes were kept."""
 TRANSFORM_FAILED = "transform_failed"
 """The reason of a record whose row fails in a transform: unchanged, it fails again."""
 RECORDS_PER_BATCH = 1_000
@@ -45,7 +45,8 @@ class Redecoded:
         is_corrected: (n,) true if a corrected record was decoded instead.
         good: Staged rows of records that are now good; `_order.part` is the record's index in `tried`.
         bad: Order, reason and detail of the records that are still bad, with the same index.
-        cut_off: Records with only a head, or whose rows fail in a transform: not decoded.
+        cut_off: Records that are not decoded again unless they are corrected: only their first bytes were kept, or their rows fail
+            in a transform.
         is_erased: (n,) true for records of erased keys, as decoded: neither `good` nor `bad` has them.
         erased: Name of the file of the ledger of erasures.
     """
@@ -122,7 +123,7 @@ class Redecoded:
         )
 
     def _records(self, orders: Sequence[Place]) -> dict[Place, tuple[dict[str, Any], bytes]]:
-        """Find records by their orders, whose part is their index; see `ebbtide.runtime._stage.Find`."""
+        """Find records by their order; the part of an order is the record's index in `tried`. See `ebbtide.runtime._stage.Find`."""
         found = {}
         records = self.tried.select(["origin", "raw"])
         for order in orders:
@@ -161,10 +162,10 @@ def redecoded(
     before = records["raw"]
     now = _corrected(records, corrected)
     is_corrected = pc.not_equal(before, now)
-    kept_in_part = pa.array([TOO_LARGE, TRANSFORM_FAILED])
-    is_head = pc.is_in(records["reason"], kept_in_part)
-    is_cut_off = pc.and_(is_head, pc.invert(is_corrected))
-    is_tried = pc.invert(is_cut_off)
+    skipped_reasons = pa.array([TOO_LARGE, TRANSFORM_FAILED])
+    has_skipped_reason = pc.is_in(records["reason"], skipped_reasons)
+    is_skipped = pc.and_(has_skipped_reason, pc.invert(is_corrected))
+    is_tried = pc.invert(is_skipped)
     tried = with_column(records, "raw", now).filter(is_tried)
     was_corrected = is_corrected.filter(is_tried)
     decoding = _decoding(plan).after(log_begins)
@@ -173,7 +174,8 @@ def redecoded(
     decoded = pa.Table.from_batches(batches, decoding.schema)
     # A record keeps its place in the source: later writes of its key are newer.
     decoded = decoding.placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
-    # Like the stager does: so the report, and the records leaving the quarantine, are known before staging.
+    # The stager leaves out rows of erased keys. They are left out here already, so that the report and the records that leave the
+    # quarantine are known before staging.
     refused = ErasureKey.refused(plan, erased)
     rows = decoded if refused is None else refused(decoded)
     # A record may have several rows: it is refused if no row of it is left.
@@ -188,7 +190,7 @@ def redecoded(
         is_corrected=np.asarray(was_corrected.to_numpy(), dtype=bool),
         good=rows.filter(pc.invert(is_bad)),
         bad=bad,
-        cut_off=records.filter(is_cut_off),
+        cut_off=records.filter(is_skipped),
         is_erased=of_any & ~of_kept,
         erased=erased,
     )
