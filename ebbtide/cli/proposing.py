@@ -30,7 +30,7 @@ from ebbtide.proposal import (
     write_spec,
     write_test,
 )
-from ebbtide.spec import UpsertPipeline, UpsertPipelines, project_of, read_attributes
+from ebbtide.spec import Project, SpecFile, UpsertPipeline, UpsertPipelines
 from ebbtide.sql import Catalog
 
 
@@ -145,7 +145,7 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     if not unread:
         raise ConfigError.of(f"'{folder}/defs.yaml' reads all {listed.kind}s like '{listed.pattern}'.")
     tables = _tables(asked, replace(listed, places=unread))
-    _, attributes = read_attributes(folder)
+    attributes = SpecFile.read(folder).attributes
     shared = attributes.get("shared", {})
     entries = own_fields(shared, tables.sources, tables.proposals)
     for note in tables.notes:
@@ -277,7 +277,7 @@ def _show(reports: Sequence[_Report], reporter: Reporter) -> None:
 def _definitions(folder: Path) -> Path:
     """Return the folder of all definitions of the project: the new definition's parent, or the highest 'defs' above it."""
     # Names are unique in a project, and definitions may be in nested folders, so the highest one is searched.
-    project = project_of(folder)
+    project = Project.around(folder).folder
     highest = folder.parent
     for parent in folder.resolve().parents:
         is_inside = parent.is_relative_to(project)

@@ -12,10 +12,9 @@ import click
 
 from ebbtide.ddl import parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.proposal import Proposal, Sample, propose, usable_topic
-from ebbtide.runtime._kinds import source_of
+from ebbtide.proposal import Proposal, Sample, propose
 from ebbtide.sources import FileSource, folders_like, matching
-from ebbtide.spec import project_of
+from ebbtide.spec import KafkaSource, Project
 from ebbtide.storage import Location
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
@@ -96,18 +95,18 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
         if given.path is not None:
             raise click.UsageError("Got --path and --topic-pattern. Allowed: one of them.")
         shared = _of_kafka(given)
-        any_topic = usable_topic({**shared, "topic": "any"})
+        any_topic = KafkaSource.of_options({**shared, "topic": "any"})
 
         def lines(topic: str) -> Iterator[bytes]:
-            source = source_of(any_topic.model_copy(update={"topic": topic}), "new", in_order=False)
+            source = any_topic.model_copy(update={"topic": topic}).opened("new", in_order=False)
             return source.sample(asked.sample)
 
-        there = source_of(any_topic, "new", in_order=False).names()
+        there = any_topic.opened("new", in_order=False).names()
         places = {topic: {"topic": topic} for topic in matching(there, given.topic_pattern)}
         return Listed("topic", given.topic_pattern, shared, places, lines)
     if given.path is None or not has_magic(given.path):
         return None
-    project = project_of(folder)
+    project = Project.around(folder).folder
     pattern = Location(given.path).resolved()
     folders = {place: {"path": _in_project(place, project)} for place in folders_like(pattern)}
     return Listed(
@@ -136,7 +135,7 @@ def folder_source(asked: Asked, folder: Path) -> Source:
     given = asked.source
     if given.path is None:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
-    project = project_of(folder)
+    project = Project.around(folder).folder
     named = Location(given.path).expanded("--path")
     location = Location(named).resolved()
     _refuse_no_folder(location, given.path)
@@ -179,7 +178,7 @@ def topic_source(asked: Asked) -> Source:
     if given.topic is None:
         raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
     source = {**_of_kafka(given), "topic": given.topic}
-    topic = source_of(usable_topic(source), "new", in_order=False)
+    topic = KafkaSource.of_options(source).opened("new", in_order=False)
     return source, topic.sample(asked.sample)
 
 

@@ -11,11 +11,11 @@ from ebbtide.errors import ConfigError
 from ebbtide.spec import (
     MaterializedView,
     Pipeline,
+    Project,
+    SpecFile,
     StatefulPipeline,
     UpsertPipeline,
     UpsertPipelines,
-    project_of,
-    read_document,
 )
 
 KINDS: dict[str, type[Pipeline]] = {
@@ -64,11 +64,11 @@ def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     if member is not None:
         return [(str(location), member)]
     _refuse_absent(Path(location))
-    path, document = read_document(location)
-    if not is_several(document):
-        return [(str(location), _of_kind(path, document))]
-    several = SEVERAL[str(document["type"])].load(path)
-    return [(str(path.parent / spec.name), spec) for spec in several.pipelines]
+    read = SpecFile.read(location)
+    if not is_several(read.document):
+        return [(str(location), _of_kind(read.path, read.document))]
+    several = SEVERAL[str(read.document["type"])].load(read.path)
+    return [(str(read.path.parent / spec.name), spec) for spec in several.pipelines]
 
 
 def several_at(location: str | Path) -> UpsertPipelines | None:
@@ -77,8 +77,8 @@ def several_at(location: str | Path) -> UpsertPipelines | None:
     file = given if given.name == "defs.yaml" else given / "defs.yaml"
     if not file.is_file():
         return None
-    path, document = read_document(location)
-    return SEVERAL[str(document["type"])].load(path) if is_several(document) else None
+    read = SpecFile.read(location)
+    return SEVERAL[str(read.document["type"])].load(read.path) if is_several(read.document) else None
 
 
 def is_several(document: Mapping[str, Any]) -> bool:
@@ -136,7 +136,7 @@ def _refuse_absent(path: Path) -> None:
 
 def _spec_folders(path: Path) -> list[Path]:
     """Return the folders of specs near a location, and those among the current project's definitions."""
-    around = (path.parent, *(project_of(Path.cwd()) / name for name in ("pipelines/defs", "defs")))
+    around = (path.parent, *(Project.around(Path.cwd()).folder / name for name in ("pipelines/defs", "defs")))
     here = Path.cwd()
     found = []
     for folder in around:

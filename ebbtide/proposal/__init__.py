@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ebbtide.proposal._files import write_test as write_test
     from ebbtide.proposal._sample import Sample as Sample
     from ebbtide.proposal._sample import take_sample as take_sample
-    from ebbtide.proposal._sample import usable_topic as usable_topic
     from ebbtide.proposal._several import own_fields as own_fields
     from ebbtide.proposal._several import several_attributes as several_attributes
     from ebbtide.proposal._spec import Proposal as Proposal

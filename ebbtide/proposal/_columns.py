@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ebbtide.ddl import as_compared, as_written, is_column_name
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Coding, DecodedChange, Unavailable, agreed, type_of_value
-from ebbtide.spec._fitting import RESERVED_COLUMNS
+from ebbtide.spec import Pipeline
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
@@ -131,7 +131,7 @@ def _unusable(names: Iterable[str]) -> dict[str, str]:
         compared = as_compared(name)
         if not is_column_name(name):
             notes[name] = "left out: it is not usable as a column's name (docs/explanation/security.md)"
-        elif compared in RESERVED_COLUMNS:
+        elif compared in Pipeline.RESERVED_COLUMNS:
             notes[name] = "left out: Ebbtide reserves the name"
         elif compared in taken:
             notes[name] = f"left out: readers of Delta take it for {taken[compared]}, which comes before it"

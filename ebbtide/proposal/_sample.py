@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from pydantic import ValidationError
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.formats import BadRecordError, DebeziumEvent, parse_exactly
 from ebbtide.proposal._tools import Json, table_of
 from ebbtide.redaction import printable
-from ebbtide.spec import KafkaSource, explained
 
 _PLACE = {"topic", "partition", "offset"}
 """Fields of a line with a Kafka record, other than its value."""
@@ -161,18 +158,3 @@ def _counted(found: Counter[str]) -> str:
     if n_left:
         parts.append(f"and {n_left} more")
     return ", ".join(parts)
-
-
-def usable_topic(source: Mapping[str, Any]) -> KafkaSource:
-    """Return the source as a spec would have it.
-
-    Args:
-        source: Its fields.
-
-    Raises:
-        ConfigError: one of them is not usable.
-    """
-    try:
-        return KafkaSource.model_validate(source)
-    except ValidationError as error:
-        raise ConfigError.of(f"The options do not make a source. {explained(error)}") from error

@@ -6,7 +6,6 @@ from ebbtide.ddl import as_compared, is_column_name
 from ebbtide.formats import agreed
 from ebbtide.model import BatchSummary
 from ebbtide.spec import Pipeline
-from ebbtide.spec._fitting import RESERVED_COLUMNS
 
 
 def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
@@ -19,7 +18,7 @@ def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
     if spec.schema_evolution_mode != "evolve":
         return {}
     names = map(as_compared, spec.table.columns.names)
-    taken = RESERVED_COLUMNS.union(names)
+    taken = Pipeline.RESERVED_COLUMNS.union(names)
     types = {}
     for name, stated in sorted(summary.types.items()):
         type_ = agreed(stated)

@@ -13,81 +13,19 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
-from ebbtide.sources import Client, FileSource, KafkaSource, PositionedSource, Registry, Source, SourceSettings
-from ebbtide.spec import KafkaSource as KafkaSpec
 from ebbtide.spec import (
+    DeltaSink,
     MaterializedView,
-    OtherSink,
-    OtherSource,
     Pipeline,
-    PositionedPart,
     StatefulPipeline,
     UpsertPipeline,
 )
-from ebbtide.spec import _parts as parts
 
 if TYPE_CHECKING:
     from ebbtide.tables import Sink, SinkTable
 
 
 Maker = TypeVar("Maker")
-
-
-def file_source(spec: Pipeline) -> Source:
-    """Make the source of a folder of files."""
-    given = cast("parts.FileSource", spec.source)
-    return FileSource(
-        given.path,
-        tuple(given.pattern),
-        in_order=spec.applies_in_order,
-        counts_repeats=spec.applies_in_order and not spec.has_positions,
-        min_age_ms=to_ms(given.min_age),
-        max_files_per_step=given.max_files_per_step,
-        max_bytes_per_step=given.max_bytes_per_step,
-    )
-
-
-def positioned_source(spec: Pipeline) -> PositionedSource:
-    """Make a source that is read by position."""
-    return source_of(cast("PositionedPart", spec.source), spec.name, in_order=spec.applies_in_order)
-
-
-def source_of(given: PositionedPart, pipeline: str, *, in_order: bool) -> PositionedSource:
-    """Make a source that is read by position.
-
-    Args:
-        given: What the spec says of it.
-        pipeline: The spec's name.
-        in_order: Changes apply as they arrive.
-    """
-    start = given.start
-    settings = SourceSettings(
-        pipeline,
-        start if isinstance(start, str) else start.timestamp or start.offsets or {},
-        in_order,
-        given.records_per_step,
-        given.max_bytes_per_step,
-    )
-    make = of_kind(POSITIONED, given, "source")
-    return make(given, settings)
-
-
-def kafka_source(given: PositionedPart, settings: SourceSettings) -> PositionedSource:
-    """Make the source of a Kafka topic."""
-    given = cast("KafkaSpec", given)
-    client = Client(given.bootstrap_servers, given.properties, f"ebbtide-{settings.pipeline}")
-    registry = given.registry
-    if registry is None:
-        return KafkaSource(client, given.topic, settings)
-    reached = Registry(registry.url, registry.username, registry.password, registry.ca_location)
-    return KafkaSource(client, given.topic, settings, reached)
-
-
-def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedSource:
-    """Make a source that another package brings along."""
-    given = cast("OtherSource", given)
-    make: Callable[..., PositionedSource] = given.kind
-    return make(given.options, settings)
 
 
 def upsert_operator(spec: Pipeline) -> Operator:
@@ -133,11 +71,18 @@ def view_operator(spec: Pipeline) -> Operator:
     return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
 
 
-def delta_sink(spec: Pipeline, location: str) -> Sink:
-    """Make the sink of a Delta table."""
-    given = cast("parts.DeltaSink", spec.sink)
-    make = _class_of(given)
-    return make(
+def sink_of(spec: Pipeline, location: str) -> Sink:
+    """Make a pipeline's sink.
+
+    Args:
+        spec: The pipeline.
+        location: The sink's folder.
+    """
+    given = spec.sink
+    if not isinstance(given, DeltaSink):
+        make: Callable[..., Sink] = given.kind
+        return make(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
+    return _class_of(given)(
         path=location,
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
@@ -150,7 +95,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
     )
 
 
-def _class_of(given: parts.DeltaSink) -> type[SinkTable]:
+def _class_of(given: DeltaSink) -> type[SinkTable]:
     """Return the class of a Delta sink: who makes and who writes the table."""
     if not given.is_spark_s:
         from ebbtide.tables import SinkTable
@@ -161,31 +106,12 @@ def _class_of(given: parts.DeltaSink) -> type[SinkTable]:
     return SparkMadeSink.written_by(given.write)
 
 
-def other_sink(spec: Pipeline, location: str) -> Sink:
-    """Make a sink that another package brings along."""
-    given = cast("OtherSink", spec.sink)
-    make: Callable[..., Sink] = given.kind
-    return make(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
-
-
-SOURCES: dict[type, Callable[[Pipeline], Source]] = {
-    parts.FileSource: file_source,
-    PositionedPart: positioned_source,
-}
-POSITIONED: dict[type, Callable[[PositionedPart, SourceSettings], PositionedSource]] = {
-    KafkaSpec: kafka_source,
-    OtherSource: other_source,
-}
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,
     StatefulPipeline: stateful_operator,
     MaterializedView: view_operator,
 }
-SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {
-    parts.DeltaSink: delta_sink,
-    OtherSink: other_sink,
-}
-"""The kinds of parts: a spec's model to what makes the part. A model that derives from one of these is of its kind."""
+"""The kinds of pipelines: a spec's model to what makes its operator. A model that derives from one of these is of its kind."""
 
 
 def of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:

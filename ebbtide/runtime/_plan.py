@@ -28,11 +28,10 @@ from ebbtide.ledger import (
 from ebbtide.model import Action, Apply, Clear, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
-from ebbtide.runtime._kinds import OPERATORS, SINKS, SOURCES, of_kind
+from ebbtide.runtime._kinds import OPERATORS, of_kind, sink_of
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import PositionedSource, Source, Span
-from ebbtide.spec import MaterializedView, Pipeline
-from ebbtide.spec import _parts as parts
+from ebbtide.spec import DeltaSink, MaterializedView, Pipeline
 from ebbtide.storage import Location, sync_names
 from ebbtide.tables import newest_step
 
@@ -101,8 +100,8 @@ class Plan:
         """The source of the records; of a view its inputs' tables."""
         if isinstance(self.spec, MaterializedView):
             return view_source()(self.spec, self.all_pipelines)
-        make = of_kind(SOURCES, self.spec.source, "source")
-        return make(self.spec)
+        spec = self.spec
+        return spec.source.opened(spec.name, in_order=spec.applies_in_order, has_positions=spec.has_positions)
 
     @property
     def positioned_source(self) -> PositionedSource:
@@ -180,8 +179,7 @@ class Plan:
     @cached_property
     def sink(self) -> Sink:
         """The sink."""
-        make = of_kind(SINKS, self.spec.sink, "sink")
-        return make(self.spec, self.at("sink"))
+        return sink_of(self.spec, self.at("sink"))
 
     @property
     def delta_sink(self) -> SinkTable:
@@ -204,7 +202,7 @@ class Plan:
     @property
     def sink_log(self) -> str | None:
         """Location of the sink's Delta log; None for a sink of another kind."""
-        return self.at("sink") if isinstance(self.spec.sink, parts.DeltaSink) else None
+        return self.at("sink") if isinstance(self.spec.sink, DeltaSink) else None
 
     def refuse_unable(self, action: Action, work: str) -> None:
         """Refuse an action that the sink cannot perform, before a step with it is committed.

@@ -6,25 +6,18 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.spec._bounded_yaml import read_yaml as read_yaml
-    from ebbtide.spec._extensions import OtherFormat as OtherFormat
-    from ebbtide.spec._extensions import OtherSink as OtherSink
-    from ebbtide.spec._extensions import OtherSource as OtherSource
-    from ebbtide.spec._fields import NAME as NAME
     from ebbtide.spec._kafka import KafkaSource as KafkaSource
+    from ebbtide.spec._names import NAME as NAME
     from ebbtide.spec._parts import DeltaSink as DeltaSink
-    from ebbtide.spec._parts import ExpectationConfig as ExpectationConfig
-    from ebbtide.spec._parts import FileSource as FileSource
     from ebbtide.spec._parts import MappedFormat as MappedFormat
     from ebbtide.spec._pipeline import Pipeline as Pipeline
     from ebbtide.spec._positioned import PositionedPart as PositionedPart
     from ebbtide.spec._positioned import SourceStart as SourceStart
-    from ebbtide.spec._reading import explained as explained
-    from ebbtide.spec._reading import project_of as project_of
-    from ebbtide.spec._reading import read_attributes as read_attributes
-    from ebbtide.spec._reading import read_document as read_document
+    from ebbtide.spec._reading import Project as Project
+    from ebbtide.spec._reading import SpecFile as SpecFile
+    from ebbtide.spec._reading import field_path as field_path
     from ebbtide.spec._row_functions import RowFunction as RowFunction
     from ebbtide.spec._row_functions import UnfitFunctionError as UnfitFunctionError
-    from ebbtide.spec._row_functions import make_importable as make_importable
     from ebbtide.spec._several import UpsertPipelines as UpsertPipelines
     from ebbtide.spec._stateful import StatefulPipeline as StatefulPipeline
     from ebbtide.spec._transform import Transform as Transform

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from ebbtide.formats import TOOLS, Coding, Format
 from ebbtide.redaction import printable
-from ebbtide.sources import PositionedSource
+from ebbtide.sources import PositionedSource, SourceSettings
 from ebbtide.spec._parts import FormatPart, Reads, SpecPart, TimeUnit
 from ebbtide.spec._positioned import PositionedPart
 from ebbtide.tables import Sink
@@ -115,6 +115,11 @@ class OtherSource(PositionedPart, OtherPart):
         """Its class."""
         return extension(SOURCES, self.type, PositionedSource)
 
+    def with_settings(self, settings: SourceSettings) -> PositionedSource:
+        """See `PositionedPart.with_settings`."""
+        make: Callable[..., PositionedSource] = self.kind
+        return make(self.options, settings)
+
 
 class OtherFormat(FormatPart, OtherPart):
     """A format from another package. All other fields are its options."""
@@ -179,7 +184,7 @@ def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> Base
 
 
 def source_option_names(type_: str) -> frozenset[str]:
-    """Return the option names of a source's class; none for a built-in source.
+    """Return the option names of a source's class, which another package adds to its fields; none for a built-in source.
 
     Args:
         type_: The type of a spec's `source`.

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ebbtide.spec._names import NAME
+
 _MOST_CHARACTERS = 110
 _UNIONS = ("order", "start", "ttl")
 """Fields that hold either a word or a group of fields."""
@@ -37,8 +39,6 @@ _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _pattern(pattern: str) -> str:
     """Describe a pattern."""
-    from ebbtide.spec._fields import NAME  # loads pydantic, which a listing of tables does without
-
     is_name = pattern == NAME
     return "1 to 63 lower-case letters, digits and underscores, a letter first" if is_name else f"text like {pattern}"
 

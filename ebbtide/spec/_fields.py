@@ -8,8 +8,19 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ebbtide.durations import NaturalDuration, PositiveDuration
-from ebbtide.spec._extensions import FORMATS, OTHER, SINKS, SOURCES, TOOL, OtherFormat, OtherSink, OtherSource, kind_in
+from ebbtide.spec._extensions import (
+    FORMATS,
+    OTHER,
+    SINKS,
+    SOURCES,
+    TOOL,
+    OtherFormat,
+    OtherSink,
+    OtherSource,
+    kind_in,
+)
 from ebbtide.spec._kafka import KafkaSource
+from ebbtide.spec._names import NAME
 from ebbtide.spec._parts import (
     ChecksConfig,
     ColumnConfig,
@@ -27,9 +38,6 @@ from ebbtide.spec._scheduling import FreshnessConfig, SchedulesConfig
 from ebbtide.spec._traits import Traits
 from ebbtide.tasks import EngineKind
 
-NAME = r"^[a-z][a-z0-9_]{0,62}$"
-"""Names of pipelines and their groups."""
-
 
 class PipelineFields(Traits):
     """The fields of all pipelines: a source and its format, a key, a sink, and their maintenance."""
@@ -37,6 +45,7 @@ class PipelineFields(Traits):
     name: str = Field(
         pattern=NAME, description="Name of the pipeline: lower-case letters, digits, underscores. Required."
     )
+
     description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, has_unseen, is_credential, redacted
+from ebbtide.sources import Client, Registry, SourceSettings
+from ebbtide.sources import KafkaSource as Topic
 from ebbtide.spec._parts import Name, SpecPart, refuse
 from ebbtide.spec._positioned import PositionedPart
+from ebbtide.spec._reading import explained
 
 BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 """HOST:PORT."""
@@ -118,6 +122,27 @@ class KafkaSource(PositionedPart):
         default=None,
         description="Values, and possibly keys, are Avro with schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
     )
+
+    @classmethod
+    def of_options(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the source with fields that are not from a file.
+
+        Raises:
+            ConfigError: one of them is not usable.
+        """
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise ConfigError.of(f"The options do not make a source. {explained(error)}") from error
+
+    def with_settings(self, settings: SourceSettings) -> Topic:
+        """See `PositionedPart.with_settings`."""
+        client = Client(self.bootstrap_servers, self.properties, f"ebbtide-{settings.pipeline}")
+        registry = self.registry
+        if registry is None:
+            return Topic(client, self.topic, settings)
+        reached = Registry(registry.url, registry.username, registry.password, registry.ca_location)
+        return Topic(client, self.topic, settings, reached)
 
     @field_validator("bootstrap_servers")
     @classmethod

@@ -26,7 +26,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.amounts import shortened
 from ebbtide.changelog import PLACE
-from ebbtide.durations import NaturalDuration, PositiveDuration
+from ebbtide.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
     TOOLS,
@@ -43,7 +43,8 @@ from ebbtide.formats import (
     Unavailable,
 )
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
-from ebbtide.sources import PATTERNS
+from ebbtide.sources import FileSource as Files
+from ebbtide.sources import Source
 from ebbtide.spec._log_sequences import LOG_SEQUENCES
 from ebbtide.storage import Location
 
@@ -139,6 +140,16 @@ class SourcePart(SpecPart):
         description="Maximum records per second that a run reads on average, above 0. Steps of at least one file are delayed. For a backfill next to other runs, or to protect a source. Default: no limit.",
     )
 
+    @abstractmethod
+    def opened(self, pipeline: str, *, in_order: bool, has_positions: bool = True) -> Source:
+        """Return the source of a pipeline's records.
+
+        Args:
+            pipeline: Its name.
+            in_order: Changes apply as they arrive.
+            has_positions: Records carry their place, so that redeliveries can be recognized.
+        """
+
     @property
     def place(self) -> str:
         """Name of this source in the listing of a pattern."""
@@ -177,7 +188,7 @@ class FileSource(SourcePart):
         description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). `~/` is the home folder, `${NAME}` a variable of the environment. Required."
     )
     pattern: list[Name] = Field(
-        default=list(PATTERNS),
+        default=list(Files.patterns),
         min_length=1,
         description="Files to read, one pattern or several, with `*`, `?` and `[...]`: `*.json` in any folder, `/*.json` in the folder itself, `2026/*.json` in one below. Names that begin with `_` or `.`, of files or folders, are never read. Default: *.json, *.jsonl, *.ndjson, each plain or .gz.",
     )
@@ -194,6 +205,18 @@ class FileSource(SourcePart):
     max_files_per_step: int = Field(
         default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
     )
+
+    def opened(self, pipeline: str, *, in_order: bool, has_positions: bool = True) -> Source:
+        """See `SourcePart.opened`."""
+        return Files(
+            self.path,
+            tuple(self.pattern),
+            in_order=in_order,
+            counts_repeats=in_order and not has_positions,
+            min_age_ms=to_ms(self.min_age),
+            max_files_per_step=self.max_files_per_step,
+            max_bytes_per_step=self.max_bytes_per_step,
+        )
 
     @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
     @classmethod

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import ValidationError, model_validator
@@ -21,10 +21,11 @@ from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Decoding
 from ebbtide.spec import _fitting as fitting
+from ebbtide.spec._extensions import source_option_names
 from ebbtide.spec._fields import PipelineFields
-from ebbtide.spec._parts import DeltaSink, PlainFormat, Reads, SchemaEvolutionMode
-from ebbtide.spec._reading import explained, project_of, read_attributes
-from ebbtide.spec._row_functions import make_importable
+from ebbtide.spec._kafka import KafkaSource
+from ebbtide.spec._parts import DeltaSink, FileSource, PlainFormat, Reads, SchemaEvolutionMode
+from ebbtide.spec._reading import Project, SpecFile, explained
 from ebbtide.storage import Location
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
@@ -43,7 +44,13 @@ OPTIONAL_PARTS = ("transform",)
 
 
 class Pipeline(PipelineFields):
-    """Base class of pipelines: their common fields, and properties that follow from these."""
+    """Base class of pipelines: their common fields, and properties that follow from these.
+
+    Attributes:
+        RESERVED_COLUMNS: Names of columns that Ebbtide adds to the user's, as `as_compared` gives them.
+    """
+
+    RESERVED_COLUMNS: ClassVar[frozenset[str]] = fitting.RESERVED_COLUMNS
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -60,6 +67,19 @@ class Pipeline(PipelineFields):
         fitting.refuse_unfit_format(self, columns)
         fitting.refuse_unfit_event_time(self, columns, is_needed=self.needs_event_time)
         return self
+
+    @staticmethod
+    def source_fields(type_: str | None = None) -> frozenset[str]:
+        """Return the fields of `source`: those of built-in sources, and the options of another package's source.
+
+        Args:
+            type_: The source's type. Default: a built-in one.
+
+        Raises:
+            ValueError: no package has a source of this type.
+        """
+        built_in = frozenset({*FileSource.model_fields, *KafkaSource.model_fields})
+        return built_in if type_ is None else built_in | source_option_names(type_)
 
     @cached_property
     def table(self) -> TableSchema:
@@ -274,8 +294,8 @@ class Pipeline(PipelineFields):
         Raises:
             ConfigError: no such file, not YAML, or not a usable spec; the message names file and field.
         """
-        path, attributes = read_attributes(location)
-        return cls.of_attributes(attributes, path)
+        file = SpecFile.read(location)
+        return cls.of_attributes(file.attributes, file.path)
 
     @classmethod
     def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
@@ -285,7 +305,7 @@ class Pipeline(PipelineFields):
             ConfigError: not a usable spec; the message names file and field.
         """
         if cls.imports(attributes):
-            make_importable(project_of(path))
+            Project.around(path).make_importable()
         try:
             spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
@@ -301,7 +321,7 @@ class Pipeline(PipelineFields):
         written = self.source.path
         if written is None:
             return self
-        resolved = Location(Location(written).expanded("source.path")).resolved(project_of(path))
+        resolved = Location(Location(written).expanded("source.path")).resolved(Project.around(path).folder)
         located = self.with_source(path=resolved)
         if Location(written).is_local:
             written = os.path.normpath(written)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ebbtide.sources import PositionedSource, SourceSettings
 from ebbtide.spec._parts import Name, SpecPart, refuse
 
 STEP_S = 10
@@ -83,6 +85,22 @@ class PositionedPart(SpecPart):
         gt=0,
         description="Maximum records per second that a run reads on average, above 0. Steps become smaller and are delayed. For a backfill next to other runs, or to protect a source. Default: no limit.",
     )
+
+    def opened(self, pipeline: str, *, in_order: bool, has_positions: bool = True) -> PositionedSource:
+        """Return the source of a pipeline's records; see `SourcePart.opened`."""
+        start = self.start
+        settings = SourceSettings(
+            pipeline,
+            start if isinstance(start, str) else start.timestamp or start.offsets or {},
+            in_order,
+            self.records_per_step,
+            self.max_bytes_per_step,
+        )
+        return self.with_settings(settings)
+
+    @abstractmethod
+    def with_settings(self, settings: SourceSettings) -> PositionedSource:
+        """Return the source with the settings of a pipeline."""
 
     @property
     def place(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,43 +23,74 @@ if TYPE_CHECKING:
 _ALLOWED = f"a defs.yaml, or a folder with one: YAML of {MOST_BYTES:,} bytes, {MOST_NODES:,} values and {MOST_DEPTH} levels at most"
 
 
-def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Read a `defs.yaml`, or the one in a folder; return its path and content.
+@dataclass(frozen=True)
+class SpecFile:
+    """A `defs.yaml`.
 
-    Raises:
-        ConfigError: no such file, or not YAML.
+    Args:
+        path: Its path.
+        document: Its content; empty if it is not a mapping.
     """
-    path = Path(location)
-    path = path / "defs.yaml" if path.is_dir() else path
-    try:
-        document = read_yaml(path)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise ConfigError.of(f"The spec '{path}' cannot be read: {why}.", allowed=_ALLOWED) from error
-    return path, document if isinstance(document, dict) else {}
+
+    path: Path
+    document: dict[str, Any]
+
+    @classmethod
+    def read(cls, location: str | Path) -> SpecFile:
+        """Read a file, or the one in a folder.
+
+        Raises:
+            ConfigError: no such file, or not YAML.
+        """
+        path = Path(location)
+        path = path / "defs.yaml" if path.is_dir() else path
+        try:
+            document = read_yaml(path)
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            why = " ".join(str(error).split())
+            raise ConfigError.of(f"The spec '{path}' cannot be read: {why}.", allowed=_ALLOWED) from error
+        return cls(path, document if isinstance(document, dict) else {})
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The fields of its spec.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        attributes = self.document.get("attributes")
+        if not isinstance(attributes, dict):
+            raise ConfigError.of(
+                f"The spec '{self.path}' has no attributes.", allowed="type: and attributes: at the top"
+            )
+        return attributes
 
 
-def read_attributes(location: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Read the attributes of a `defs.yaml`, or of the one in a folder; return its path and the attributes.
+@dataclass(frozen=True)
+class Project:
+    """The project of a spec.
 
-    Raises:
-        ConfigError: no such file, not YAML, or no attributes.
+    Args:
+        folder: The nearest folder above the spec with a pyproject.toml, else the spec's own.
     """
-    path, document = read_document(location)
-    attributes = document.get("attributes")
-    if not isinstance(attributes, dict):
-        raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
-    return path, attributes
 
+    folder: Path
 
-def project_of(path: Path) -> Path:
-    """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
-    spec = path.resolve()
-    for folder in (spec, *spec.parents):
-        project_file = folder / "pyproject.toml"
-        if project_file.exists():
-            return folder
-    return spec if spec.is_dir() else spec.parent
+    @classmethod
+    def around(cls, path: Path) -> Project:
+        """Return the project of an existing or future spec, given its file or folder."""
+        spec = path.resolve()
+        for folder in (spec, *spec.parents):
+            project_file = folder / "pyproject.toml"
+            if project_file.exists():
+                return cls(folder)
+        return cls(spec if spec.is_dir() else spec.parent)
+
+    def make_importable(self) -> None:
+        """Make functions importable from the project's folder and the current one."""
+        for each in (str(self.folder), str(Path.cwd())):
+            if each not in sys.path:
+                sys.path.append(each)
 
 
 def explained(

@@ -172,13 +172,6 @@ def _spark_type(target: str, annotation: Any) -> str:
     )
 
 
-def make_importable(folder: Path) -> None:
-    """Make functions importable from a project's folder and the current one."""
-    for each in (str(folder), str(Path.cwd())):
-        if each not in sys.path:
-            sys.path.append(each)
-
-
 def digest(target: str) -> str:
     """Return a digest of a function's code: its module, and the project's modules that it imports, recursively.
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec._fields import NAME
+from ebbtide.spec._names import NAME
 from ebbtide.spec._parts import Name, SpecPart, refuse
-from ebbtide.spec._reading import explained, field_path, project_of, read_attributes
-from ebbtide.spec._row_functions import make_importable
+from ebbtide.spec._reading import Project, SpecFile, explained, field_path
 from ebbtide.spec._upsert import UpsertPipeline
 from ebbtide.storage import Location
 
@@ -102,8 +101,8 @@ class UpsertPipelines(SpecPart):
         Raises:
             ConfigError: no such file, not YAML, or not usable; the message names file and field.
         """
-        path, attributes = read_attributes(location)
-        return cls.of_attributes(attributes, path)
+        file = SpecFile.read(location)
+        return cls.of_attributes(file.attributes, file.path)
 
     @classmethod
     def of_attributes(cls, attributes: Attributes, path: Path) -> Self:
@@ -111,7 +110,7 @@ class UpsertPipelines(SpecPart):
         shared = attributes.get("shared") or {}
         own = attributes.get("pipelines") or ()
         if UpsertPipeline.imports(shared) or any(map(_imports, own)):
-            make_importable(project_of(path))
+            Project.around(path).make_importable()
         try:
             several = cls.model_validate(dict(attributes))
         except ValidationError as error:
@@ -123,7 +122,7 @@ class UpsertPipelines(SpecPart):
         """Return the pipelines with absolute source paths; see `Pipeline.located`."""
         folders = self.folders
         if folders is not None:
-            folders = Location(Location(folders).expanded("folders")).resolved(project_of(path))
+            folders = Location(Location(folders).expanded("folders")).resolved(Project.around(path).folder)
         pipelines = [spec.located(path) for spec in self.pipelines]
         located = {"pipelines": pipelines, "folders": folders}
         return self.model_copy(update=located)

@@ -13,7 +13,7 @@ from ebbtide.changelog import STEP
 from ebbtide.ddl import has_map
 from ebbtide.durations import PositiveDuration, format_duration
 from ebbtide.keyed_state import StateTtlConfig, Ttl
-from ebbtide.spec._fields import NAME
+from ebbtide.spec._names import NAME
 from ebbtide.spec._parts import PlainFormat, SpecPart, refuse
 from ebbtide.spec._pipeline import Pipeline
 

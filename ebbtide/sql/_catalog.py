@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec import read_document
+from ebbtide.spec import SpecFile
 from ebbtide.sql._statements import IfThere, ObjectKind
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Catalog:
         """
         found = [_summary(declared, None) for declared in self.given]
         for path, kind in self._files():
-            _, document = read_document(path)
+            document = SpecFile.read(path).document
             if kind is None:
                 found += _pipeline_summaries(path, document)
             else:
@@ -305,7 +305,7 @@ class Catalog:
 
         for path, kind in self._files():
             if kind is not None:
-                yield Declared.read(kind, path.parent.name, read_document(path)[1], f"The file '{path}'")
+                yield Declared.read(kind, path.parent.name, SpecFile.read(path).document, f"The file '{path}'")
             else:
                 yield from (Filled(Path(location), spec) for location, spec in load_each(path.parent))
 
@@ -402,7 +402,7 @@ def queryable(entries: Mapping[str, Entry]) -> list[str]:
 
 def _is_pipeline(path: Path) -> bool:
     """Return whether a `defs.yaml` holds pipelines; the files of Dagster's other components do not."""
-    _, document = read_document(path)
+    document = SpecFile.read(path).document
     return str(document.get("type")) in TYPES
 
 

@@ -18,7 +18,7 @@ from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.expressions import register_function
 from ebbtide.runtime import Plan
-from ebbtide.spec import RowFunction, UnfitFunctionError, make_importable, project_of
+from ebbtide.spec import Project, RowFunction, UnfitFunctionError
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import (
     PIPELINE,
@@ -46,7 +46,7 @@ def imported(catalog: Catalog, declared: Declared) -> RowFunction:
     Raises:
         SqlError: it cannot be called in SQL.
     """
-    make_importable(project_of(catalog.folder))
+    Project.around(catalog.folder).make_importable()
     try:
         RowFunction.refuse_name(declared.name)
         return RowFunction.load(declared.target)
@@ -231,7 +231,7 @@ def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[
     In a project a relative path belongs to the project's folder. Without a project it belongs to the current folder, and is made absolute.
     """
     path = options.get("path", "")
-    project_file = project_of(catalog.folder) / "pyproject.toml"
+    project_file = Project.around(catalog.folder).folder / "pyproject.toml"
     if not path or project_file.exists():
         return options
     absolute = Location(path).resolved(Path.cwd())

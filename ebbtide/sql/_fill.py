@@ -17,7 +17,7 @@ from sqlglot import Token, TokenType, exp
 from ebbtide import UpsertPipeline
 from ebbtide.ddl import SparkSql, TableSchema, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec import read_attributes
+from ebbtide.spec import SpecFile
 from ebbtide.sql._catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
 from ebbtide.sql._declare import imported, refuse_indeterministic
 from ebbtide.sql._listing import quoted
@@ -193,7 +193,7 @@ def _again(
     # The pipeline's own table and comment are put in the place of a declaration. If the statement then makes other attributes than the
     # file has, it is another statement; attributes that the user has added to the file are left as they are.
     entry.refuse_shared_file()
-    _, stored = read_attributes(entry.location)
+    stored = SpecFile.read(entry.location).attributes
     transform = stored.get("transform", stored)
     key, comment = tuple(transform["key"]), stored.get("description", "")
     table = Declared(DeclaredKind.TABLE, entry.name, transform["schema"], key, comment=comment)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from sqlglot import exp
 
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.spec import read_attributes
+from ebbtide.spec import SpecFile
 from ebbtide.sql._catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part, Summary
 from ebbtide.sql._reference import KEYWORDS
 from ebbtide.sql._results import Completion, CompletionKind, ResultColumn, Row
@@ -203,7 +203,7 @@ def show_create(entry: Entry) -> str:
 def _create_view(entry: Filled, view: MaterializedView) -> str:
     from ebbtide.sql._options import flattened
 
-    _, attributes = read_attributes(entry.location)
+    attributes = SpecFile.read(entry.location).attributes
     further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
     if isinstance(view.refresh, str):
         refresh = view.refresh.replace("_", " ").upper()

@@ -18,9 +18,7 @@ from pydantic import ValidationError
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
-from ebbtide.spec import FileSource, KafkaSource, read_yaml
-from ebbtide.spec._extensions import source_option_names
-from ebbtide.spec._reading import field_path
+from ebbtide.spec import field_path, read_yaml
 from ebbtide.sql._statements import Options
 
 SEQUENCE = "sequence"
@@ -31,7 +29,7 @@ PROPERTIES = "properties"
 """First word of the options that name a property of the Kafka client, dots included."""
 OF_CLIENTS = (f"{PROPERTIES}.", "registry.")
 """Prefixes of the options that may have a reference to a variable as a credential."""
-OF_SOURCE = frozenset({*FileSource.model_fields, *KafkaSource.model_fields})
+OF_SOURCE = UpsertPipeline.source_fields()
 """Options that are fields of the spec's `source`."""
 _OF_PIPELINE = {*UpsertPipeline.model_fields} - {*_FROM_STATEMENT} - OF_SOURCE
 OPTIONS = {
@@ -173,9 +171,8 @@ def _of_source(options: Mapping[str, str]) -> frozenset[str]:
     Raises:
         SqlError: no package has a source of the type that the options name.
     """
-    type_ = options.get("type", FileSource.model_fields["type"].default)
     try:
-        return OF_SOURCE | source_option_names(type_)
+        return UpsertPipeline.source_fields(options.get("type"))
     except ValueError as error:
         raise SqlError(f"There is no such source. {error}") from error
 

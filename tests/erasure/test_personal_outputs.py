@@ -23,7 +23,6 @@ from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import state, without_personal
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Plan
-from ebbtide.spec import ExpectationConfig
 
 REGEX = {"type": "expect_column_values_to_match_regex", "kwargs": {"regex": "^never$"}}
 ATTRIBUTES = {
@@ -159,7 +158,8 @@ def test_bytes_of_bad_records_are_shown_when_they_are_asked_for(home, planted):
 @pytest.mark.xdist_group("judged")
 def test_dagster_data_docs_and_logs_have_no_personal_value(home, planted, caplog, capfd):
     spec = load(home)
-    rules = spec.checks.model_copy(update={"expectations": [ExpectationConfig(**each) for each in HERE]})
+    given = type(spec.checks)(expectations=HERE).expectations
+    rules = spec.checks.model_copy(update={"expectations": given})
     spec = spec.model_copy(update={"checks": rules})
     hold_without_personal_values(home, planted, caplog, capfd, spec, None, {"expectations", "quarantine_rate"})
 

@@ -26,7 +26,7 @@ def given(name):
 def judge(rows, name, docs):
     from ebbtide.checks.great_expectations.spec_expectations import expectation_of
 
-    judged = [Batch(rows, [expectation_of(each)], "COMPLETE") for each in given(name)]
+    judged = [Batch(rows, [expectation_of(each.type, each.kwargs, each.severity)], "COMPLETE") for each in given(name)]
     return validate("expectations", judged, docs, keep=1)
 
 

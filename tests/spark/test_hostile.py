@@ -22,7 +22,7 @@ from ebbtide.operations import maintain
 from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime import Plan
-from ebbtide.spec._fitting import RESERVED_COLUMNS
+from ebbtide.spec import Pipeline
 
 PLANTED = "planted@example.org"
 KEY_TYPES = {
@@ -42,7 +42,7 @@ KEY_TYPES = {
 
 def is_taken(name):
     try:
-        return parse_ddl(f"{quoted(name)} INT").columns.names == [name] and name not in RESERVED_COLUMNS
+        return parse_ddl(f"{quoted(name)} INT").columns.names == [name] and name not in Pipeline.RESERVED_COLUMNS
     except ConfigError:
         return False
 

@@ -6,7 +6,6 @@ from spark_support import change, plain_spec, sink, write
 from ebbtide import run
 from ebbtide.errors import SpecChangedError
 from ebbtide.inspect import status
-from ebbtide.spec import FileSource
 from ebbtide.spec._parts import PlainFormat
 
 
@@ -16,7 +15,7 @@ def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(s
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     run(spark, spec, root)
     elsewhere = write(tmp_path / "elsewhere", [change("+I", 1, "a", 1)])
-    kafka = FileSource(path=spec.source.path, topic="other")
+    kafka = spec.source.model_copy(update={"topic": "other"})
     for changed in ({"source": kafka}, {"format": PlainFormat(type="plain", kind="op", position=["p", "n"])}):
         with pytest.raises(SpecChangedError, match=r"Is it another pipeline\? Then give it another name"):
             run(spark, spec.model_copy(update=changed), root)

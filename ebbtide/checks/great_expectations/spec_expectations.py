@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,13 +16,12 @@ from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
 from ebbtide.errors import ConfigError
 from ebbtide.frames import columns as names_of
-from ebbtide.spec import ExpectationConfig
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge a project's rules on the sink's rows, without Ebbtide's columns; rules that need Spark run there."""
     spec = judged.tables.spec
-    given = [expectation_of(each) for each in spec.checks.expectations]
+    given = [expectation_of(each.type, each.kwargs, each.severity) for each in spec.checks.expectations]
     columns = spec.sink_table.columns
     rows = judged.sink_rows
     is_small = judged.engines.fits({"sink_rows": rows})
@@ -55,23 +54,25 @@ def _parted(given: Sequence[BatchExpectation]) -> tuple[list[UnexpectedRowsExpec
     return queries, [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
 
 
-def expectation_of(given: ExpectationConfig) -> BatchExpectation:
+def expectation_of(type_: str, kwargs: Mapping[str, Any], severity: str) -> BatchExpectation:
     """Make an expectation as a spec names it.
 
     Args:
-        given: Its type, arguments and severity.
+        type_: Its type.
+        kwargs: Its arguments.
+        severity: `critical` or `warning`.
 
     Raises:
         ConfigError: there is no such type, or it refuses the arguments.
     """
-    expectation = expectation_class(given.type)
+    expectation = expectation_class(type_)
     try:
-        return expectation(**given.kwargs, severity=FailureSeverity(given.severity))
+        return expectation(**kwargs, severity=FailureSeverity(severity))
     except (TypeError, ValueError) as error:  # pydantic v1 raises a ValueError
         why = " ".join(str(error).split())
         raise ConfigError.of(
-            f"The expectation '{given.type}' does not take its kwargs: {why.rstrip('.')}.",
-            got=given.kwargs,
+            f"The expectation '{type_}' does not take its kwargs: {why.rstrip('.')}.",
+            got=kwargs,
             next_step="Correct checks.expectations in the spec.",
         ) from error
 

@@ -6,7 +6,6 @@ from spark_support import plain_spec
 
 from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError
-from ebbtide.spec import ExpectationConfig
 
 QTY = {"column": "qty", "min_value": 0}
 
@@ -14,7 +13,7 @@ QTY = {"column": "qty", "min_value": 0}
 def made(type_, **kwargs):
     from ebbtide.checks.great_expectations.spec_expectations import expectation_of
 
-    return expectation_of(ExpectationConfig(type=type_, kwargs=kwargs, severity="warning"))
+    return expectation_of(type_, kwargs, "warning")
 
 
 def test_types_of_great_expectations_and_classes_of_the_project_are_made_with_kwargs_and_severity():
