@@ -111,7 +111,7 @@ class Histories:
         rows = self.rows
         is_unmatched = outcome == kernel.UNMATCHED
         is_cancelled = outcome == kernel.CANCELLED
-        # A retraction whose row is stored but expired does not count as unmatched.
+        # A retraction whose row is stored but expired is also counted separately: the check `ordering` subtracts it.
         row_has_expired = rows.is_expired & ~rows.is_dead & ~rows.is_waiting
         expired_rows = np.flatnonzero(row_has_expired)
         unmatched_rows = rows.change_rows[is_unmatched]
