@@ -101,11 +101,15 @@ class BadRecordError(Exception):
         field: The only field that the detail is about.
 
     Attributes:
+        NULL_KEY: Reason of a row without a value in a key column.
+        OF_DRIFT: Reasons of records that do not fit the schema.
         REASONS: Reasons in Ebbtide's formats and transforms; a project's format may add more.
         NEEDS_WHOLE_ROWS: The next step for a record without the row before a change, for any database.
     """
 
-    REASONS: ClassVar[frozenset[str]] = frozenset(
+    NULL_KEY: ClassVar = "null_key"
+    OF_DRIFT: ClassVar = frozenset({"missing_column", "unknown_column", "wrong_type"})
+    REASONS: ClassVar[frozenset[str]] = OF_DRIFT | frozenset(
         {
             "bad_avro",
             "bad_deleted",
@@ -117,7 +121,6 @@ class BadRecordError(Exception):
             "event_time_ahead",
             "missing_after",
             "missing_before",
-            "missing_column",
             "missing_source",
             "missing_table",
             "no_magic_byte",
@@ -128,7 +131,7 @@ class BadRecordError(Exception):
             "not_an_object",
             "not_utf8",
             "null_event_time",
-            "null_key",
+            NULL_KEY,
             "null_sequence",
             "null_value",
             "retraction",
@@ -137,12 +140,10 @@ class BadRecordError(Exception):
             "too_large",
             "transform_failed",
             "truncate",
-            "unknown_column",
             "unknown_kind",
             "unknown_operation",
             "unknown_schema",
             "value_not_sent",
-            "wrong_type",
         }
     )
     NEEDS_WHOLE_ROWS: ClassVar[str] = (

@@ -91,7 +91,7 @@ class Judge:
         for name in self._settings.key:
             nulls = null_indices(columns[name], but=self._truncates)
             error = BadRecordError.of(
-                "null_key",
+                BadRecordError.NULL_KEY,
                 name,
                 got="null",
                 allowed="a value in every key column",

@@ -9,15 +9,13 @@ import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SchemaDriftError
+from ebbtide.formats import BadRecordError
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Append
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.staging import too_many_bad
 from ebbtide.spec import Pipeline
-
-REASONS = ("unknown_column", "wrong_type", "missing_column")
-"""Reasons of bad records that do not fit the schema."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:
     """
     if spec.schema_evolution_mode != "fail":
         return
-    is_drift = pc.is_in(bad["_reason"], pa.array(REASONS))
+    is_drift = pc.is_in(bad["_reason"], pa.array(sorted(BadRecordError.OF_DRIFT)))
     drifted = bad.filter(is_drift)
     if not len(drifted):
         return

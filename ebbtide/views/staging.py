@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ebbtide.changelog import STEP
 from ebbtide.columns import quoted
 from ebbtide.errors import ViewKeyError
-from ebbtide.formats import Decoding
+from ebbtide.formats import BadRecordError, Decoding
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Stager
@@ -81,7 +81,7 @@ def as_changes(
         f"struct({step}L AS step, {place.format('part')}) AS _order",
         f"struct('{view}' AS source, {place.format('partition')}) AS _origin",
         f"{wall_ms}L AS _event_ms",
-        "CASE WHEN is_bad THEN 'null_key' END AS _reason",
+        f"CASE WHEN is_bad THEN '{BadRecordError.NULL_KEY}' END AS _reason",
         "CASE WHEN is_bad THEN 'the query gives a row without a key' END AS _detail",
         "CASE WHEN is_bad THEN CAST(to_json(row, map('ignoreNullFields', 'false')) AS BINARY) END AS _raw",
         "row.*",
