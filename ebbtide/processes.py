@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from ebbtide.storage import boot
-
 
 class Process(str):
     """The unique name of a process, a text: `host@boot-namespace:pid:start`.
@@ -101,6 +99,15 @@ class Stop(threading.Event):
     def is_signalled(self) -> bool:
         """Return whether a signal has come, from that moment on."""
         return self._is_signalled
+
+
+@cache
+def boot() -> str:
+    """Return the id of this boot of the machine; empty on a system without `/proc`."""
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id")
+        return boot_id.read_text(encoding="ascii").strip()
+    return ""
 
 
 @cache

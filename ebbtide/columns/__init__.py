@@ -2,7 +2,7 @@
 
 `ints`, `flags`, `is_set` and `equals` read a column as an array of `Ints` or a `Mask`; `entry_table`, `with_column` and `only` build
 tables. `row_codes` numbers rows so that equal rows have equal numbers (`Codes`), and `key_hashes` hashes them alike on every machine;
-`equality_key` defines equality of single rows. `compiled` compiles a loop over arrays to machine code.
+`equality_key` defines equality of single rows. `CompiledLoop` is a loop over arrays as machine code.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ebbtide.columns._codes import count_codes as count_codes
     from ebbtide.columns._codes import in_one_array as in_one_array
     from ebbtide.columns._codes import row_codes as row_codes
+    from ebbtide.columns._compiled import CompiledLoop as CompiledLoop
     from ebbtide.columns._equality import equality_key as equality_key
     from ebbtide.columns._equality import map_key as map_key
     from ebbtide.columns._hashing import Hashes as Hashes

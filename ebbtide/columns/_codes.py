@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.columns import _compiled as compiled
+from ebbtide.columns._compiled import CompiledLoop
 from ebbtide.columns._equality import equality_key
 
 Ints = NDArray[np.int64]
@@ -87,7 +87,7 @@ def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
         is_equal = values == values[first_row]
         return bool(is_equal.all())
     is_text = pa.types.is_string(type_) or pa.types.is_binary(type_)
-    if is_text and compiled.worth_compiling(len(codes)):
+    if is_text and CompiledLoop.pays(len(codes)):
         return _equal_texts_by(column, codes)
     return False
 
@@ -108,7 +108,7 @@ def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
     # A slice of a column shares its buffers: its own offsets begin at its first row.
     own_offsets = offsets[column.offset :]
     raw = np.frombuffer(data_buffer or b"", np.uint8)
-    loop = compiled.compiled(_equal_texts)
+    loop = CompiledLoop(_equal_texts).code
     is_equal = loop(
         own_offsets,
         raw,

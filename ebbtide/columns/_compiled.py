@@ -6,6 +6,7 @@ Loading numba and the compiled code takes about a second per process, so small i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,15 +16,30 @@ COMPILED_FROM = 100_000
 """Smallest number of rows for which numba is loaded."""
 
 
-def worth_compiling(rows: int) -> bool:
-    """Return whether to compile a loop over so many rows: there are enough of them, or numba is already loaded."""
-    is_loaded = compiled.cache_info().currsize > 0
-    return is_loaded or rows >= COMPILED_FROM
+@dataclass(frozen=True)
+class CompiledLoop:
+    """A loop over arrays and numbers, as machine code.
+
+    Args:
+        loop: The function.
+    """
+
+    loop: Loop
+
+    @staticmethod
+    def pays(rows: int) -> bool:
+        """Return whether machine code pays for so many rows: there are enough of them, or numba is already loaded."""
+        is_loaded = _compiled.cache_info().currsize > 0
+        return is_loaded or rows >= COMPILED_FROM
+
+    @property
+    def code(self) -> Loop:
+        """The machine code, which is cached on disk for the next process, if possible."""
+        return _compiled(self.loop)
 
 
 @cache
-def compiled(loop: Loop) -> Loop:
-    """Compile a function over arrays and numbers; the code is cached on disk for the next process, if possible."""
+def _compiled(loop: Loop) -> Loop:
     # Imported here: numba takes a second to load, and most processes never need it.
     import numba
 

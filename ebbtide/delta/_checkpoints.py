@@ -6,14 +6,13 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebbtide.delta._log import Log, newest_checkpoint
-from ebbtide.storage import UNFINISHED, Location, sync
+from ebbtide.storage import Location
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -151,7 +150,7 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
     # delta-rs names a file before it is on disk. A power cut in between would leave a torn checkpoint, at which other clients fail.
     # So it writes next to links to its input, and the file is then moved into place.
     folder = Path(table, Log.FOLDER)
-    with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
+    with Location(table).scratch_folder("checkpoint") as scratch:
         beside = Path(scratch, Log.FOLDER)
         (beside / SIDECARS).mkdir(parents=True)
         stored_sidecars = Location(folder / SIDECARS).file_names()
@@ -164,9 +163,9 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
         if is_there:
             return
         for file in (own, beside / LAST):
-            sync(file)
+            Location(file).sync()
             file.replace(folder / file.name)
-            sync(folder)  # each time: `_last_checkpoint` must not outlive what it names
+            Location(folder).sync()  # each time: `_last_checkpoint` must not outlive what it names
 
 
 def write_checkpoint(

@@ -28,7 +28,8 @@ from ebbtide.delta._copy_space import LocalCopies, Space
 from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta._key_lookup import KeyIndex, in_hash_order
-from ebbtide.storage import Attached, Location, attached, boot, footer_checksum
+from ebbtide.processes import boot
+from ebbtide.storage import Attached, Location, footer_checksum
 
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
@@ -315,7 +316,7 @@ class IndexCache:
         if footer is None or n_stored < ATTACHED_FROM:
             return None
         location = file.location(self.table)
-        found = attached(location, footer=footer)
+        found = Attached.read(location, footer=footer)
         if found is None:
             return None
         note, content = found

@@ -21,7 +21,7 @@ from ebbtide.delta._definition import Definition
 from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Commit, Log, with_checksum
 from ebbtide.delta._snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.storage import Location, at_once, sync_below
+from ebbtide.storage import Location, at_once
 
 
 class Writer:
@@ -231,7 +231,7 @@ class Writer:
         """
         files = named_files(table, actions)
         try:
-            sync_below(table, files)
+            Location(table).sync_below(files)
         except FileNotFoundError as error:
             raise DamagedFileError.of(
                 f"The file '{error.filename}' was deleted before it was committed.",
@@ -255,9 +255,9 @@ class Writer:
                     named += named_files(table, actions)
         # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
         kept = [file for file in named if Location(file).is_file()]
-        sync_below(table, kept)
+        Location(table).sync_below(kept)
         log_files = [folder / name for name in of_log]
-        sync_below(table, log_files)
+        Location(table).sync_below(log_files)
 
 
 def _refuse_hole(table: str, version: int) -> None:

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.columns import Mask
-from ebbtide.columns import _compiled as compiled
+from ebbtide.columns import CompiledLoop, Mask
 from ebbtide.formats._scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, gather, integers, scan
 
 Rows = NDArray[np.int64]
@@ -98,7 +97,7 @@ class Scanned:
         lengths = cells.stop - cells.start
         most_bytes = lengths.sum(dtype=np.int64)
         out = np.empty(most_bytes, np.uint8)
-        loop = compiled.compiled(gather)
+        loop = CompiledLoop(gather).code
         n_bytes = loop(
             self.data,
             cells.kind,
@@ -119,7 +118,7 @@ class Scanned:
     def integers(self, cells: Cells) -> pa.Int64Array:
         """Return (n,) integers; null for other values."""
         values = np.zeros(len(cells.kind), np.int64)
-        loop = compiled.compiled(integers)
+        loop = CompiledLoop(integers).code
         loop(
             self.data,
             cells.kind,
@@ -206,7 +205,7 @@ class Scanner:
         starts = np.zeros(shape, np.int32)
         stops = np.zeros(shape, np.int32)
         is_taken = np.zeros(n, bool)
-        loop = compiled.compiled(scan)
+        loop = CompiledLoop(scan).code
         loop(
             data,
             offsets,

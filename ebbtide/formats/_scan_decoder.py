@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import RowKind, sequence_type
-from ebbtide.columns import Mask, entry_table
-from ebbtide.columns import _compiled as compiled
+from ebbtide.columns import CompiledLoop, Mask, entry_table
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._columns import REFUSALS
 from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges
@@ -90,7 +89,7 @@ class ScanDecoder:
         ScanDecoder.n_seen += len(batch)
         # Loading the compiled loop does not pay for few records, or if most records are left.
         is_avro = AvroRecords.of(batch) is not None
-        is_worth_it = self._pays and compiled.worth_compiling(self.n_seen)
+        is_worth_it = self._pays and CompiledLoop.pays(self.n_seen)
         if is_avro or not is_worth_it:
             return nothing, batch
         values = batch.column("value")

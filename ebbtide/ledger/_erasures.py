@@ -8,6 +8,7 @@ materialized view has that file alone.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger._facts import NoStep, StepFacts
 from ebbtide.model import ErasedKeys, StoredDocument
-from ebbtide.storage import Location, sync_all
+from ebbtide.storage import Location
 
 FOLDER = "erasures"
 """Folder of the ledger, next to the tables."""
@@ -159,7 +160,7 @@ class ErasureLedger:
         """
         if self.unfinished() == mark:
             # Deletions reach the disk late: a power cut would bring erased rows back, without the mark to look for them.
-            sync_all()
+            os.sync()  # the only call that covers files deleted in any folder
             (self._folder / UNFINISHED).delete()
 
     def _write_as(self, name: str, erasures: Erasures) -> None:

@@ -7,6 +7,7 @@ of the tables is unknown. A run of the same boot that does sync writes all to di
 from __future__ import annotations
 
 import logging
+import os
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from ebbtide.delta import Log
 from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger._tables import BESIDE_STATE
-from ebbtide.storage import Location, boot, is_syncing, sync, sync_all, sync_names
+from ebbtide.processes import boot
+from ebbtide.storage import Location
 
 MARK = "unsynced"
 _log = logging.getLogger(__name__)
@@ -31,12 +33,13 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
         DamagedFileError: tables were written without syncs, in another boot.
         ConfigError: this system does not identify its boots, and syncing is off.
     """
-    if not is_syncing():
+    if FSYNC.value == "off":
         _warn(home)
     if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
         # A process that was killed may not have synced the names of its last commits.
-        sync_names([Log(Location(home) / name).folder for name in ("state", *BESIDE_STATE)])
+        for name in ("state", *BESIDE_STATE):
+            Log(Location(home) / name).folder.sync_names()
 
 
 def _settle_mark(home: str, *, is_fresh: bool) -> None:
@@ -49,9 +52,9 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
             allowed="the boot in which they were written",
             next_step=f"Delete the folder, or run 'ebbtide refresh'. Only if the machine was shut down in order, delete '{mark}' and run again.",
         )
-    if is_syncing():
+    if FSYNC.value == "on":
         if noted is not None:
-            sync_all()
+            os.sync()  # the only call that covers files deleted in any folder
             Location(mark).delete()
         return
     if not now:
@@ -63,7 +66,7 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
     if noted is None or noted.decode() != now:
         mark.write_text(now, encoding="ascii")
         for path in (mark, *mark.parents[:2]):
-            sync(path, always=True)
+            Location(path).sync(always=True)
 
 
 @cache

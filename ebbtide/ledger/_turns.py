@@ -14,7 +14,7 @@ from ebbtide.ledger._facts import FREE, Beginning, LedgerFacts
 from ebbtide.ledger._upgrade import beginning_of
 from ebbtide.ledger._writers import writer_of
 from ebbtide.model import StoredDocument
-from ebbtide.storage import Location, sync_names
+from ebbtide.storage import Location
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -41,7 +41,7 @@ def create_ledger(ledger: str, pipeline: str) -> None:
     Location(ledger).refuse_overwriting()
     writer_of(ledger).create_if_absent(ledger, Definition(COLUMNS), name=f"{pipeline} ledger")
     if Location(ledger).is_local:
-        sync_names([Log(ledger).folder])
+        Log(ledger).folder.sync_names()
 
 
 def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
-from ebbtide.storage import Location, together
+from ebbtide.storage import Location, Together
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -41,6 +41,6 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         for _ in query.made():
             pass  # batches are made on request
         return
-    within = together if Location(query.plan.root).is_in_object_store else nullcontext
+    within = Together.step if Location(query.plan.root).is_in_object_store else nullcontext
     for _ in query.made(session.batch_time, within):
         pass  # batches are made on request

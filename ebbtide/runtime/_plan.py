@@ -32,7 +32,7 @@ from ebbtide.runtime._kinds import OPERATORS, of_kind, sink_of
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import PositionedSource, Source, Span
 from ebbtide.spec import DeltaSink, MaterializedView, Pipeline
-from ebbtide.storage import Location, sync_names
+from ebbtide.storage import Location
 from ebbtide.tables import newest_step
 
 if TYPE_CHECKING:
@@ -366,10 +366,11 @@ class Plan:
         for name in ("state", *BESIDE_STATE, "staged", "plan.json"):
             Location(self.backfill.at(name)).delete()
         if Location(self.root).is_local:
-            sync_names([self.backfills, self.backfill.root])
+            backfills.sync_names()
+            Location(self.backfill.root).sync_names()
         backfills.delete()
         if Location(self.root).is_local:
-            sync_names([self.root])
+            Location(self.root).sync_names()
 
     @property
     def ledger(self) -> Ledger:

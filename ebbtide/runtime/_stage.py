@@ -21,7 +21,7 @@ from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._guests import ViewSource, ViewStaging
 from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
-from ebbtide.storage import Location, current, read_parquet
+from ebbtide.storage import Location, Together, read_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def delete_staged(folder: str, *, is_clean: bool) -> None:
         folder: Folder of the pipeline's staged files.
         is_clean: It was empty when the step began; otherwise files of a killed run are also deleted.
     """
-    step = current()
+    step = Together.current()
     is_known = is_clean and Location(folder).is_in_object_store
     if step is None or not is_known or any(location.startswith(folder) for location in step.written):
         Location(folder).delete()

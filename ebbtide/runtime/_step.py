@@ -27,7 +27,7 @@ from ebbtide.runtime._publish import publish
 from ebbtide.runtime._stage import Staged
 from ebbtide.sources import Part, Span, span_of, stored_form_of
 from ebbtide.spec import Pipeline
-from ebbtide.storage import before_commit
+from ebbtide.storage import Together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -312,7 +312,7 @@ class Stepper:
             LeaseLostError: another run committed this step first.
             SourceLogError: the records are of another log of the source.
         """
-        before_commit(self.lease.check)
+        Together.before_commit(self.lease.check)
         self.refuse_other_logs(staged.summary)  # also of replayed records
         known = self.newest(looks=False)
         made, facts = decide(spark, self.plan, self.head, staged, facts, snapshot=known, parts=parts)

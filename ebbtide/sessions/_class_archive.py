@@ -19,7 +19,7 @@ import pyspark
 
 from ebbtide import java
 from ebbtide.sessions._jars import cache_folder, digest_of
-from ebbtide.storage import sync
+from ebbtide.storage import Location
 
 KEPT = 3
 """Number of archives that are kept: each Python environment has its Spark."""
@@ -94,7 +94,7 @@ class ClassArchive:
             self.unnamed.unlink()
             return
         archive = self.unnamed.with_suffix(NAMED)
-        sync(self.unnamed)
+        Location(self.unnamed).sync()
         self.unnamed.replace(archive)
         _delete_older(archive.parent)
 

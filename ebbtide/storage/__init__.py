@@ -2,9 +2,8 @@
 
 - `Location`: a path or a URI, with its reads and writes. It returns `FoundFile` and `Usage`.
 - `read_parquet`, `write_parquet`, `ParquetFile`, `write_arrow`, `open_arrow`: columnar files. `footer_checksum` shows damage,
-  `attached` are bytes that a file has in addition to its rows.
-- `sync` and the like: durability across power cuts. `failures_named` names the file at which a disk fails.
-- `together`: the requests of one step to an object store, made side by side; `current` is the step under way.
+  `Attached` are bytes that a file has in addition to its rows.
+- `Together`: the requests of one step to an object store, made side by side; `at_once` makes a few independent ones so.
 
 Endpoint, region and credentials come from the environment (docs/how-to/object-stores.md), never from a location.
 """
@@ -16,27 +15,15 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.storage._columnar import Attached as Attached
     from ebbtide.storage._columnar import ParquetFile as ParquetFile
-    from ebbtide.storage._columnar import attached as attached
     from ebbtide.storage._columnar import footer_checksum as footer_checksum
     from ebbtide.storage._columnar import open_arrow as open_arrow
     from ebbtide.storage._columnar import read_parquet as read_parquet
     from ebbtide.storage._columnar import write_arrow as write_arrow
     from ebbtide.storage._columnar import write_parquet as write_parquet
-    from ebbtide.storage._disk import boot as boot
-    from ebbtide.storage._disk import failures_named as failures_named
-    from ebbtide.storage._disk import is_syncing as is_syncing
-    from ebbtide.storage._disk import sync as sync
-    from ebbtide.storage._disk import sync_above as sync_above
-    from ebbtide.storage._disk import sync_all as sync_all
-    from ebbtide.storage._disk import sync_below as sync_below
-    from ebbtide.storage._disk import sync_names as sync_names
-    from ebbtide.storage._location import UNFINISHED as UNFINISHED
     from ebbtide.storage._location import FoundFile as FoundFile
     from ebbtide.storage._location import Location as Location
     from ebbtide.storage._location import Usage as Usage
+    from ebbtide.storage._together import Together as Together
     from ebbtide.storage._together import at_once as at_once
-    from ebbtide.storage._together import before_commit as before_commit
-    from ebbtide.storage._together import current as current
-    from ebbtide.storage._together import together as together
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -14,7 +14,7 @@ from obstore.store import from_url
 from ebbtide.errors import ConfigError, StoreUnsafeError
 from ebbtide.redaction import hide
 from ebbtide.storage._faults import Answer, ConflictError, is_empty, refused, retried
-from ebbtide.storage._together import Memory, current, never_changes
+from ebbtide.storage._together import Memory, Together, never_changes
 
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -254,7 +254,7 @@ class Bucket:
         def put() -> None:
             self._writing(key, lambda: self._store.put(key, data))
 
-        step = current()
+        step = Together.current()
         location = self.uri(key)
         is_taken = step is not None and step.put(location, data, put)
         if not is_taken:
@@ -280,7 +280,7 @@ class Bucket:
                 raise ConflictError("Conflict: the file is refused, and not there")
             return stored == data
 
-        step = current()
+        step = Together.current()
         if step is not None:
             step.settle()  # a commit comes after the files that it names
         is_ours = self._writing(key, call)
@@ -322,7 +322,7 @@ class Bucket:
                 for key in keys:
                     self._delete_one(key)
 
-        step = current()
+        step = Together.current()
         if step is not None:
             step.wait()  # a file is not put after it is deleted
         if keys:
@@ -347,7 +347,7 @@ class Bucket:
         return True
 
     def _writing(self, key: str, call: Callable[[], Answer]) -> Answer:
-        step = current()
+        step = Together.current()
         if step is not None:
             step.written.add(self.uri(key))
             step.forget(self.uri(key))

@@ -130,32 +130,6 @@ def _in_plain_types(location: str, rows: pa.Table) -> pa.Table:
         raise _unsupported(location, error) from error
 
 
-def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | None:
-    """Read what `write_parquet` attached to a file: the note, and the content.
-
-    Args:
-        location: Location of the file.
-        footer: Its `footer_checksum`.
-
-    Returns:
-        None if there is nothing, or its content is damaged: it is then made from the rows.
-    """
-    fs, path = Location(location).file_system()
-    with _damage_refused(location), fs.open_input_file(path) as file:
-        if _footer_checksum(file) != footer:
-            return None
-        noted = _noted(open_parquet(file), ATTACHED)
-        if noted is None:
-            return None
-        n_bytes = int(noted["bytes"])
-        end_at, _ = _footer_place(file)
-        content = file.read_at(n_bytes, end_at - n_bytes)
-    crc = zlib.crc32(content)
-    if crc != noted["crc"]:
-        return None
-    return noted["note"], content
-
-
 def _noted(stored: pq.ParquetFile, name: str) -> Any:
     """Return a note in a file's footer; None without it."""
     notes = stored.metadata.metadata or {}
@@ -272,6 +246,32 @@ class Attached(NamedTuple):
     note: dict[str, Any]
     content: bytes
 
+    @classmethod
+    def read(cls, location: str, *, footer: str) -> Self | None:
+        """Read what `write_parquet` attached to a file.
+
+        Args:
+            location: Location of the file.
+            footer: Its `footer_checksum`.
+
+        Returns:
+            None if there is nothing, or its content is damaged: it is then made from the rows.
+        """
+        fs, path = Location(location).file_system()
+        with _damage_refused(location), fs.open_input_file(path) as file:
+            if _footer_checksum(file) != footer:
+                return None
+            noted = _noted(open_parquet(file), ATTACHED)
+            if noted is None:
+                return None
+            n_bytes = int(noted["bytes"])
+            end_at, _ = _footer_place(file)
+            content = file.read_at(n_bytes, end_at - n_bytes)
+        crc = zlib.crc32(content)
+        if crc != noted["crc"]:
+            return None
+        return cls(noted["note"], content)
+
     def noted(self) -> str:
         """Return the note of the footer, see `ATTACHED`."""
         content = self.content
@@ -298,7 +298,7 @@ def write_parquet(
         rows: Its rows.
         row_group_size: Rows of a row group.
         compression: Compression of its pages.
-        attached: What else is in it; see `attached`. Default: nothing.
+        attached: What else is in it. Default: nothing.
     """
     fs, path = Location(location).file_system()
     with failures_named(location):

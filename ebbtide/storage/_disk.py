@@ -10,8 +10,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 
 from ebbtide.environment import FSYNC
@@ -24,15 +23,6 @@ MOST_IN_PARALLEL = 16
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
 REFUSED = (errno.EACCES, errno.EPERM)
-
-
-@cache
-def boot() -> str:
-    """Return the id of this boot of the machine; empty on a system without `/proc`."""
-    with suppress(OSError):
-        boot_id = Path("/proc/sys/kernel/random/boot_id")
-        return boot_id.read_text(encoding="ascii").strip()
-    return ""
 
 
 @contextmanager
@@ -67,23 +57,17 @@ def _named(kind: type[DiskError], message: str, error: OSError, next_step: str) 
     return named
 
 
-def is_syncing() -> bool:
-    """Return whether files are synced: `EBBTIDE_FSYNC` is not off.
-
-    Raises:
-        ConfigError: it is neither on nor off.
-    """
-    return FSYNC.value == "on"
-
-
 def sync(path: str | Path, *, always: bool = False) -> None:
     """Write a file's bytes, or a folder's names, to disk (fsync).
 
     Args:
         path: The file or the folder.
         always: Also if syncing is off.
+
+    Raises:
+        ConfigError: `EBBTIDE_FSYNC` is neither on nor off.
     """
-    if not always and not is_syncing():
+    if not always and FSYNC.value == "off":
         return
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -119,19 +103,6 @@ def sync_below(top: str, files: Iterable[str]) -> None:
         sync(folder)
 
 
-def sync_names(folders: Iterable[str]) -> None:
-    """Sync folders whose names later steps rely on: only then do added and deleted files survive a power cut.
-
-    An earlier process may have been killed before it did so.
-
-    Args:
-        folders: Local paths; those that are not there are left out.
-    """
-    for folder in folders:
-        if Path(folder).is_dir():
-            sync(folder)
-
-
 def sync_above(path: str | Path) -> None:
     """Sync the folders that lead to a file or a folder, as far as this user can read them."""
     for folder in Path(path).parents:
@@ -139,8 +110,3 @@ def sync_above(path: str | Path) -> None:
             sync(folder)
         except PermissionError:
             return  # an older folder: this user cannot have made anything in a folder that it cannot read
-
-
-def sync_all() -> None:
-    """Write all that was changed on this machine to disk; the only call that covers files deleted in any folder."""
-    os.sync()

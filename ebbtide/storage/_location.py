@@ -7,10 +7,11 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ import pyarrow.fs as pafs
 from ebbtide.environment import with_variables
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen, redacted
-from ebbtide.storage._disk import failures_named, sync, sync_above
+from ebbtide.storage._disk import failures_named, sync, sync_above, sync_below
 
 if TYPE_CHECKING:
     from ebbtide.storage._bucket import Bucket
@@ -484,6 +485,40 @@ class Location(str):
         with failures_named(to):
             to_fs.create_dir(folder)
             pafs.copy_files(from_path, to_path, from_fs, to_fs)
+
+    def sync(self, *, always: bool = False) -> None:
+        """Write the bytes of this local file, or the names in this local folder, to disk (fsync).
+
+        Args:
+            always: Also if syncing is off.
+        """
+        sync(self, always=always)
+
+    def sync_names(self) -> None:
+        """Sync this local folder, whose names later steps rely on; nothing happens if it is not there.
+
+        Only then do added and deleted files survive a power cut. An earlier process may have been killed before it did so.
+        """
+        if Path(self).is_dir():
+            sync(self)
+
+    def sync_below(self, files: Iterable[str]) -> None:
+        """Sync local files below this folder, and then the folders above them; nothing happens without a file.
+
+        Args:
+            files: Their paths. The parent of this folder has long been on disk.
+        """
+        sync_below(self, files)
+
+    @contextmanager
+    def scratch_folder(self, name: str) -> Iterator[str]:
+        """Make a folder in this local one, and delete it at the end; `delete_unfinished` deletes that of a process that died.
+
+        Args:
+            name: Begins its name.
+        """
+        with TemporaryDirectory(dir=self, prefix=f".{name}.", suffix=UNFINISHED) as scratch:
+            yield scratch
 
     def delete(self) -> None:
         """Delete this file, or this folder with its content, if it exists."""

@@ -1,6 +1,6 @@
 """The requests of one step to an object store: puts that wait for each other only at the next commit, and bytes that are needed again.
 
-A step writes files that no reader knows before a commit names them. Within `together` a separate thread puts each, and
+A step writes files that no reader knows before a commit names them. Within `Together.step` a separate thread puts each, and
 a conditional put, which may be the commit, first waits for all of them. Data that was put or read stays in memory until
 the end, so the step does not request it again. Outside of it, and on other file systems, a file exists when its writer is closed.
 """
@@ -72,7 +72,7 @@ class Memory:
 
     def held(self, key: str) -> bytes | None:
         """Return the bytes of a file that the step under way holds; None if it does not."""
-        step = current()
+        step = Together.current()
         if step is None:
             return None
         location = f"{self._root}/{key}"
@@ -80,7 +80,7 @@ class Memory:
 
     def remember(self, key: str, data: bytes) -> None:
         """Keep a whole file that was read, if it never changes; another one is held until the end of the step, which has read just this."""
-        step = current()
+        step = Together.current()
         if never_changes(key):
             self.keep(key, data)
         elif step is not None:
@@ -106,6 +106,33 @@ class Memory:
 
 class Together:
     """The puts under way and the held bytes of one step."""
+
+    @staticmethod
+    def current() -> Together | None:
+        """Return those of the step under way in this thread; None outside of one."""
+        return _current.get()
+
+    @classmethod
+    @contextmanager
+    def step(cls) -> Iterator[None]:
+        """Make the requests inside those of one step, which this process alone makes: no other one reads its scratch files."""
+        step = cls()
+        token = _current.set(step)
+        try:
+            yield
+            step.settle()
+        finally:
+            _current.reset(token)
+            step.end()
+
+    @classmethod
+    def before_commit(cls, call: Callable[[], None]) -> None:
+        """Make a call, within a step parallel to its puts: its errors prevent the next conditional put, which is the commit."""
+        step = cls.current()
+        if step is None:
+            call()
+        else:
+            step.begin(call)
 
     def __init__(self) -> None:
         self.written: set[str] = set()
@@ -184,33 +211,6 @@ class Together:
 
 
 _current: ContextVar[Together | None] = ContextVar("together", default=None)
-
-
-def current() -> Together | None:
-    """Return the step under way in this thread; None outside of one."""
-    return _current.get()
-
-
-@contextmanager
-def together() -> Iterator[None]:
-    """Make the requests inside those of one step, which this process alone makes: no other one reads its scratch files."""
-    step = Together()
-    token = _current.set(step)
-    try:
-        yield
-        step.settle()
-    finally:
-        _current.reset(token)
-        step.end()
-
-
-def before_commit(call: Callable[[], None]) -> None:
-    """Make a call, within a step parallel to its puts: its errors prevent the next conditional put, which is the commit."""
-    step = current()
-    if step is None:
-        call()
-    else:
-        step.begin(call)
 
 
 def at_once(*calls: Callable[[], Answer]) -> list[Answer]:

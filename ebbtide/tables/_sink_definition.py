@@ -28,9 +28,6 @@ from ebbtide.tables._sink import Sink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RESERVED = ("_sequence", "_changed_by")
-"""Sink columns that views and comparisons leave out."""
-
 
 @dataclass(frozen=True)
 class SinkDefinition(Sink):
@@ -49,6 +46,8 @@ class SinkDefinition(Sink):
     """
 
     STAGE: ClassVar[str] = "sink"
+    RESERVED: ClassVar[tuple[str, ...]] = ("_sequence", "_changed_by")
+    """Columns that views and comparisons leave out."""
     path: str
     columns: pa.Schema
     key: tuple[str, ...]
@@ -148,7 +147,7 @@ class SinkDefinition(Sink):
         snapshot = Snapshot.read(self.path, any_features=True)
         if snapshot is None:
             return
-        reserved = [name for name in self.schema.names if name in RESERVED]
+        reserved = [name for name in self.schema.names if name in self.RESERVED]
         known = [*stored.names, *reserved]
         found = list(snapshot.column_types)
         if set(found) != set(known):

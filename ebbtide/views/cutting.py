@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from ebbtide.ddl import is_exact
 from ebbtide.delta import Action, DataFile, Log, Snapshot
-from ebbtide.tables._sink_definition import RESERVED
+from ebbtide.tables import SinkTable
 from ebbtide.views.lineage import Cut
 
 FEED_BYTES = 2**30
@@ -51,7 +51,7 @@ class PinnedTable:
         stored = json.loads(self.snapshot.metadata["schemaString"])
         own = StructType()
         for field in StructType.fromJson(stored):
-            if field.name not in RESERVED:
+            if field.name not in SinkTable.RESERVED:
                 own.add(field.name, field.dataType)
         return own
 

@@ -11,8 +11,7 @@ from circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.columns import _compiled as compiled
-from ebbtide.columns import row_codes
+from ebbtide.columns import CompiledLoop, row_codes
 from ebbtide.columns._codes import _dense, _is_determined_by
 
 OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
@@ -109,7 +108,7 @@ def test_row_codes_are_dense_and_those_of_equality(rows):
 def as_python(monkeypatch):
     """Loops are worth compiling, and are run as they are."""
     assume("compiled")
-    monkeypatch.setattr(compiled, "compiled", lambda loop: loop)
+    monkeypatch.setattr(CompiledLoop, "code", property(lambda self: self.loop))
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)

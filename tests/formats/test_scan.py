@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 from thinned import thinned
 
+from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS, Decoding
-from ebbtide.formats import _scan_decoder as scan_decoder
 from ebbtide.formats._debezium_envelope import ORDERS
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
@@ -407,7 +407,7 @@ def test_placed_records_are_scanned_with_their_places():
 
 def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     monkeypatch.setattr(ScanDecoder, "n_seen", 0)
-    monkeypatch.setattr(scan_decoder.compiled, "worth_compiling", lambda rows: rows >= 3)
+    monkeypatch.setattr(CompiledLoop, "pays", lambda rows: rows >= 3)
     records = batch([record(UPDATE, 1)] * 2)
     left = []
     for _ in range(2):

@@ -21,10 +21,10 @@ def test_workers_share_what_was_loaded_before_they_were_forked(spark):
 
 LOADED = """
 import sys, threading
-from ebbtide.columns import _compiled as compiled
+from ebbtide.columns import CompiledLoop
 from ebbtide.sessions import _worker_daemon as worker_daemon
 worker_daemon.load()
-print(threading.active_count(), compiled.worth_compiling(1), set(worker_daemon.LOADED) <= sys.modules.keys())
+print(threading.active_count(), CompiledLoop.pays(1), set(worker_daemon.LOADED) <= sys.modules.keys())
 """
 DRAWN = """
 import os, sys

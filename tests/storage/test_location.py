@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
-from ebbtide.storage import Location, failures_named, read_parquet
+from ebbtide.storage import Location, read_parquet
+from ebbtide.storage._disk import failures_named
 
 
 @pytest.mark.parametrize(

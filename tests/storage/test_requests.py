@@ -17,7 +17,7 @@ from ebbtide.ledger import Lease, Ledger, writer_of
 from ebbtide.ledger._facts import Pause
 from ebbtide.ledger._turns import commit_next
 from ebbtide.runtime import Plan
-from ebbtide.storage import Location, before_commit, current, together
+from ebbtide.storage import Location, Together
 from ebbtide.storage import _bucket as bucket
 from ebbtide.storage._bucket import bucket_of
 from ebbtide.storage._together import Memory
@@ -236,10 +236,10 @@ def test_table_s_file_is_asked_for_once_and_not_after_it_was_deleted(proxy, root
 
 def test_what_one_process_alone_reads_is_not_put(proxy, root):
     scratch = f"{root}/staged/{UUID.replace('-', '')}.arrow"
-    with together():
+    with Together.step():
         Location(scratch).write_bytes(DATA)
         assert Location(scratch).read_range(0, 9) == DATA
-        assert current().written == set()
+        assert Together.current().written == set()
     assert proxy.served == []
     assert not Location(scratch).exists()
     Location(scratch).write_bytes(DATA)
@@ -249,7 +249,7 @@ def test_what_one_process_alone_reads_is_not_put(proxy, root):
 def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root):
     set_limits(together_held_bytes=5)
     names = [f"{root}/{number:032x}.arrow" for number in range(2)]
-    with together():
+    with Together.step():
         for name in names:
             Location(name).write_bytes(DATA)
         assert [each.method for each in proxy.served] == ["PUT"]
@@ -260,15 +260,15 @@ def test_what_fails_beside_the_puts_prevents_the_commit_and_is_raised_once(root)
     def fail():
         raise LeaseLostError("lost")
 
-    with together():
-        before_commit(fail)
+    with Together.step():
+        Together.before_commit(fail)
         with pytest.raises(LeaseLostError):
             bucket_of(root).put_if_absent("commit", DATA)
     assert not Location(f"{root.rpartition('/')[0]}/commit").exists()
     with pytest.raises(LeaseLostError):
-        before_commit(fail)
-    with pytest.raises(LeaseLostError), together():
-        before_commit(fail)
+        Together.before_commit(fail)
+    with pytest.raises(LeaseLostError), Together.step():
+        Together.before_commit(fail)
 
 
 def test_empty_file_is_read(root):

@@ -7,7 +7,8 @@ import pytest
 from local_pipeline import LocalPipeline, up
 
 from ebbtide.errors import DiskError
-from ebbtide.storage import Location, failures_named
+from ebbtide.storage import Location
+from ebbtide.storage._disk import failures_named
 
 OF_A_GROUP = 0o2775
 FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP

@@ -26,8 +26,8 @@ def _compared_here(_: Any, stepper: Stepper) -> RepairReport:
 
 
 CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
-    "compiled": ("ebbtide.columns._compiled.worth_compiling", lambda: lambda _: True),
-    "not compiled": ("ebbtide.columns._compiled.worth_compiling", lambda: lambda _: False),
+    "compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: True),
+    "not compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: False),
     "decoded exactly": ("ebbtide.formats._decoding.QuickDecoder.of", lambda: lambda *_: None),
     "values of tools not typed at once": ("ebbtide.formats.MappedDecoder.typed", lambda: lambda *_: None),
     "another process": ("ebbtide.delta._key_index._shared", dict),

@@ -20,11 +20,11 @@ from ebbtide.ledger import BESIDE_STATE
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.storage import Location
-from ebbtide.storage._location import DAY_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DAY_S = 86_400
 OF_EARLIER_RELEASES = ("checkpoint", "requests")
 """Folders of a pipeline that nothing reads any more."""
 SCHEME = re.compile(r"^[a-z0-9]+:/+")

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ebbtide.columns import Codes, Mask, count_codes
-from ebbtide.columns import _compiled as compiled
+from ebbtide.columns import Codes, CompiledLoop, Mask, count_codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
 """Outcomes of a record: it emits nothing, +I, +U or -D, finds no row to retract, or is cancelled by an earlier retraction."""
@@ -76,8 +75,8 @@ def materialize(
     )
     events: tuple[Any, ...] = (key, match_code, adds)
     options: tuple[Any, ...] = (n_stored, replaces, keep_unmatched, first)
-    if compiled.worth_compiling(len(key)):
-        loop: Any = compiled.compiled(_loop)
+    if CompiledLoop.pays(len(key)):
+        loop: Any = CompiledLoop(_loop).code
         loop(*events, *options, *arrays.values())
     else:
         # Python reads and writes lists several times faster than the single elements of arrays.
