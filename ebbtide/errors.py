@@ -232,7 +232,7 @@ class DeltaLogError(Terminal):
 
 
 class DamagedFileError(Terminal):
-    """Raised when a file of ours is torn, has other bytes than were written, or is gone; nothing of it was used."""
+    """Raised when a file written by Ebbtide is incomplete, has other bytes than were written, or is gone; nothing of it was used."""
 
 
 class UnsupportedFileError(Terminal):

@@ -42,7 +42,7 @@ class NamingGroup(click.Group):
 
 
 def with_example(command: click.Command, path: str) -> click.Command:
-    """Add its example to a command's help, and to those of a group's commands.
+    """Add an example to the help of a command; for a group, to the help of each of its commands.
 
     Args:
         command: The command.
@@ -72,17 +72,19 @@ def level_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return quiet(verbose(command))
 
 
-def _level_option(short: str, name: str, given: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _level_option(
+    short: str, name: str, verbosity: int, text: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option that sets one level."""
-    return click.option(short, name, is_flag=True, expose_value=False, callback=_set_level(given), help=text)
+    return click.option(short, name, is_flag=True, expose_value=False, callback=_set_level(verbosity), help=text)
 
 
-def _set_level(given: int) -> Callable[[click.Context, click.Parameter, bool], None]:
+def _set_level(verbosity: int) -> Callable[[click.Context, click.Parameter, bool], None]:
     def keep(context: click.Context, _: click.Parameter, is_on: bool) -> None:  # noqa: FBT001 - click calls it
         if not is_on:
             return
-        if context.meta.get(LEVEL, given) != given:
+        if context.meta.get(LEVEL, verbosity) != verbosity:
             raise click.UsageError("Got --quiet and --verbose. Allowed: one of them.")
-        context.meta[LEVEL] = given
+        context.meta[LEVEL] = verbosity
 
     return keep

@@ -54,7 +54,7 @@ class Decoding(DecodingSettings):
         Args:
             records: Raw records.
             step: Number of the step, for `_order`.
-            wall_ms: Wall time of the step, epoch ms, for `max_ahead_ms`; None: unknown, no event time is ahead.
+            wall_ms: Wall time of the step, epoch ms, for `max_ahead_ms`; None: unknown; event times are then not checked.
         """
         for staged in self._decoded(records, step, wall_ms):
             yield from in_epochs(staged, self.log_begins).to_batches()
@@ -74,7 +74,7 @@ class Decoding(DecodingSettings):
         return summarize(rows, self, tracks_offsets=tracks_offsets)
 
     def placed(self, staged: pa.Table, orders: pa.ChunkedArray | None = None) -> pa.Table:
-        """Return staged rows; if the records' places order changes, these become the sequences.
+        """Return staged rows. If changes are ordered by the places of their records (`by_place`), the places become their sequences.
 
         Args:
             staged: Staged rows.
@@ -91,8 +91,8 @@ class Decoding(DecodingSettings):
         wall_ms: int | None,
     ) -> Iterator[pa.Table]:
         """Yield the staged rows of each path; arguments as of `decode`."""
-        left_out = filter(is_readable, self.ignored_columns)
-        quick = QuickDecoder.of(self, left_out)
+        readable_ignored = filter(is_readable, self.ignored_columns)
+        quick = QuickDecoder.of(self, readable_ignored)
         scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
         for batch in records:
             with _without_cycle_collection():
@@ -217,6 +217,7 @@ class _Stager:
         indices = pa.array(rows, pa.int64())
         bad_records = self._batch.take(indices)
         columns: StagedColumns = {
+            # A record that does not name its offset has no kind.
             "_kind": [StagedKind.BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
             "_detail": [self._detail(error) for error in errors.values()],

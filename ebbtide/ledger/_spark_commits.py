@@ -17,8 +17,10 @@ APP_ID = "spark.databricks.delta.write.txnAppId"
 APP_VERSION = "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
+"""Copying of the source of a MERGE by Delta, which may read it twice. `none`: no copy is made, which is safe here, since the source is
+files that do not change."""
 UNSETTLED = 10
-"""Newest commits that a killed run may not have synced: those of one step, and of one maintenance job."""
+"""Number of the newest commits that may be unsynced after a killed run: those of one step, and of one maintenance job."""
 
 
 def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str = "append") -> None:
@@ -45,13 +47,14 @@ def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str =
 
 @contextmanager
 def settled(path: str) -> Iterator[None]:
-    """Sync the commits that Spark makes inside, with their files.
+    """Sync the commits that Spark makes in the `with` block, with their files, when the block ends.
 
     Args:
         path: Location of the table.
     """
-    # Hadoop closes a local file without fsync. Later commits, to the state or the ledger, must not rely on one that a power
-    # cut can take. A cut before the sync may tear the newest commit: a repair then rebuilds the table from the state.
+    # Hadoop closes a local file without fsync, and a power cut can lose a commit that is not synced. Later commits, to the state or
+    # the ledger, would then build on one that is gone. A cut before the sync may leave the newest commit incomplete: a repair then
+    # rebuilds the table from the state.
     if not Location(path).is_local:
         yield
         return
@@ -73,10 +76,10 @@ def settle_newest(path: str) -> None:
 
 @contextmanager
 def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) -> Iterator[None]:
-    """Give the statement inside the identity of a step's stage on a table.
+    """Run the statement in the `with` block under the identity of one stage of a step.
 
-    One statement per table and step: Delta skips a second one with the same identity. The source of a MERGE inside must be files that
-    do not change: Spark may read it twice.
+    One statement per table and step: Delta skips a second one with the same identity. The source of a MERGE must be files that do not
+    change: Spark may read it twice (see `MATERIALIZE`).
     """
     # A MERGE takes its identity only from the session's settings: they are set for it, and always unset.
     settings = {

@@ -47,7 +47,7 @@ class OwnTable:
         return TableFacts(id=self._id, step=self._step, uid=self._uid)
 
     def snapshot(self) -> Snapshot | None:
-        """Return its newest version; None without a table. The first one read is kept until a commit follows it."""
+        """Return its newest version; None without a table. The snapshot that was read first is reused until there is a new commit."""
         if self.facts() is None:
             return None
         return self._snapshot or Snapshot.read(self.location, any_features=True)
@@ -90,14 +90,14 @@ class OwnTable:
         spark_commits.write(frame, self.location, facts, self.stage, mode)
 
     def transaction(self, session: SparkSession, facts: StepFacts) -> AbstractContextManager[None]:
-        """Give the one statement of Spark inside the identity of a step; see `write`.
+        """Commit the one Spark statement in the `with` block as a stage of a step; see `write`.
 
-        The source of a MERGE inside must be files that do not change: Spark may read it twice.
+        The source of a MERGE in it must be files that do not change: Spark may read it twice.
         """
         return spark_commits.transaction(session, self.location, facts, self.stage)
 
     def settled(self) -> AbstractContextManager[None]:
-        """Sync the commits that Spark makes inside, with their files."""
+        """Sync the commits that Spark makes in the `with` block, with their files, when the block ends."""
         return spark_commits.settled(self.location)
 
     def settle_newest(self) -> None:
@@ -111,7 +111,7 @@ class OwnTable:
         self._snapshot = snapshot
         self._version = snapshot.version
         self._id = snapshot.id
-        # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
+        # Facts and marks are both needed: marks remain when old commits are deleted, but some commits of Spark have no mark.
         _, own = next(Log(self.location).own_commits(), (None, None))
         self._note(own, snapshot.transactions)
         return True

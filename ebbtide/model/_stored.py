@@ -1,9 +1,8 @@
 """Reads stored JSON documents; every document of an earlier run passes through here.
 
-A document may name its format under the key `ebbtide`; otherwise it has the format of its table. A format above
-`StoredDocument.FORMAT`, an unknown field or an unknown kind means a newer release: the document is refused with
-`StoredFormatError`. A
-document that is not JSON, or lacks a field of its format, is damaged: `DamagedFileError`.
+A document may name its format under the key `ebbtide`. One that does not has the format of the pipeline's tables, which the facts in
+their commits name. A format above `StoredDocument.FORMAT`, an unknown field or an unknown kind means a newer release: the document is
+refused with `StoredFormatError`. A document that is not JSON, or lacks a field of its format, is damaged: `DamagedFileError`.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class StoredDocument:
         return document
 
     def read(self, model: type[_Document], document: Mapping[str, Any]) -> _Document:
-        """Validate a parsed document of this release's format, or of an older one with the same number.
+        """Validate a parsed document that this release, or an older one with the same format number, has written.
 
         Args:
             model: Model of the document.
@@ -122,7 +121,11 @@ class StoredDocument:
         )
 
     def damaged(self, got: str) -> DamagedFileError:
-        """Return the error of a document that no release writes like this; arguments as `newer`."""
+        """Return the error for a damaged document.
+
+        Args:
+            got: What is wrong with it.
+        """
         return DamagedFileError.of(
             f"{self.what} at '{self.where}' is damaged.",
             got=got,

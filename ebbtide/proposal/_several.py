@@ -1,4 +1,4 @@
-"""Proposals for several topics as one file: what they have in common is said once."""
+"""Proposals for several topics as one file: what they have in common is written once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def several_attributes(
     sources: Mapping[str, Mapping[str, Any]],
     proposals: Mapping[str, Proposal],
 ) -> dict[str, Any]:
-    """Return what a file of several pipelines says.
+    """Return the contents of a file of several pipelines.
 
     Args:
-        name: Of them all.
+        name: Name of the group of pipelines.
         source: What their sources have in common.
         pattern: The pattern of expected topics or folders, as a field.
         sources: Topic or folder to its own fields of the source.
@@ -42,10 +42,10 @@ def own_fields(
     sources: Mapping[str, Mapping[str, Any]],
     proposals: Mapping[str, Proposal],
 ) -> list[dict[str, Any]]:
-    """Return what each pipeline says itself: all that is not shared.
+    """Return the fields of each pipeline that are not shared.
 
     Args:
-        shared: What all of them have.
+        shared: The fields that all of them have.
         sources: Topic or folder to its own fields of the source.
         proposals: Topic or folder to what its records propose.
     """
@@ -59,7 +59,7 @@ def own_fields(
 
 
 def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields that all sources have alike; of one alone only its form, since its place is its own."""
+    """Return the fields that are equal in all sources, except `topic` and `path`: these name each pipeline's own source."""
     first, *further = sources
     common = {}
     for field, value in first.items():
@@ -71,7 +71,7 @@ def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table_names(topics: list[str]) -> list[str]:
-    """Return a name for each topic's or folder's pipeline: its last part, where no other has the same.
+    """Return a name for each topic's or folder's pipeline: its last part; if two have the same last part, their whole names.
 
     Example:
         >>> table_names(["shop.public.orders", "a.Users", "b.users"])

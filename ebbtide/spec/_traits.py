@@ -56,7 +56,7 @@ class Traits(SpecPart):
 
     @property
     def expires_live(self) -> bool:
-        """Return whether the sink's row replaces an expired entry."""
+        """Return whether entries of live rows expire too; the sink's row then replaces the entry."""
         return False
 
     @property

@@ -45,8 +45,9 @@ class SequenceOrder(SpecPart):
     `__source_scn` or `__scn`.
 
     At one position a snapshot row precedes a create or an update. Other changes of a key at one position are ordered by their
-    records within one partition or file: the last one counts. If partitions, files or steps end in different ones, the position
-    does not determine the row. They are counted (`conflicts`), and the check `ordering` fails until a greater position arrives.
+    records within one partition or file: the last one counts. If the last changes of two partitions, files or steps at one position
+    differ, the position does not determine the row. Such positions are counted (`conflicts`), and the check `ordering` fails until a
+    greater position arrives.
     An update that changes the key is a delete of the old key and an update of the new one, both at its position, the delete
     first. A TRUNCATE empties the table below its position; changes at its position survive.
 
@@ -194,11 +195,13 @@ class UpsertPipeline(Pipeline):
         positions = [part for part in self.order_parts if isinstance(part, PositionField)]
         unfit = [part for part in self.order_parts if isinstance(part, str) and part not in exact]
         refuse("order.sequence", unfit, allowed)
-        named = tuple(column for field in positions for column in field.columns)
-        refuse("order.sequence", list(named) if len(positions) < len(self.order_parts) else [], f"{allowed}; not both")
-        is_short = bool(named) and set(named) <= set(LOG_POSITIONS)
-        refuse("order.sequence", list(named) if is_short and named not in LOG_SEQUENCES else [], allowed)
-        hidden = [name for name in named if name in self.table.columns.names]
+        position_columns = tuple(column for field in positions for column in field.columns)
+        if len(positions) < len(self.order_parts):
+            refuse("order.sequence", list(position_columns), f"{allowed}; not both")
+        uses_short_names = bool(position_columns) and set(position_columns) <= set(LOG_POSITIONS)
+        if uses_short_names and position_columns not in LOG_SEQUENCES:
+            refuse("order.sequence", list(position_columns), allowed)
+        hidden = [name for name in position_columns if name in self.table.columns.names]
         refuse("schema", hidden, "names that no part of order.sequence has")
         repeated = [name for name in self.sequence if self.sequence.count(name) > 1]
         refuse("order.sequence", repeated, "each column once")
@@ -262,7 +265,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def expires_live(self) -> bool:
-        """Return whether the sink's row replaces an expired entry."""
+        """Return whether entries of live rows expire too; the sink's row then replaces the entry."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property

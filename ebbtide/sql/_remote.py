@@ -1,4 +1,4 @@
-"""A session in a gateway, over HTTP, by the same protocol as an embedded one. Needs `pip install 'ebbtide[sql]'`."""
+"""A session in a gateway, reached over HTTP, with the same methods as an embedded session. Needs `pip install 'ebbtide[sql]'`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ VERSION = "/v1"
 CONNECT_S = 10
 """Maximum time to open a connection."""
 ANSWER_S = 30
-"""Maximum time to an answer, in addition to the requested waiting time."""
+"""Time to wait for an answer, after the waiting time that the request asked for."""
 CONNECTIONS = 4
 """Connections kept open: one waits for rows, one cancels, one completes, one sends heartbeats."""
 UNAVAILABLE = (502, 503, 504)
 """Statuses of a proxy before a gateway that does not answer."""
-TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs continue."
+NEXT_STEP = (
+    "Check that the gateway runs and can be reached from this machine. "
+    "When it ends, its queries are cancelled and its jobs continue."
+)
 
 
 class GatewayClient:
@@ -135,7 +138,7 @@ class GatewayClient:
         return GatewayGoneError.of(
             f"The gateway at {self._url} does not answer.",
             got=got,
-            next_step=TO_DO,
+            next_step=NEXT_STEP,
         )
 
 

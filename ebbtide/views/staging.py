@@ -1,7 +1,7 @@
 """Changes of a view's rows: Spark finds them, its tasks stage them.
 
-A row of the difference has the columns of staged rows (`ebbtide.formats._settings`) for which a view has values, and before them
-`_copies`: the number of rows that the query has for the key. The kind is `+U` for a new or different row, and `-D` with the old row
+A row of the difference has first `_copies`, the number of rows that the query has for the key, and then those columns of staged rows
+(`ebbtide.formats._settings`) that a view has values for. The kind is `+U` for a new or different row, and `-D` with the old row
 for a missing key. A row without a key has no kind: it is bad.
 """
 
@@ -33,7 +33,7 @@ def difference(
     *,
     is_unique: bool,
 ) -> DataFrame:
-    """Return new and different rows (`new`) and missing ones (`old`) as structs, with their copies.
+    """Return new and different rows (`new`) and missing ones (`old`) as structs, with the number of rows that the query has for the key.
 
     Args:
         new: Rows after the step.
@@ -41,8 +41,8 @@ def difference(
         key: Names of the key's columns.
         is_unique: Whether `new` has each key once.
     """
-    # A full outer join of both sides by the key. Equal rows are dropped, and what is left is new, different or missing. Copies are
-    # counted before the join, unless the key of the query excludes them: the count costs a shuffle of all rows.
+    # A full outer join of both sides by the key. Equal rows are dropped, and what is left is new, different or missing. The rows of a
+    # key are counted before the join, unless each key is known to occur once: the count costs a shuffle of all rows.
     keys = [quoted(name) for name in key]
     copies = "1" if is_unique else f"count(*) OVER (PARTITION BY {', '.join(keys)})"
     counted = new.selectExpr(f"{copies} AS {COPIES}", "struct(*) AS new", *keys)
@@ -152,6 +152,6 @@ class StageDifference:
         raise ViewKeyError.of(
             f"The query of the view '{self.view}' gives {first[COPIES]} rows for one key; nothing of the step was committed.",
             got=", ".join(shown),
-            allowed="one row a key",
-            next_step="Make its rows one a key (GROUP BY, or row_number() in a subquery), or give the view a longer PRIMARY KEY.",
+            allowed="one row per key",
+            next_step="Let the query return one row per key (GROUP BY, or row_number() in a subquery), or give the view a longer PRIMARY KEY.",
         )
