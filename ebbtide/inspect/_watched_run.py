@@ -25,7 +25,6 @@ from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, 
 from ebbtide.ledger import Holder, LastVerdict, NoStep
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Observer, Phase, Plan, StepProgress, system_clock
-from ebbtide.runtime._following import Following
 from ebbtide.runtime._looks import Look
 from ebbtide.spec import Pipeline
 
@@ -115,7 +114,7 @@ class WatchedRun(Observer):
         """The longest time that a healthy run goes without a step, a phase or a look at the source, seconds, unless a user says otherwise."""
         interval_s = to_ms(self.spec.trigger_interval) / 1000
         # As long as faults of brokers and stores are waited out: after that the run ends by itself.
-        return max(TRIGGERS * interval_s, Following().fault_budget_s)
+        return max(TRIGGERS * interval_s, Plan.FAULT_BUDGET_S)
 
     def phase(self, phase: Phase) -> None:
         """Take a phase as it begins."""

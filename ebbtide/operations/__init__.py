@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ebbtide.operations._built_in import Heading as Heading
     from ebbtide.operations._built_in import Listed as Listed
     from ebbtide.operations._built_in import added_commands as added_commands
-    from ebbtide.operations._data_docs import delete_older_sites as delete_older_sites
+    from ebbtide.operations._erase.data_docs import delete_older_sites as delete_older_sites
     from ebbtide.operations._operation import Context as Context
     from ebbtide.operations._operation import Operation as Operation
     from ebbtide.operations._operation import Report as Report

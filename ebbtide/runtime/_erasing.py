@@ -1,5 +1,8 @@
 """Finds the rows of a pipeline's tables that belong to erased keys.
 
+Every run asks this: it leaves out the records of such keys, and publishes a step that erases them. The erasure itself is
+`ebbtide.operations._erase`.
+
 | table | a row belongs to a key by |
 |---|---|
 | state | the operator's key: entries of all versions, tombstones, emissions, acknowledged keys |

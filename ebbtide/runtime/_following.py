@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime._clock import Clock
+from ebbtide.runtime._plan import Plan
 from ebbtide.sources import BatchPlanner, Discovery, Span
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Following:
 
     interval_ms: int = 1_000
     tick_every_ms: int = 30_000
-    fault_budget_s: float = 600.0
+    fault_budget_s: float = Plan.FAULT_BUDGET_S
     max_age_s: float | None = None
 
 

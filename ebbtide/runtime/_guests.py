@@ -7,7 +7,6 @@ Importing this loads no Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -27,25 +26,6 @@ if TYPE_CHECKING:
 
 GROUP = "ebbtide.sources"
 NAME = "tables"
-
-
-@dataclass(frozen=True)
-class ViewStaging:
-    """A step of a materialized view.
-
-    Args:
-        last: What the view was computed from by the step before; None before the first.
-        to: The versions to compute it from.
-        folder: For the files.
-        step: The step's number.
-        wall_ms: Its wall time, epoch ms.
-    """
-
-    last: ViewPosition | None
-    to: ViewPosition
-    folder: str
-    step: int
-    wall_ms: int
 
 
 class ViewLineage(Protocol):
@@ -95,14 +75,25 @@ class ViewSource(Source, Protocol):
             ViewQueryError: it is not usable as a view.
         """
 
-    def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
+    def stage(
+        self,
+        spark: SparkSession,
+        sink: str,
+        stager: Stager,
+        versions: tuple[ViewPosition | None, ViewPosition],
+        *,
+        step: int,
+        wall_ms: int,
+    ) -> tuple[list[str], str]:
         """Compute the changes, and stage them.
 
         Args:
             spark: The session.
             sink: Where the view's rows are.
             stager: Writes changes.
-            staging: What the view is computed from.
+            versions: What the view was computed from by the step before, None before the first; and what to compute it from.
+            step: The step's number.
+            wall_ms: Its wall time, epoch ms.
 
         Returns:
             What the tasks returned (`StagedFile.to_json`); why all of the view was computed, empty if it was not.

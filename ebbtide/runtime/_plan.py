@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ebbtide.changelog import OffsetRanges, changelog_schema
 from ebbtide.delta import LocalCopies
@@ -64,6 +64,9 @@ class Plan:
         spec: The pipeline, with the columns that it has taken in.
         evolved: These columns, which its file lacks, to their types.
     """
+
+    FAULT_BUDGET_S: ClassVar[float] = 600.0
+    """Seconds for which a continuous run waits out faults of brokers and stores, from the first on without a success between. Its caller may say another time."""
 
     root: str
     spec: Pipeline

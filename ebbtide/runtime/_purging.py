@@ -1,5 +1,8 @@
 """The physical part of an erasure: files on disk that may hold erased rows are deleted, and the logs of the tables are cut.
 
+It is here since a run does it too: that of a pipeline whose erasure was interrupted, and that of a view over erased rows. All else about an
+erasure is in `ebbtide.operations._erase`.
+
 It follows the step that erases, under the lease, and can be done again at any place where it ended: while `erasures/unfinished` is there, the next run,
 or the next erasure, does it.
 

@@ -33,7 +33,6 @@ from ebbtide.runtime._decide import expire, selected_changes
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._finding import RecordsOfBatch
-from ebbtide.runtime._guests import ViewStaging
 from ebbtide.runtime._pace import Pace, no_pace
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, ignore
@@ -391,7 +390,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
         frontier = stepper.last.frontier
         last = frontier.view if frontier else None
         to = ViewPosition.model_validate(reading.end)
-        return stage_view(plan, spark, ViewStaging(last, to, folder, number, wall_ms))
+        return stage_view(plan, spark, last, to, folder, step=number, wall_ms=wall_ms)
     decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ebbtide.changelog import Intervals
 from ebbtide.errors import EbbtideError, QuarantineThresholdError
-from ebbtide.model import BatchSummary
+from ebbtide.model import BatchSummary, ViewPosition
 from ebbtide.runtime._finding import Found, Order, nothing_found
-from ebbtide.runtime._guests import ViewSource, ViewStaging
+from ebbtide.runtime._guests import ViewSource
 from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
 from ebbtide.storage import Location, Together, read_parquet
@@ -66,19 +66,32 @@ class Staged:
         return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
 
 
-def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
+def stage_view(
+    plan: Plan,
+    spark: SparkSession,
+    last: ViewPosition | None,
+    to: ViewPosition,
+    folder: str,
+    *,
+    step: int,
+    wall_ms: int,
+) -> Staged:
     """Compute the changes of a materialized view.
 
     Args:
         plan: The view.
         spark: The session.
-        staging: What it is computed from, and into which files.
+        last: What the view was computed from by the step before; None before the first.
+        to: The versions to compute it from.
+        folder: For the files.
+        step: The step's number.
+        wall_ms: Its wall time, epoch ms.
     """
     source = cast("ViewSource", plan.source)
-    stager = plan.stager(staging.folder, refused=None)
-    results, reason = source.stage(spark, plan.sink.path, stager, staging)
+    stager = plan.stager(folder, refused=None)
+    results, reason = source.stage(spark, plan.sink.path, stager, (last, to), step=step, wall_ms=wall_ms)
     staged = Staged.of(results)
-    summary = replace(staged.summary, view=staging.to, recomputed=reason)
+    summary = replace(staged.summary, view=to, recomputed=reason)
     return replace(staged, summary=summary)
 
 

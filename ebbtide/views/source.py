@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ebbtide.runtime._guests import ViewStaging
+    from ebbtide.model import ViewPosition
     from ebbtide.views.lineage import Lineage
 
 
@@ -31,16 +31,20 @@ class ComputedTables(ViewTables):
 
         return analyse(new_session(spark), query, tables, keys)
 
-    def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
+    def stage(
+        self,
+        spark: SparkSession,
+        sink: str,
+        stager: Stager,
+        versions: tuple[ViewPosition | None, ViewPosition],
+        *,
+        step: int,
+        wall_ms: int,
+    ) -> tuple[list[str], str]:
         """See `ViewSource`."""
         from ebbtide.views.recompute import Recomputing
 
-        recomputing = Recomputing(
-            spark,
-            self,
-            sink,
-            staging.last,
-            staging.to,
-        )
-        results = recomputing.stage(stager, staging.step, staging.wall_ms)
+        last, to = versions
+        recomputing = Recomputing(spark, self, sink, last, to)
+        results = recomputing.stage(stager, step, wall_ms)
         return results, recomputing.extent.reason

@@ -4,11 +4,11 @@ import json
 
 import dagster as dg
 from disk import DiskPipeline
+from operating import operation_named
 from quarantine_support import by_seq, raws
 
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.operations import operation_job
-from ebbtide.operations._quarantine.operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
@@ -25,7 +25,7 @@ def launch(disk, tmp_path, **config):
     spark._session = disk
     resources = {"spark": spark, "storage": StorageResource(root=str(tmp_path)), "clock": ClockResource(fixed_ms=0)}
     run_config = {"ops": {"ebbtide_quarantine_replay_op": {"config": config}}}
-    job = operation_job(Replay(), [MENDED])
+    job = operation_job(operation_named("quarantine.replay"), [MENDED])
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance, partition_key="t")
         [event] = done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION")

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from interrupting import killed_before
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
+from operating import operation_named
 
 from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
@@ -14,7 +15,6 @@ from ebbtide.ledger import Lease
 from ebbtide.operations import Context
 from ebbtide.operations import _clock as clock
 from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._operations import Clock
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
@@ -152,7 +152,7 @@ def test_what_somebody_asks_for_is_planned_or_done(make):
     pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"), clock_ms=START)
     pipeline.read(up(2, 2, at="2026-01-01T00:00:00Z"), clock_ms=START)
     asked = {"to": "1970-01-01T00:00:01", "watermark": "1970-01-01T01:00:02+01:00", "reason": "both were wrong"}
-    operation = Clock()
+    operation = operation_named("clock")
 
     def no_session():
         raise AssertionError("a plan asks for none")

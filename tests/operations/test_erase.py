@@ -11,6 +11,7 @@ from interrupting import killed_before
 from limits import limits, swap_inside
 from local_pipeline import LATER, Kept, LocalPipeline, up
 from local_run import HOUR, SPARK, START
+from operating import operation_named
 from shell import Shell
 from support import UNAVAILABLE
 from thinned import graded
@@ -24,7 +25,6 @@ from ebbtide.ledger import ErasureLedger
 from ebbtide.operations import Context
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._erase import erase, views
-from ebbtide.operations._erase.operations import Erase
 from ebbtide.runtime import Plan
 
 CANARY = "canary-7d1f"
@@ -58,7 +58,7 @@ def act(pipeline, action, keys=CANARY, **params):
     file = pipeline.source.parent / "keys.jsonl"
     lines = [json.dumps({"id": keys})] if isinstance(keys, str) else keys
     file.write_text("\n".join(lines))
-    operation = Erase()
+    operation = operation_named("erase")
     ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, by="me", clock=lambda: LATER)
     return operation.act(action, ctx, operation.asked({"keys": str(file), **params}))
 

@@ -6,6 +6,7 @@ import pytest
 from disk import DiskPipeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operating import operation_named
 from quarantine_support import ALL, by_seq, commits, corrected_as, held, raws, replay, root_of
 from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
@@ -17,7 +18,6 @@ from ebbtide.inspect import QuarantinedRecord
 from ebbtide.ledger import writer_of
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.operations._quarantine.operations import Replay
 from ebbtide.operations._quarantine.redecoding import read_corrected, redecoded
 from ebbtide.operations._quarantine.replay import Found
 from ebbtide.operations._stepping import stepping
@@ -512,7 +512,7 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
     lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
     corrected.write_text("\n".join(lines))
-    operation = Replay()
+    operation = operation_named("quarantine.replay")
 
     def no_session():
         raise AssertionError("a plan asks for none")

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from local_pipeline import up
 from local_run import SPARK
+from operating import operation_named
 
 from ebbtide.cli import main
 from ebbtide.cli.verbs import WRITTEN
@@ -21,9 +22,7 @@ from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipel
 from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.errors import ConfigError
 from ebbtide.operations import BUILT_IN, Context, Operation, Report, operations
-from ebbtide.operations._backfill.operations import Start
 from ebbtide.operations._operation_page import section_of
-from ebbtide.operations._operations import Clock, Repair
 from ebbtide.operations._registry import TAKEN_NAMES
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.runtime import Phase, StepProgress
@@ -218,7 +217,7 @@ def test_context_starts_spark_only_when_it_is_used(make):
 
 def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
     report = RepairReport("t", (Finding("sink", "gone"),), missing=2).as_report()
-    shown = report_metadata(report, Repair(), "plan")
+    shown = report_metadata(report, operation_named("repair"), "plan")
     assert {name: shown[name] for name in ("job", "next", "missing", "findings", "action")} == {
         "job": "repair: plan",
         "next": "launch ebbtide_repair with action: apply",
@@ -242,7 +241,7 @@ def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
     ],
 )
 def test_next_step_names_the_job_that_does_it(next_step, job):
-    shown = report_metadata(Report("t", ["said"], next_step=next_step), Clock(), "plan")
+    shown = report_metadata(Report("t", ["said"], next_step=next_step), operation_named("clock"), "plan")
     assert shown.get("next") == (None if job is None else f"launch ebbtide_{job}")
 
 
@@ -257,7 +256,7 @@ def test_values_of_a_report_are_shown_as_what_they_are():
         "counts": {"inserted": 2},
         "versions": {"sink": 4},
     }
-    shown = report_metadata(Report("t", ["said"], counts, details, 5), Start(), "apply")
+    shown = report_metadata(Report("t", ["said"], counts, details, 5), operation_named("backfill.start"), "apply")
     plain = {name: getattr(value, "value", value) for name, value in shown.items()}
     assert plain == {
         "job": "backfill_start",

@@ -6,13 +6,13 @@ import random
 import pytest
 from judging import verdict_of
 from local_run import SPARK, START
+from operating import operation_named
 from support import envelope
 from victims import shown
 
 from ebbtide import run
 from ebbtide.errors import RepairError
 from ebbtide.operations import Context
-from ebbtide.operations._operations import Repair
 from ebbtide.runtime import Plan
 from ebbtide.spec import UpsertPipeline
 
@@ -97,7 +97,7 @@ class Pipeline:
 
     def repair(self, action="apply"):
         ctx = Context(self.spec, self.root, lambda: SPARK, clock=lambda: START)
-        return Repair().act(action, ctx, Repair().asked({"by_snapshot": True}))
+        return operation_named("repair").act(action, ctx, operation_named("repair").asked({"by_snapshot": True}))
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from local_pipeline import LATER, up
+from operating import operation_named
 
 from ebbtide.operations import Context
-from ebbtide.operations._maintenance.jobs import Vacuum
 from ebbtide.tasks import LocalSession
 
 
@@ -38,7 +38,7 @@ def test_vacuum_of_so_many_files_deletes_them_and_says_what_is_left(make):
     for name in ("state/unnamed-1.parquet", "sink/unnamed-2.parquet", "sink/unnamed-3.parquet"):
         (pipeline.home / name).write_bytes(b"x")
     (pipeline.home / "sink" / "_change_data").mkdir(exist_ok=True)
-    vacuum = Vacuum()
+    vacuum = operation_named("vacuum")
     ctx = Context(pipeline.spec, pipeline.root, ListingSession, clock=lambda: LATER)
     planned = vacuum.act("dry_run", ctx, vacuum.Params())
     assert {each["path"].rpartition("/")[2] for each in planned["files"]} == {f"unnamed-{n}.parquet" for n in (1, 2, 3)}

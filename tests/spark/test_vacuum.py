@@ -5,6 +5,7 @@ import os
 import pytest
 from deltalake import DeltaTable
 from limits import set_limits
+from operating import operation_named
 from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
@@ -13,7 +14,6 @@ from ebbtide.delta import Log, Snapshot, Writer, trim_log
 from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import Context, maintain
-from ebbtide.operations._maintenance.jobs import Vacuum
 from ebbtide.runtime import Plan
 
 
@@ -97,7 +97,7 @@ def gone_of(on_disk):
 
 def planned_and_bounded(spark, spec, root, on_disk):
     """Plan a vacuum, and make one of two files; return the plan."""
-    vacuum = Vacuum()
+    vacuum = operation_named("vacuum")
     planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
     assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
     assert sum(place["files"] for place in planned["places"]) == planned["files_removed"]

@@ -18,11 +18,11 @@ import yaml
 from click.testing import CliRunner
 from local_pipeline import LATER, KeptFolder, LocalPipeline
 from local_run import HOUR, SPARK
+from operating import operation_named
 from shell import Shell
 
 from ebbtide.cli import main
 from ebbtide.operations import Context, Report
-from ebbtide.operations._erase.operations import Erase
 
 SCHEMA = "id STRING, v STRING, nested STRUCT<a: STRING, b: ARRAY<STRING>>, raw BINARY, n BIGINT"
 POSITIONED = {"type": "plain", "position": ["p", "o"]}
@@ -168,7 +168,7 @@ class Plants:
         """Plan, apply or release the erasure, of all keys to be erased or of those of rows by a condition; see `Context` for `known`."""
         file = self.folder / "keys.jsonl"
         file.write_text("".join(json.dumps({"id": person.id}) + "\n" for person in self.erased))
-        operation = Erase()
+        operation = operation_named("erase")
         ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms, **known)
         given = {"keys": str(file)} if where is None else {"where": where}
         return operation.act(action, ctx, operation.asked(given))

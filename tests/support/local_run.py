@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from circumstances import assume
 from limits import set_limits, swap_inside
+from operating import operation_named
 
 import ebbtide
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
@@ -26,8 +27,6 @@ from ebbtide.operations import _clock as clock
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import swap as backfill_swap
-from ebbtide.operations._erase.operations import Erase
-from ebbtide.operations._maintenance.jobs import Compact
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._quarantine import drop as quarantine_drop
 from ebbtide.operations._quarantine import replay as quarantine_replay
@@ -267,10 +266,12 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         keys = Path(root, "keys.jsonl")
         keys.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in given["keys"]))
         ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
-        return Erase().act("apply", ctx, Erase().asked({"keys": str(keys)}))
+        return operation_named("erase").act("apply", ctx, operation_named("erase").asked({"keys": str(keys)}))
     if work == "merge":
         set_limits(rewriting_rows_in_part=4)  # several ranges, of which some are left
-        return Compact().apply(Context(spec, root, lambda: SPARK), Compact.Params(max_files=2))
+        return operation_named("compact").apply(
+            Context(spec, root, lambda: SPARK), operation_named("compact").Params(max_files=2)
+        )
     if work == "vacuum":
         return vacuum(spec, root)
     if work == "drop":

@@ -10,7 +10,7 @@ from ebbtide.delta import Held, Log, Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import NoStep
 from ebbtide.model import Erase
-from ebbtide.operations._data_docs import delete_sites, found_in_sites
+from ebbtide.operations._erase.data_docs import delete_sites, found_in_sites
 from ebbtide.operations._places import NOW, Place
 from ebbtide.runtime import Plan
 from ebbtide.storage import Location

@@ -15,9 +15,9 @@ import pyarrow as pa
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action
 from ebbtide.ledger import StepFacts
+from ebbtide.operations._quarantine.redecoding import TRANSFORM_FAILED
 from ebbtide.operators import Operator, Selected
 from ebbtide.runtime import Plan, Selecting
-from ebbtide.runtime._selection import TRANSFORM_FAILED
 from ebbtide.spec import Pipeline, Transform
 from ebbtide.tables import Keep, Selection
 
