@@ -1,4 +1,7 @@
-"""Variables of the environment: Ebbtide's own, each with what it may say, and those that settings name, `${NAME}`, so that no file holds a credential."""
+"""Environment variables: Ebbtide's own, with their allowed values, and those that settings refer to as `${NAME}`.
+
+Such references keep credentials out of files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Variable:
     Args:
         name: Its name.
         meaning: For `ebbtide --help`.
-        pattern: Regular expression of all that it may say.
+        pattern: Regular expression of its allowed values.
         allowed: The same in words.
         default: Its value where it is not set.
     """
@@ -48,7 +51,7 @@ class Variable:
 
 
 _PLACE = r"[^\x00-\x1f\x7f]+"
-"""Pattern of a path or a URI; who uses it says what else is wrong with it."""
+"""Pattern of a path or a URI: no control characters. The code that uses the path refuses other faults."""
 ROOT = Variable("EBBTIDE_ROOT", "Folder of all tables, in place of --root.", _PLACE, "a path or a URI")
 ENGINE = Variable(
     "EBBTIDE_ENGINE", "auto, spark or local, in place of --engine.", "auto|spark|local", "auto, spark, local"
@@ -79,7 +82,7 @@ CACHE = Variable(
 )
 CACHE_BYTES = Variable(
     "EBBTIDE_CACHE_BYTES",
-    "Most bytes of these copies. Default: 10 GB.",
+    "Maximum size of the local copies of keys, in bytes. Default: 10 GB.",
     r"\d{1,18}",
     "a whole number of bytes, such as 10737418240",
     str(10 * 2**30),
@@ -145,10 +148,10 @@ def _value_of(name: str, setting: str, text: str) -> str:
 
 
 def variable(name: str, default: str = "") -> str:
-    """Return the value of a variable of the environment."""
+    """Return the value of an environment variable."""
     return os.environ.get(name) or default
 
 
 def is_any_set(variables: Iterable[str]) -> bool:
-    """Return whether a variable of the environment has a value, of some."""
+    """Return whether any of these environment variables has a value."""
     return any(map(variable, variables))

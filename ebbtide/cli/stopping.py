@@ -1,4 +1,4 @@
-"""Ends a command: by a signal after the current step, or by replacing the process."""
+"""Ends a command after the current step when a signal arrives, or replaces its process by a new one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebbtide.cli.live import Live
 from ebbtide.processes import Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ONCE = ("--accept-loss", "--accept-source-path")
+ONE_RUN_OPTIONS = ("--accept-loss", "--accept-source-path")
 """Options that apply to one run only."""
 
 
@@ -27,7 +27,7 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
     stop = Stop()
 
     def announce() -> None:
-        live.say("Stopping after this step; once more to stop at once.")
+        live.say("Stopping after this step. Send the signal again (Ctrl-C) to stop immediately.")
 
     def on_signal(number: int, frame: Any) -> None:
         if stop.is_signalled():
@@ -37,7 +37,7 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
     handlers = {}
     for number in SIGNALS:
         handlers[number] = signal.signal(number, on_signal)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see `restart`
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `restart` blocked them in the process before this one
     try:
         yield stop
     finally:
@@ -46,7 +46,7 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
 
 
 def restart(stop: Stop) -> None:
-    """Replace the process by a new one: the same command without options of `ONCE`, with the same process id and outputs.
+    """Replace the process by a new one: the same command without `ONE_RUN_OPTIONS`, with the same process id and outputs.
 
     A signal that arrives meanwhile waits until the new process can handle it.
 
@@ -56,7 +56,7 @@ def restart(stop: Stop) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     sys.stdout.flush()
     sys.stderr.flush()
-    arguments = [each for each in sys.orig_argv[1:] if each not in ONCE]
+    arguments = [each for each in sys.orig_argv[1:] if each not in ONE_RUN_OPTIONS]
     if stop.is_signalled():  # checked last: another thread may have received a signal meanwhile
         return
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

@@ -16,9 +16,9 @@ from ebbtide.runtime import Plan
 from ebbtide.tasks import EngineKind
 
 TABLE = "ebbtide/table"
-"""Metadata of an asset that is a pipeline's table: which one."""
+"""Metadata key of an asset that is a pipeline's table; its value is `state` or `sink`."""
 ENGINE_KINDS = {"spark": {"spark"}, "local": {"python"}, "auto": set[str]()}
-"""Engine to the kinds of the assets that it makes; by `auto` each run's metadata say which one it was."""
+"""Engine to the kinds of its assets. With `auto` there is none: the metadata of each run say which engine it had."""
 
 PIPELINE_TAG = "ebbtide/pipeline"
 """Tag of all runs that work on one pipeline: its name."""
@@ -26,7 +26,7 @@ TURN_TAG = "ebbtide/turn"
 """Tag of runs that take turns. The run queue admits one for each value, if `dagster.yaml` limits it."""
 
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
-"""Form of the key of an upstream asset that Dagster accepts."""
+"""Characters that Dagster accepts in the key of an upstream asset."""
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
@@ -60,7 +60,7 @@ def valid_in_keys(name: str) -> str:
     """
     if VALID_IN_KEYS.fullmatch(name):
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:6]  # 'a b' and 'a_b' stay two
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]  # keeps 'a b' and 'a_b' different
     valid = "_".join(VALID_IN_KEYS.findall(name))
     return f"{valid}_{digest}"
 
@@ -104,7 +104,7 @@ def run_tags(spec: Pipeline, turn: str | None = None) -> dict[str, str]:
 
 
 def follows_its_source(spec: Pipeline) -> bool:
-    """Return whether a run may start because records wait: of a view, `refresh` says when."""
+    """Return whether new records may start a run; of a view, with `refresh: on_change` only."""
     view = _as_view(spec)
     return spec.run == "bounded" and (view is None or view.refresh == "on_change")
 

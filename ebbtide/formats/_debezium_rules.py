@@ -33,7 +33,7 @@ class DebeziumRules:
     Args:
         key: Names of the key's columns.
         sequence: Columns that order a key's changes; empty in arrival mode.
-        retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
+        retract: In arrival mode, retract the row as it was before the change, with all its columns, instead of only deleting its old key.
         table: Read only events of this source table, `orders` or `public.orders`; None: of all.
         columns: Names of the pipeline's columns.
         unavailable: Recognizes values that were not sent.
@@ -97,7 +97,7 @@ class DebeziumRules:
 
     @property
     def names_logs(self) -> bool:
-        """Return whether positions are in files of a binary log, whose names identify the log."""
+        """Return whether a position names a file of a binary log; the file's name shows which log it is."""
         return [field.path for field in self.log_fields][:1] == ["source.file"]
 
     @property
@@ -146,7 +146,7 @@ def integer(value: Any, name: str, reason: str) -> int | None:
 
 @dataclass(frozen=True)
 class DebeziumEvent:
-    """The origin of an event, by its own fields.
+    """An event by its own fields: its table, the fields that order it, and its form.
 
     Args:
         table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
@@ -187,9 +187,10 @@ def _event(fields: Json, value_of: Callable[[str], Any], prefix: str) -> Debeziu
 
 
 def _order_of(value_of: Callable[[str], Any]) -> tuple[str, ...]:
-    """Return the fields that order changes of the event's connector, without those that the event lacks.
+    """Return the fields that order changes of the event's connector, without those of `LEFT_OUT` that the event lacks.
 
-    Without a known connector, the first known order that the event has is used.
+    If the event lacks another of these fields, its `source.lsn` is used if it has one, as for Postgres. Without a known connector, the
+    first known order that the event has is used.
     """
     connector = value_of("source.connector")
     named = ORDERS.get(connector.lower()) if isinstance(connector, str) else None

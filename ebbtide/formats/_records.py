@@ -30,8 +30,8 @@ PLACED_RECORDS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-"""Records of a source with keys, partitions and offsets: `file` is its name, a topic; `part` and `line` order the records of a step;
-a null value is a tombstone. `old_key` and `new_key` are the values of the headers `OLD_KEY` and `NEW_KEY`; null without them."""
+"""Placed records, which have an offset in a partition of their source: `file` holds the topic; `part` and `line` order the records of a
+step; a null value is a tombstone. `old_key` and `new_key` are the values of the headers `OLD_KEY` and `NEW_KEY`; null without them."""
 
 
 def are_placed(batch: pa.RecordBatch) -> bool:
@@ -55,7 +55,9 @@ def as_line(
     old_key: bytes | None = None,
     new_key: bytes | None = None,
 ) -> bytes:
-    """Return a placed record as the line that the quarantine stores: an envelope, or the bare value if it is not text.
+    """Return a placed record as the line that the quarantine stores: an envelope.
+
+    If the key, the value or a header is not UTF-8, it is only the bytes of the value, none for a tombstone.
 
     Example:
         >>> as_line("t", 0, 7, None, b"{}")

@@ -11,7 +11,7 @@ from ebbtide.operators._expiry import ExpiryRules
 
 
 class Operator(Protocol):
-    """Decides over the entries of the keys that a step touches. It runs in Spark's workers: it must be picklable."""
+    """Decides what becomes of the entries of the keys that a step touches. It runs in Spark's workers: it must be picklable."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -39,9 +39,9 @@ class Operator(Protocol):
 
     @property
     def has_named_states(self) -> bool:
-        """Return whether entries belong to named states, timers included.
+        """Return whether each entry belongs to a named state or is a timer.
 
-        Column `_state` is null in rows that are only for the sink.
+        Column `_state` then names the state; it is null in rows that are only for the sink.
         """
 
     def apply(
@@ -57,4 +57,4 @@ class Operator(Protocol):
         state: pa.Table,
         step: Step,
     ) -> Reconciled:
-        """Decide a tick."""
+        """Decide a tick: a step without changes, in which entries expire."""

@@ -41,7 +41,7 @@ def publish(
         spark: The session to write in.
         plan: The pipeline.
         head: Its last step.
-        known: What this run knows of the tables, to be kept up. Default: their logs are read.
+        known: What this run already knows of the tables; updated here. Default: their logs are read.
         leave: Names of tables that cannot apply it: a repair restores them.
 
     Returns:
@@ -101,7 +101,10 @@ class PlannedWork:
         return SinkHistory(self.plan, self.facts).net_changes(action)
 
     def way_back(self) -> RestoreAndApply | None:
-        """Find the way back of a sink whose state may have forgotten rows: releases before it was decided leave it to be found here."""
+        """Find how to restore a sink whose state may have forgotten rows; None if it cannot be, or need not be.
+
+        A repair decides this itself. A `Rewrite` that it did not decide, of an older release or of a migration, finds it here.
+        """
         return SinkHistory(self.plan, self.facts).way_of_forgotten()
 
     def decided_rows(self, action: Rewrite) -> DataFrame:
@@ -151,7 +154,10 @@ class PlannedWork:
 
 
 def _is_kept(plan: Plan, name: str, action: Action) -> bool:
-    """Return whether the pipeline still writes a table: one of an earlier spec is cleared, restored and altered, and else left alone."""
+    """Return whether an action is performed.
+
+    A changelog that the spec no longer asks for is still cleared, restored and altered, but gets no rows.
+    """
     is_written = name != "changelog" or plan.spec.emits_every
     return is_written or not isinstance(action, Append | Rewrite)
 

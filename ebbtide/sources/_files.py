@@ -33,7 +33,7 @@ ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
 
 
 def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFile]]:
-    """Deal a batch's files out to tasks, round robin: no task has more than one file above another.
+    """Deal a batch's files out to tasks, round robin: the numbers of files of two tasks differ by at most one.
 
     Example:
         >>> dealt_out([("a", 1), ("b", 2), ("c", 3)], 2)
@@ -76,7 +76,7 @@ class FilePlanner:
         return {"files": files}
 
     def _within_bytes(self, files: list[SizedFile]) -> list[SizedFile]:
-        """Return the first of some files, at least one, up to the bytes of a step."""
+        """Return the leading files whose total size is at most `max_bytes`; always at least one."""
         sizes = [size or 0 for _, size in files]
         n_within = 0
         for total in accumulate(sizes):
@@ -146,7 +146,7 @@ def read_lines(
         path: The source's folder.
         name: The file's name below it.
         part: Its number within the step.
-        max_line_bytes: A longer line is cut after one more byte, so that a decoder recognizes it.
+        max_line_bytes: A longer line is cut to one byte more than this, so that a decoder sees that it was too long.
         size: Its bytes when it was listed; None if unknown.
 
     Raises:
@@ -181,7 +181,7 @@ def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> I
     held: list[pa.BinaryArray] = []
     n_yielded = 0
     with Location(location).open_stream() as stream:
-        for lines in _in_parts(split_lines(stream, max_line_bytes)):
+        for lines in _in_slices(split_lines(stream, max_line_bytes)):
             held.append(lines)
             is_full = sum(each.nbytes for each in held) >= BATCH_BYTES or sum(map(len, held)) >= BATCH_ROWS
             if is_full:
@@ -193,8 +193,8 @@ def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> I
         yield _records(name, part, n_yielded, pa.concat_arrays(held))
 
 
-def _in_parts(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
-    """Yield lines in arrays of at most half of `BATCH_ROWS`: two of them are one batch."""
+def _in_slices(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """Yield lines in arrays of at most half of `BATCH_ROWS`, so that two of them fit into one batch."""
     most = BATCH_ROWS // 2
     for lines in arrays:
         for first in range(0, len(lines), most):

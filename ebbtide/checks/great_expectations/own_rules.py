@@ -26,7 +26,7 @@ from ebbtide.checks._queries import BATCH, for_duckdb
 EXACT = 2**53
 """Whole numbers below this are exact as doubles."""
 EXACT_DIGITS = 15
-"""Decimals of so many digits differ as doubles if they differ."""
+"""Two different decimals of at most this many digits are also different as doubles."""
 Fits = Callable[[pa.DataType, Mapping[str, Any]], bool]
 """Returns whether an expectation with some arguments means the same on a column of a type."""
 
@@ -49,7 +49,10 @@ def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
-    """Return whether bounds are whole numbers: Spark compares with doubles, which next to a bound may round a decimal to it, but at 0."""
+    """Return whether both engines compare alike with these bounds: whole numbers that a double holds exactly.
+
+    Spark compares as doubles, and a long decimal near a bound may be rounded to the bound. Near 0 this cannot happen.
+    """
     bounds = []
     for name in ("min_value", "max_value"):
         bound = arguments.get(name)
@@ -87,7 +90,7 @@ OF_TABLES = frozenset(
 
 
 def runs_here(rule: BatchExpectation, columns: pa.Schema) -> bool:
-    """Return whether a rule of a project's own gives Spark's answer in this process.
+    """Return whether a project's rule gives Spark's answer in this process.
 
     Args:
         rule: The rule.
@@ -124,7 +127,7 @@ def frame_of(engine: InProcess, rows: TableRows, columns: pa.Schema, rules: Sequ
 def answers_of(
     engine: InProcess, rows: TableRows, columns: pa.Schema, rules: Sequence[UnexpectedRowsExpectation]
 ) -> pd.DataFrame:
-    """Run queries of a project's own; return a batch with a row for each: the query, what it selects, how many rows that is."""
+    """Run a project's queries; return a frame with one row for each: its text, the rows that it selects, and their number."""
     given = [str(rule.unexpected_rows_query) for rule in rules]
     queries = [for_duckdb(query, columns) for query in given]
     found = engine.run({BATCH: rows}, (query for query in queries if query is not None), columns.names)
@@ -136,7 +139,7 @@ def answers_of(
 
 
 def _as_spark_has_it(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its times as Spark collects them: in the zone of this process, without it."""
+    """Return a row with its times as Spark collects them: in local time, without a time zone."""
     return {name: _local(value) if isinstance(value, datetime) else value for name, value in row.items()}
 
 

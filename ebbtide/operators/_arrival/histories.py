@@ -99,6 +99,7 @@ class Histories:
         row_expires = expires_now & ~rows.is_waiting
         self._count("expired", row_expires)
         self._count("unmatched", waiting_expires)
+        # Dead: below the newest TRUNCATE. Gone: no longer in its history, stored only because the sink still shows it.
         is_over = rows.is_expired | rows.is_dead | rows.is_gone
         return is_of_touched & ~is_over
 
@@ -154,7 +155,10 @@ class Histories:
         self.metrics[name] += int(marked.sum())
 
     def _history(self, result: kernel.Result, row_of_event: Codes) -> History:
-        """Translate the kernel's elements to rows, without late rows and rows above the maximum."""
+        """Translate the kernel's elements to rows.
+
+        New rows that have already expired are left out, as are the oldest rows beyond `max_history`.
+        """
         rows = self.rows
         # Waiting retractions are not elements: they have only their own content.
         is_element = result.content >= 0
@@ -233,7 +237,7 @@ class Histories:
             content=content,
         )
         last_change = np.full(rows.n_keys, NONE)
-        last_change[rows.change_keys] = rows.change_rows  # the last one of a key stays
+        last_change[rows.change_keys] = rows.change_rows  # if a key occurs several times, the last assignment counts
         has_changes = last_change >= 0
         needs_nothing = change == ""
         self._count("unchanged", has_changes & needs_nothing)
@@ -265,7 +269,7 @@ class Histories:
         """Return the sink's action for each key; empty: nothing.
 
         Args:
-            before: (keys,) the entry that it showed; -1 if none is known.
+            before: (keys,) the entry that the sink showed; -1 if none is known.
             after: (keys,) the row that it must show; -1: none.
             emits: (keys,) true if the key emitted anything.
             content: (n,) the row that holds each row's values.

@@ -49,7 +49,7 @@ def write(
     shows = is_change | filled.is_filled
     is_filled = shows & ~is_change
     # All other keys are already stored: the state grows only by changed entries.
-    is_written = shows | _is_noted(ranked, rows, filled)
+    is_written = shows | _changes_only_in_state(ranked, rows, filled)
     written = filled.only(is_written)
 
     winner = written.winner
@@ -67,7 +67,7 @@ def write(
     base = rows.base[key]
     since = rows.since[key]
     known_columns, n_waiting = _known_columns(ranked, written)
-    tie_columns, n_lost = _tie_columns(ranked, rows, winner)
+    tie_columns, n_conflicts = _tie_columns(ranked, rows, winner)
     columns = _user_columns(ranked, written)
     columns |= {
         "_step": np.full(n, step.number),
@@ -96,13 +96,13 @@ def write(
         deleted=int(is_deleted.sum()),
         late=int(is_late.sum()),
         waiting=n_waiting,
-        conflicts=n_lost,
+        conflicts=n_conflicts,
     )
     entries = entry_table(ranked.rules.schema, columns, n)
     return Reconciled(entries, counts)
 
 
-def _is_noted(
+def _changes_only_in_state(
     ranked: Ranked,
     rows: Rows,
     filled: Filled,
@@ -111,7 +111,8 @@ def _is_noted(
     winner = filled.winner
     entries = ranked.entries
     n = ranked.n_entries
-    # A late delete below the row matters while a column may still be filled: older values must not fill it.
+    # A late delete that is older than the row still matters while a column may be filled: values older than the delete must not fill
+    # it.
     entry_keys = ranked.key[:n]
     is_newer_base = rows.base[entry_keys] > ranked.stored.base
     may_be_filled = is_set(entries, "_columns")
@@ -156,7 +157,7 @@ def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     """Gather each column's values from their source events; a deleted row keeps only its key."""
     is_delete = ranked.is_delete[written.winner]
     columns: dict[str, object] = {}
-    # `UNKNOWN` as a source is -1: it is masked, and the index below it is never read.
+    # A missing source (`UNKNOWN`, -1) is masked; its index becomes 0, whose value is never read.
     for name in ranked.rules.columns.names:
         source = written.source.get(name, written.winner)
         is_null = source < 0
@@ -248,7 +249,10 @@ def _tie_columns(
     rows: Rows,
     winner: Codes,
 ) -> tuple[dict[str, object], int]:
-    """Build `_conflict` and `_tied`. Count keys without a row whose retracted content may have been added again."""
+    """Build `_conflict` and `_tied`; also count new conflicts without a row.
+
+    Such a key loses its row in this step though the row may exist: its content was retracted, and may have been added again.
+    """
     undecided = is_undecided(ranked, rows, winner)
     if not undecided.any():
         return {"_conflict": undecided}, 0

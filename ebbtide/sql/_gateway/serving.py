@@ -28,7 +28,7 @@ STOPS_WITHIN_S = 1
 
 @dataclass(frozen=True)
 class Serving:
-    """The place that a gateway serves, to whom, and what they may do.
+    """The settings of a gateway: what it serves, to whom, and what its clients may do.
 
     Args:
         root: Folder of all pipelines' tables.
@@ -59,12 +59,12 @@ class Serving:
 
 @contextmanager
 def open_gateway(serving: Serving, new_log: Callable[[], Path], say: Callable[[str], None]) -> Iterator[GatewayServer]:
-    """Give a gateway that is ready to run; Spark is stopped behind it.
+    """Yield a gateway that is ready to run; Spark is stopped when the `with` block ends.
 
     Args:
         serving: What it serves.
         new_log: Makes the log file of Spark's JVM.
-        say: Takes remarks, a line each.
+        say: Called with one line of text for each session that begins or ends.
 
     Raises:
         ConfigError: a file or an address is not usable.
@@ -145,6 +145,6 @@ class _SharedSpark:
 
     def stop(self) -> None:
         """Stop Spark, if it was started."""
-        is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
-        if is_idle and self._last is not None:
+        has_lock = self._lock.acquire(timeout=STOPS_WITHIN_S)  # false while the JVM is being started
+        if has_lock and self._last is not None:
             self._last.stop()

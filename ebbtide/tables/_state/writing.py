@@ -19,7 +19,7 @@ class StateWriter:
     """Writes data files of a state table; picklable, since workers write them.
 
     Args:
-        stored: The table's entries: names the local copies of new files.
+        stored: The table's data files; it also names the local copies of new files.
         schema: Columns of the table.
         bounded: Columns to keep statistics of.
     """
@@ -81,12 +81,12 @@ class StateWriter:
             tags=tags,
         )
 
-    def without(self, loss: tuple[DataFile, bytes]) -> list[Action]:
+    def without(self, deletion: tuple[DataFile, bytes]) -> list[Action]:
         """Write a data file again without some of its rows; return the actions that add it, none if no row is left.
 
         Args:
-            loss: The file, and the numbers of the rows to delete, as a bitmap.
+            deletion: The file, and the numbers of the rows to delete, as a bitmap.
         """
-        file, serialized = loss
-        goes = BitMap64.deserialize(serialized)
-        return file.written_without(self.stored.table, goes, self.schema, self.bounded)
+        file, serialized = deletion
+        deleted_rows = BitMap64.deserialize(serialized)
+        return file.written_without(self.stored.table, deleted_rows, self.schema, self.bounded)
