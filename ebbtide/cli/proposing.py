@@ -16,20 +16,7 @@ from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_s
 from ebbtide.cli.reporting import Reporter, say
 from ebbtide.definitions import several_at
 from ebbtide.errors import ConfigError
-from ebbtide.proposal import (
-    SEVERAL,
-    Proposal,
-    Sample,
-    Trial,
-    lines_of,
-    own_fields,
-    refuse_existing,
-    several_attributes,
-    take_sample,
-    try_spec,
-    write_spec,
-    write_test,
-)
+from ebbtide.proposal import Proposal, ProposedFiles, Sample, Trial, added_lines, several_attributes
 from ebbtide.spec import Project, SpecFile, UpsertPipeline, UpsertPipelines
 from ebbtide.sql import Catalog
 
@@ -76,13 +63,14 @@ def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
     if several is not None and there is not None:
         _propose_lines(folder, asked, several, there)
         return
-    refuse_existing(folder, test_folder, name)
+    files = ProposedFiles(folder, test_folder, name)
+    files.refuse_existing()
     _refuse_taken(folder, [name])
     if several is not None:
         _new_several(name, asked, folder, test_folder, reporter, several)
         return
     source, lines = topic_source(asked) if asked.source.bootstrap_servers else folder_source(asked, folder)
-    sample = take_sample(
+    sample = Sample.take(
         lines,
         asked.sample,
         topic=asked.source.topic,
@@ -99,7 +87,7 @@ def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
     file = folder / "defs.yaml"
     spec = UpsertPipeline.of_attributes(attributes, file)
     report = _tested(spec, sample, proposal, folder, test_folder, str(file))
-    write_spec(folder, attributes, report.notes)
+    files.write_spec(attributes, report.notes)
     _show([report], reporter)
 
 
@@ -131,7 +119,7 @@ def _new_several(
         )
         notes += [f"{listed.kind} {topic}: {note}" for note in report.trial.notes]
         reports.append(report)
-    write_spec(folder, attributes, notes, SEVERAL)
+    ProposedFiles(folder, test_folder, name).write_spec(attributes, notes, is_several=True)
     _show(reports, reporter)
 
 
@@ -147,11 +135,11 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     tables = _tables(asked, replace(listed, places=unread))
     attributes = SpecFile.read(folder).attributes
     shared = attributes.get("shared", {})
-    entries = own_fields(shared, tables.sources, tables.proposals)
+    lines = added_lines(shared, tables.sources, tables.proposals)
     for note in tables.notes:
         click.echo(f"Please check: {note}", err=True)
     click.echo(f"Add to '{folder}/defs.yaml', under pipelines:", err=True)
-    click.echo(lines_of(entries), nl=False)
+    click.echo(lines, nl=False)
 
 
 def _tables(asked: Asked, listed: Listed) -> Tables:
@@ -167,7 +155,7 @@ def _tables(asked: Asked, listed: Listed) -> Tables:
     for place, own in listed.places.items():
         topic = str(own.get("topic", own.get("path")))
         try:
-            sample = take_sample(listed.lines(place), asked.sample, topic=None, table=asked.source.table)
+            sample = Sample.take(listed.lines(place), asked.sample, topic=None, table=asked.source.table)
             proposal = asked.proposal_of(sample)
         except ConfigError as error:
             notes.append(f"{listed.kind} {topic}: left out: {error}")
@@ -254,8 +242,8 @@ def _tested(
         test_folder: Folder of its test.
         file: The spec's future location, for people.
     """
-    trial = try_spec(spec, sample)
-    write_test(test_folder, folder, spec.name, sample, trial)
+    trial = Trial.of(spec, sample)
+    ProposedFiles(folder, test_folder, spec.name).write_test(sample, trial)
     return _Report(
         spec=str(folder),
         file=file,

@@ -12,7 +12,7 @@ import click
 
 from ebbtide.ddl import parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.proposal import Proposal, Sample, propose
+from ebbtide.proposal import Proposal, Sample
 from ebbtide.sources import FileSource, folders_like, matching
 from ebbtide.spec import KafkaSource, Project
 from ebbtide.storage import Location
@@ -61,7 +61,7 @@ class Asked:
 
     def proposal_of(self, sample: Sample) -> Proposal:
         """Return the proposal from records, with the given options."""
-        return propose(
+        return Proposal.of(
             sample,
             key=_names(self.key),
             sequence=_names(self.sequence),

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.ddl._ddl import ALLOWED_TYPES as ALLOWED_TYPES
-    from ebbtide.ddl._ddl import DELTA_REFUSES as DELTA_REFUSES
     from ebbtide.ddl._ddl import TableSchema as TableSchema
     from ebbtide.ddl._ddl import added_ddl as added_ddl
-    from ebbtide.ddl._ddl import all_names as all_names
     from ebbtide.ddl._ddl import as_compared as as_compared
     from ebbtide.ddl._ddl import as_written as as_written
     from ebbtide.ddl._ddl import ddl_of as ddl_of
-    from ebbtide.ddl._ddl import has_map as has_map
     from ebbtide.ddl._ddl import is_column_name as is_column_name
     from ebbtide.ddl._ddl import is_exact as is_exact
     from ebbtide.ddl._ddl import is_listable as is_listable

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import sqlglot
@@ -39,14 +39,11 @@ _NAMES = {type_: name for name, type_ in _SIMPLE.items()} | {
     pa.timestamp("us"): "TIMESTAMP_NTZ",
 }
 """Types as they are written."""
-ALLOWED_TYPES = "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
 
 MOST_CHARACTERS = 255
 """Maximum characters of a column's name."""
 MOST_DIGITS = 40
 """Maximum digits of an integer literal; no column holds more."""
-DELTA_REFUSES = frozenset(" ,;{}()=`")
-"""Characters of column names that Delta for Spark refuses in a table that it defines itself; its MERGE cannot quote a backtick."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,26 @@ class TableSchema:
         columns: Names, types, nullability.
         defaults: Column to its DEFAULT as a JSON value, a fraction as a Decimal; columns without one must be in every record.
         comments: Column to its COMMENT.
+
+    Attributes:
+        ALLOWED_TYPES: The types of columns, for messages.
+        DELTA_REFUSES: Characters of column names that Delta for Spark refuses in a table that it defines itself; its MERGE
+            cannot quote a backtick.
     """
+
+    ALLOWED_TYPES: ClassVar[str] = (
+        "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
+    )
+    DELTA_REFUSES: ClassVar[frozenset[str]] = frozenset(" ,;{}()=`")
 
     columns: pa.Schema
     defaults: dict[str, Any]
     comments: dict[str, str]
+
+    @property
+    def all_names(self) -> list[str]:
+        """Names of the columns, and of the fields within them."""
+        return list(_all_names(self.columns))
 
 
 def parse_ddl(ddl: str) -> TableSchema:
@@ -202,7 +214,7 @@ def _refuse_names(fields: Sequence[pa.Field]) -> None:
             "The schema names a column twice; Spark ignores case, and readers cannot distinguish two forms of one letter.",
             got=", ".join(twice),
         )
-    unusable = [name for name in all_names(fields) if not _is_usable(name)]
+    unusable = [name for name in _all_names(fields) if not _is_usable(name)]
     if unusable:
         raise ConfigError.of(
             "The schema has a column name that is not usable.",
@@ -211,14 +223,14 @@ def _refuse_names(fields: Sequence[pa.Field]) -> None:
         )
 
 
-def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
+def _all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
     """Yield the names of columns, and of all fields within them."""
     for field in fields:
         yield field.name
         if pa.types.is_nested(field.type) and not pa.types.is_map(field.type):
-            yield from all_names(inner_fields(field.type))
+            yield from _all_names(inner_fields(field.type))
         elif pa.types.is_map(field.type):
-            yield from all_names([field.type.key_field, field.type.item_field])
+            yield from _all_names([field.type.key_field, field.type.item_field])
 
 
 def _is_usable(name: str) -> bool:
@@ -253,13 +265,6 @@ def is_exact(type_: pa.DataType) -> bool:
     return not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
-def has_map(type_: pa.DataType) -> bool:
-    """Return whether a type is a MAP, or has one in it."""
-    if pa.types.is_map(type_):
-        return True
-    return any(has_map(field.type) for field in inner_fields(type_))
-
-
 def _arrow_type(kind: exp.DataType) -> pa.DataType:
     name, inner = kind.this.name, kind.expressions
     if name in _SIMPLE and not inner:
@@ -279,7 +284,7 @@ def _arrow_type(kind: exp.DataType) -> pa.DataType:
         fields = [pa.field(part.name, _arrow_type(part.kind)) for part in inner]
         return pa.struct(fields)
     raise ConfigError.of(
-        "The schema has a type that is not supported.", got=kind.sql(dialect="spark"), allowed=ALLOWED_TYPES
+        "The schema has a type that is not supported.", got=kind.sql(dialect="spark"), allowed=TableSchema.ALLOWED_TYPES
     )
 
 

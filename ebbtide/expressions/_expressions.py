@@ -34,7 +34,7 @@ from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.frames import arrow_frame, spark_schema
 from ebbtide.redaction import MASK
 from ebbtide.spec import Transform, UnfitFunctionError
-from ebbtide.sqltext import columns_read
+from ebbtide.sqltext import SqlText
 from ebbtide.tasks import described_jobs, is_for_driver
 
 SETTINGS = {
@@ -199,7 +199,7 @@ class Expressions:
         if field in self.personal:
             return True
         text = self.transform.where if field == "where" else self.transform.select[field]
-        read = columns_read(text or "", self.source.columns.names)
+        read = SqlText(text or "").columns_read(self.source.columns.names)
         return not self.personal.isdisjoint(read)
 
     def refuse_unfit(self) -> None:

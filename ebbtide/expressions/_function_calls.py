@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField
 
 from ebbtide.expressions._row_functions import ERROR, VALUE, checked_function, checked_type
 from ebbtide.spec import RowFunction
-from ebbtide.sqltext import FunctionCall, innermost_call
+from ebbtide.sqltext import FunctionCall, SqlText
 
 _ARGUMENTS = "_ebbtide_arguments"
 _GIVEN = "_ebbtide_given"
@@ -47,7 +47,7 @@ class FunctionCalls:
     def _replaced(self, text: str) -> str:
         """Return an expression that reads columns in the place of calls."""
         while True:
-            found = innermost_call(text, self.functions)
+            found = SqlText(text).innermost_call(self.functions)
             if found is None:
                 return text
             call, start, end = found

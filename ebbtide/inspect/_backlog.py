@@ -12,7 +12,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Head
 from ebbtide.runtime import Diagnosis, OwnTables, Plan
-from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching, span_of, stored_form_of
+from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching
 from ebbtide.spec import Pipeline, UpsertPipelines
 
 
@@ -56,7 +56,7 @@ class Lag:
         Diagnosis(plan, tables, head, lambda: snapshot).refuse_at_rest(*Diagnosis.AT_REST)
         files = snapshot.files.values() if snapshot else ()
         files_read = plan.state.files(files)
-        last_read = span_of(head.facts.source.position)
+        last_read = Span.from_stored(head.facts.source.position)
         turn = plan.ledger.turn if last_read is None else None
         since = plan.follows_on(last_read, turn.beginning if turn else None)
         found = plan.source.discover(files_read, clock_ms, since)
@@ -155,7 +155,7 @@ def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
 
 def _fingerprint(found: Discovery) -> str:
     """Return a digest of a discovery, which changes when there is something else to read."""
-    position = stored_form_of(found.span)
+    position = Span.stored_form(found.span)
     text = repr((found.parts, position))
     digest = sha256(text.encode())
     return digest.hexdigest()[:16]

@@ -20,7 +20,7 @@ from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, of_actions, with_places
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, Stepper
-from ebbtide.sources import span_of
+from ebbtide.sources import Span
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     restores = {}
     for name, version in target.versions.items():
         restores[name] = Restore(version, changes_rows=True)
-    position = span_of(earlier.source.position)
-    start = span_of(earlier.source.start)
+    position = Span.from_stored(earlier.source.position)
+    start = Span.from_stored(earlier.source.start)
     source = stepper.source_begun(position, start)
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, is_pending)

@@ -76,6 +76,17 @@ class Trial:
     n_bad: int
     faults: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, spec: Pipeline, sample: Sample) -> Trial:
+        """Run a spec over the sample, in memory."""
+        pipeline = MemoryPipeline(spec)
+        lines = [record.line for record in sample.records]
+        pipeline.step(lines)
+        rows = map(canonical, pipeline.rows())
+        bad = {record["_reason"]: record["_detail"] for record in pipeline.quarantine}
+        n_bad = len(pipeline.quarantine)
+        return cls(tuple(rows), bad, n_bad, tuple(faults_of(pipeline, sample)))
+
     @property
     def is_good(self) -> bool:
         """Return whether the spec takes the whole sample, and nothing speaks against the rows that it makes."""
@@ -88,43 +99,74 @@ class Trial:
         return [*not_taken, *self.faults]
 
 
-def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:
-    """Refuse to write over a spec or its test.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    for path in (_spec_in(folder), _test_in(test_folder, name)):
-        if path.exists():
-            raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
-
-
-def write_spec(
-    folder: Path,
-    attributes: Mapping[str, Any],
-    notes: Sequence[str],
-    type_: str = ONE,
-) -> None:
-    """Write a `defs.yaml`: above each field its meaning and its guesses, the other notes at the top.
+@dataclass(frozen=True)
+class ProposedFiles:
+    """The spec of a pipeline and its test, as files.
 
     Args:
         folder: Folder of the spec.
-        attributes: Fields and their values.
-        notes: What a user has to look at; one about a column stands above the schema.
-        type_: Type of the spec.
+        test_folder: Folder of the test.
+        name: The pipeline's name.
     """
-    # Each note is written once: those about a field leave `left`, and what remains goes to the top.
-    left = dict.fromkeys(notes)
-    fields = []
-    for name, value in attributes.items():
-        about = _notes_about(name, left)
-        left = {note: None for note in left if note not in about}
-        comments = [COMMENTS[name], *(f"{LOOK_AT}{note}" for note in about)]
-        fields += [f"  # {comment}\n" for comment in comments]
-        fields.append(indent(_yaml(name, value), "  "))
-    head = ["Proposed from a sample of its records.", *(f"{LOOK_AT}{note}" for note in left)]
-    lines = [*(f"# {line}\n" for line in head), f"type: {type_}\n", "attributes:\n", *fields]
-    _write(_spec_in(folder), "".join(lines))
+
+    folder: Path
+    test_folder: Path
+    name: str
+
+    @property
+    def _spec(self) -> Path:
+        return self.folder / "defs.yaml"
+
+    @property
+    def _test(self) -> Path:
+        return self.test_folder / f"test_{self.name}.py"
+
+    def refuse_existing(self) -> None:
+        """Refuse to write over a spec or its test.
+
+        Raises:
+            ConfigError: There is one.
+        """
+        for path in (self._spec, self._test):
+            if path.exists():
+                raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
+
+    def write_spec(self, attributes: Mapping[str, Any], notes: Sequence[str], *, is_several: bool = False) -> None:
+        """Write a `defs.yaml`: above each field its meaning and its guesses, the other notes at the top.
+
+        Args:
+            attributes: Fields and their values.
+            notes: What a user has to look at; one about a column stands above the schema.
+            is_several: It is a spec of several pipelines.
+        """
+        # Each note is written once: those about a field leave `left`, and what remains goes to the top.
+        left = dict.fromkeys(notes)
+        fields = []
+        for name, value in attributes.items():
+            about = _notes_about(name, left)
+            left = {note: None for note in left if note not in about}
+            comments = [COMMENTS[name], *(f"{LOOK_AT}{note}" for note in about)]
+            fields += [f"  # {comment}\n" for comment in comments]
+            fields.append(indent(_yaml(name, value), "  "))
+        head = ["Proposed from a sample of its records.", *(f"{LOOK_AT}{note}" for note in left)]
+        lines = [
+            *(f"# {line}\n" for line in head),
+            f"type: {SEVERAL if is_several else ONE}\n",
+            "attributes:\n",
+            *fields,
+        ]
+        _write(self._spec, "".join(lines))
+
+    def write_test(self, sample: Sample, trial: Trial) -> None:
+        """Write the sample, the rows that it becomes, and the test that compares them."""
+        lines = b"".join(record.line + b"\n" for record in sample.records)
+        rows = "".join(f"{row}\n" for row in trial.rows)
+        _write(self.test_folder / "sample.jsonl", lines.decode())
+        _write(self.test_folder / "rows.jsonl", rows)
+        here = self.test_folder.resolve()
+        spec = os.path.relpath(self.folder.resolve(), here)
+        text = _TEST.format(name=self.name, spec=Path(spec).as_posix())
+        _write(self._test, text)
 
 
 def lines_of(pipelines: list[dict[str, Any]]) -> str:
@@ -156,37 +198,6 @@ def _yaml(name: str, value: Any) -> str:
         width=10_000,
     )
     return text
-
-
-def try_spec(spec: Pipeline, sample: Sample) -> Trial:
-    """Run a spec over the sample, in memory."""
-    pipeline = MemoryPipeline(spec)
-    lines = [record.line for record in sample.records]
-    pipeline.step(lines)
-    rows = map(canonical, pipeline.rows())
-    bad = {record["_reason"]: record["_detail"] for record in pipeline.quarantine}
-    n_bad = len(pipeline.quarantine)
-    return Trial(tuple(rows), bad, n_bad, tuple(faults_of(pipeline, sample)))
-
-
-def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
-    """Write the sample, the rows that it becomes, and the test that compares them."""
-    lines = b"".join(record.line + b"\n" for record in sample.records)
-    rows = "".join(f"{row}\n" for row in trial.rows)
-    _write(folder / "sample.jsonl", lines.decode())
-    _write(folder / "rows.jsonl", rows)
-    here = folder.resolve()
-    spec = os.path.relpath(spec_folder.resolve(), here)
-    text = _TEST.format(name=name, spec=Path(spec).as_posix())
-    _write(_test_in(folder, name), text)
-
-
-def _spec_in(folder: Path) -> Path:
-    return folder / "defs.yaml"
-
-
-def _test_in(folder: Path, name: str) -> Path:
-    return folder / f"test_{name}.py"
 
 
 def _write(path: Path, text: str) -> None:

@@ -44,73 +44,74 @@ class Sample:
     n_not_rows: int = 0
     unread_because: str = ""
 
+    @classmethod
+    def take(
+        cls,
+        lines: Iterable[bytes],
+        n: int,
+        *,
+        topic: str | None,
+        table: str | None,
+    ) -> Sample:
+        """Take the first records of one topic and one table.
+
+        Args:
+            lines: Of files, in order; no more are read than needed.
+            n: Most records to take.
+            topic: Take only records of this topic.
+            table: Take only changes of this source table.
+
+        Raises:
+            ConfigError: there are no such records, or they belong to several topics or tables.
+        """
+        sample = cls("value")
+        topics: Counter[str] = Counter()
+        tables: Counter[str] = Counter()
+        # Topics and tables are counted before records are left out, so that an error can name those that there are.
+        for line in lines:
+            if len(sample.records) == n:
+                break
+            try:
+                outer = parse_exactly(line)
+                raw: Any = outer.get("value", outer.get("payload"))  # `kcat -J` calls the value payload
+                is_kafka = outer.keys() >= _PLACE and not outer.keys().isdisjoint(("value", "payload"))
+                if is_kafka:
+                    sample.holds = "kafka"
+                    topics[str(outer["topic"])] += 1
+                    if topic not in (None, outer["topic"]) or raw is None:
+                        continue
+                value = parse_exactly(raw) if is_kafka else outer
+            except (BadRecordError, TypeError) as error:
+                sample.count_unreadable(error)
+                continue
+            event = DebeziumEvent.of(value)
+            if event is not None and not event.changes_rows:
+                sample.n_not_rows += 1
+                continue
+            its_table = table_of(value) if event is None else event.table
+            if its_table is not None:
+                tables[its_table] += 1
+                if not _is_asked(its_table, table):
+                    continue
+            key = outer.get("key") if is_kafka else None
+            record = SampledRecord(line, value, key if isinstance(key, str) else None)
+            sample.records.append(record)
+        _refuse_several("topic", topics, topic)
+        _refuse_several("table", tables, table)
+        if not sample.records:
+            found = _found(sample, topics, tables)
+            raise ConfigError.of(
+                "No JSON records found.",
+                got="; ".join(found),
+                allowed="a folder or topic with JSON records, and a --topic or --table that they have",
+            )
+        return sample
+
     def count_unreadable(self, error: Exception) -> None:
         """Count a line that cannot be read, and keep why if there is a way out."""
         self.n_unreadable += 1
         if isinstance(error, BadRecordError) and "Next: " in error.masked:
             self.unread_because = error.masked
-
-
-def take_sample(
-    lines: Iterable[bytes],
-    n: int,
-    *,
-    topic: str | None,
-    table: str | None,
-) -> Sample:
-    """Take the first records of one topic and one table.
-
-    Args:
-        lines: Of files, in order; no more are read than needed.
-        n: Most records to take.
-        topic: Take only records of this topic.
-        table: Take only changes of this source table.
-
-    Raises:
-        ConfigError: there are no such records, or they belong to several topics or tables.
-    """
-    sample = Sample("value")
-    topics: Counter[str] = Counter()
-    tables: Counter[str] = Counter()
-    # Topics and tables are counted before records are left out, so that an error can name those that there are.
-    for line in lines:
-        if len(sample.records) == n:
-            break
-        try:
-            outer = parse_exactly(line)
-            raw: Any = outer.get("value", outer.get("payload"))  # `kcat -J` calls the value payload
-            is_kafka = outer.keys() >= _PLACE and not outer.keys().isdisjoint(("value", "payload"))
-            if is_kafka:
-                sample.holds = "kafka"
-                topics[str(outer["topic"])] += 1
-                if topic not in (None, outer["topic"]) or raw is None:
-                    continue
-            value = parse_exactly(raw) if is_kafka else outer
-        except (BadRecordError, TypeError) as error:
-            sample.count_unreadable(error)
-            continue
-        event = DebeziumEvent.of(value)
-        if event is not None and not event.changes_rows:
-            sample.n_not_rows += 1
-            continue
-        its_table = table_of(value) if event is None else event.table
-        if its_table is not None:
-            tables[its_table] += 1
-            if not _is_asked(its_table, table):
-                continue
-        key = outer.get("key") if is_kafka else None
-        record = SampledRecord(line, value, key if isinstance(key, str) else None)
-        sample.records.append(record)
-    _refuse_several("topic", topics, topic)
-    _refuse_several("table", tables, table)
-    if not sample.records:
-        found = _found(sample, topics, tables)
-        raise ConfigError.of(
-            "No JSON records found.",
-            got="; ".join(found),
-            allowed="a folder or topic with JSON records, and a --topic or --table that they have",
-        )
-    return sample
 
 
 def _is_asked(table: str, asked: str | None) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide.proposal._files import lines_of
 from ebbtide.proposal._spec import Proposal
 
 _MAY_BE_SHARED = ("format", "order", "ttl")
@@ -34,10 +35,25 @@ def several_attributes(
         values = [proposal.attributes[field] for proposal in proposals.values()]
         if all(value == values[0] for value in values):
             shared[field] = values[0]
-    return {"name": name, **pattern, "shared": shared, "pipelines": own_fields(shared, sources, proposals)}
+    return {"name": name, **pattern, "shared": shared, "pipelines": _own_fields(shared, sources, proposals)}
 
 
-def own_fields(
+def added_lines(
+    shared: Mapping[str, Any],
+    sources: Mapping[str, Mapping[str, Any]],
+    proposals: Mapping[str, Proposal],
+) -> str:
+    """Return lines with further pipelines, to add to a file of several.
+
+    Args:
+        shared: What all pipelines of the file have.
+        sources: Topic or folder to its own fields of the source.
+        proposals: Topic or folder to what its records propose.
+    """
+    return lines_of(_own_fields(shared, sources, proposals))
+
+
+def _own_fields(
     shared: Mapping[str, Any],
     sources: Mapping[str, Mapping[str, Any]],
     proposals: Mapping[str, Proposal],

@@ -53,6 +53,75 @@ class Proposal:
     attributes: dict[str, Any]
     notes: tuple[str, ...]
 
+    @classmethod
+    def of(
+        cls,
+        sample: Sample,
+        *,
+        key: Sequence[str] = (),
+        sequence: Sequence[str] = (),
+        types: Mapping[str, str] | None = None,
+    ) -> Proposal:
+        """Propose format, schema, key and order for the records of a sample.
+
+        Args:
+            sample: The records.
+            key: The key's columns. Default: those of the records' own keys.
+            sequence: The columns that order a key's changes. Default: the place in the database's log, where records have
+                one; else changes apply as they arrive, retractions (-U) by content, all else by key.
+            types: Types that are known, by column, as DDL.
+
+        Raises:
+            ConfigError: the records are not a changelog, or their key is unknown.
+        """
+        known = dict(types or {})
+        reading = _reading_of(sample, asked_for=(*sequence, *known))
+        changes = _changes(sample, reading)
+        for name in sequence:
+            if name not in known and _are_digits(changes, name):
+                known[name] = NUMBER_AS_TEXT
+        columns = propose_columns(changes, known)
+        if reading.says_bytes:
+            columns = [
+                replace(column, note="", encoding=None) if column.type == "BINARY" else column for column in columns
+            ]
+        key = tuple(key) or _key_of(sample, columns)
+        _refuse_unknown("key", key, columns)
+        order_columns = tuple(sequence) or reading.sequence
+        if reading.is_flattened and not order_columns:
+            raise ConfigError.of(
+                "The rows are flattened, without a position in the database's log: nothing orders them.",
+                allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
+                "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
+                "or --sequence with columns of the table that order a key's changes",
+                next_step="Where the changes of a key arrive in their order, write the spec by hand, with order: upsert: docs/reference/formats.md.",
+            )
+        own_columns = _own_columns(reading, columns, {*key, *sequence, *(types or {})})
+        usable = [column for column in columns if column.type is not None and column.name not in own_columns]
+        order: Any = {"sequence": list(order_columns)}
+        if not order_columns:
+            order = "arrival" if has_retractions(sample, reading.decoder) else "upsert"
+        attributes: dict[str, Any] = {
+            "format": _format(reading, usable),
+            "schema": _schema(usable, key),
+            "key": list(key),
+            "order": order,
+            "ttl": TTL,
+        }
+        recognised = reading.recognised
+        not_taken = [column.name for column in columns if column.type is None or column.name in own_columns]
+        # A name that cannot be written into a spec is left out without being listed.
+        left_out = list(filter(is_listable, not_taken))
+        if left_out:
+            attributes["ignored_columns"] = left_out
+        notes = [
+            f"{column.name}: {column.note}" for column in columns if column.note and column.name not in own_columns
+        ]
+        if recognised is not None and recognised.note:
+            notes.append(recognised.note)
+        notes += order_notes(order, TTL, sample)
+        return cls(attributes, tuple(notes))
+
 
 @dataclass(frozen=True)
 class _Reading:
@@ -77,70 +146,6 @@ class _Reading:
         """Return whether the format itself says how bytes are coded."""
         record_map = self.recognised.map if self.recognised else None
         return record_map is not None and (record_map.writes_base64 or record_map.has_text_values)
-
-
-def propose(
-    sample: Sample,
-    *,
-    key: Sequence[str] = (),
-    sequence: Sequence[str] = (),
-    types: Mapping[str, str] | None = None,
-) -> Proposal:
-    """Propose format, schema, key and order for the records of a sample.
-
-    Args:
-        sample: The records.
-        key: The key's columns. Default: those of the records' own keys.
-        sequence: The columns that order a key's changes. Default: the place in the database's log, where records have
-            one; else changes apply as they arrive, retractions (-U) by content, all else by key.
-        types: Types that are known, by column, as DDL.
-
-    Raises:
-        ConfigError: the records are not a changelog, or their key is unknown.
-    """
-    known = dict(types or {})
-    reading = _reading_of(sample, asked_for=(*sequence, *known))
-    changes = _changes(sample, reading)
-    for name in sequence:
-        if name not in known and _are_digits(changes, name):
-            known[name] = NUMBER_AS_TEXT
-    columns = propose_columns(changes, known)
-    if reading.says_bytes:
-        columns = [replace(column, note="", encoding=None) if column.type == "BINARY" else column for column in columns]
-    key = tuple(key) or _key_of(sample, columns)
-    _refuse_unknown("key", key, columns)
-    order_columns = tuple(sequence) or reading.sequence
-    if reading.is_flattened and not order_columns:
-        raise ConfigError.of(
-            "The rows are flattened, without a position in the database's log: nothing orders them.",
-            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
-            "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
-            "or --sequence with columns of the table that order a key's changes",
-            next_step="Where the changes of a key arrive in their order, write the spec by hand, with order: upsert: docs/reference/formats.md.",
-        )
-    own_columns = _own_columns(reading, columns, {*key, *sequence, *(types or {})})
-    usable = [column for column in columns if column.type is not None and column.name not in own_columns]
-    order: Any = {"sequence": list(order_columns)}
-    if not order_columns:
-        order = "arrival" if has_retractions(sample, reading.decoder) else "upsert"
-    attributes: dict[str, Any] = {
-        "format": _format(reading, usable),
-        "schema": _schema(usable, key),
-        "key": list(key),
-        "order": order,
-        "ttl": TTL,
-    }
-    recognised = reading.recognised
-    not_taken = [column.name for column in columns if column.type is None or column.name in own_columns]
-    # A name that cannot be written into a spec is left out without being listed.
-    left_out = list(filter(is_listable, not_taken))
-    if left_out:
-        attributes["ignored_columns"] = left_out
-    notes = [f"{column.name}: {column.note}" for column in columns if column.note and column.name not in own_columns]
-    if recognised is not None and recognised.note:
-        notes.append(recognised.note)
-    notes += order_notes(order, TTL, sample)
-    return Proposal(attributes, tuple(notes))
 
 
 def _format(reading: _Reading, columns: Sequence[ProposedColumn]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
-from ebbtide.sources import Discovery, span_of
+from ebbtide.sources import Discovery, Span
 from ebbtide.spec import Pipeline
 from ebbtide.tables import newest_step
 
@@ -75,7 +75,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         return None
     diagnosis.refuse("files")
     files_read = plan.state.files(snapshot.files.values())
-    since = plan.follows_on(span_of(facts.source.position), turn.beginning if turn else None)
+    since = plan.follows_on(Span.from_stored(facts.source.position), turn.beginning if turn else None)
     listed = plan.source.discover(files_read, clock_ms, since)
     if listed.nothing_matched:
         return None

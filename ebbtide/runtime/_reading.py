@@ -39,7 +39,7 @@ from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, igno
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._workers.staging import Staging
-from ebbtide.sources import Discovery, SourceBatch, Span, begun_at, stored_form_of
+from ebbtide.sources import Discovery, SourceBatch, Span, begun_at
 from ebbtide.storage import Location
 from ebbtide.tasks import describe_work, is_without_spark
 
@@ -169,9 +169,9 @@ class SourceSteps:
         is_remembered = batch.span is not None or batch.parts or self.plan.spec.is_view
         noted = {
             "batch_id": planned.number,
-            "position": stored_form_of(batch.span),
+            "position": Span.stored_form(batch.span),
             "offset": None if is_remembered else planned.end,
-            "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
+            "start": Span.stored_form(begun_at(self.stepper.source_start, batch.span)),
         }
         clock = self.stepper.next_clock(planned.planned_ms)
         reading = _Reading(Cause(what="batch"), spark, planned.end, clock, batch, advances=True, noted=noted)
@@ -241,7 +241,7 @@ class SourceSteps:
         start = begun_at(stepper.source_start, place)
         noted = {
             "position": position,
-            "start": stored_form_of(start),
+            "start": Span.stored_form(start),
             "lost": lost,
         }
         source = stepper.source_kept().model_copy(update=noted)

@@ -25,7 +25,7 @@ from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
 from ebbtide.runtime._stage import Staged
-from ebbtide.sources import Part, Span, span_of, stored_form_of
+from ebbtide.sources import Part, Span
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Together
 
@@ -120,7 +120,7 @@ class Stepper:
     @property
     def last_read(self) -> Span | None:
         """The last batch of a source that is read by position: up to its end the source is read. None before the first step."""
-        return span_of(self.last.source.position)
+        return Span.from_stored(self.last.source.position)
 
     @property
     def source_start(self) -> Span | None:
@@ -132,8 +132,8 @@ class Stepper:
         if last is None:
             return None
         beginning = self.lease.facts.beginning
-        noted = None if beginning is None else span_of(beginning.position)
-        return span_of(self.last.source.start) or noted or last.beginning
+        noted = None if beginning is None else Span.from_stored(beginning.position)
+        return Span.from_stored(self.last.source.start) or noted or last.beginning
 
     @property
     def follows_on(self) -> Span | None:
@@ -220,7 +220,7 @@ class Stepper:
             batch_id=last.batch_id,
             position=last.position,
             offset=last.offset,
-            start=stored_form_of(self.source_start),
+            start=Span.stored_form(self.source_start),
             lost=None if self.number else self.lost_before,
         )
 
@@ -233,8 +233,8 @@ class Stepper:
         """
         return SourceFacts(
             path=self.source_path,
-            position=stored_form_of(read),
-            start=stored_form_of(start),
+            position=Span.stored_form(read),
+            start=Span.stored_form(start),
         )
 
     def begun_elsewhere(

@@ -31,7 +31,5 @@ if TYPE_CHECKING:
     from ebbtide.sources._source import Work as Work
     from ebbtide.sources._span import Span as Span
     from ebbtide.sources._span import begun_at as begun_at
-    from ebbtide.sources._span import span_of as span_of
-    from ebbtide.sources._span import stored_form_of as stored_form_of
 else:
     __getattr__, __all__ = names_of(__name__)

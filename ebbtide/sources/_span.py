@@ -62,6 +62,16 @@ class Span:
         end = _offsets(stored[TO])
         return cls(identity, start, end)
 
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any] | None) -> Self | None:
+        """Read a stored form that may be missing; see `from_json`."""
+        return None if stored is None else cls.from_json(stored)
+
+    @staticmethod
+    def stored_form(span: Span | None) -> dict[str, Any] | None:
+        """Return the stored form of a span that may be missing; see `to_json`."""
+        return None if span is None else span.to_json()
+
     def to_json(self) -> dict[str, Any]:
         """Return the stored form."""
         return {
@@ -168,20 +178,6 @@ class Span:
         for partition, start in self.start.items():
             end[partition] = start + shares[partition]
         return replace(self, end=end)
-
-
-def span_of(stored: Mapping[str, Any] | None) -> Span | None:
-    """Read a stored form that may be missing; see `Span.from_json`."""
-    if stored is None:
-        return None
-    return Span.from_json(stored)
-
-
-def stored_form_of(span: Span | None) -> dict[str, Any] | None:
-    """Return the stored form of a span that may be missing."""
-    if span is None:
-        return None
-    return span.to_json()
 
 
 def begun_at(start: Span | None, read: Span | None) -> Span | None:

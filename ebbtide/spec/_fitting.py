@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
-from ebbtide.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
+from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.formats import Coding, Decoding
 from ebbtide.operators import OPERATOR_COLUMNS
@@ -77,10 +77,10 @@ def _holds(column: pa.Field, value: Any, coding: Coding) -> bool:
     return not failures
 
 
-def refuse_names_of_spark(columns: pa.Schema) -> None:
+def refuse_names_of_spark(table: TableSchema) -> None:
     """Refuse names that Delta does not accept in a table that Spark creates."""
-    refused = [name for name in all_names(columns) if not DELTA_REFUSES.isdisjoint(name)]
-    characters = "".join(sorted(DELTA_REFUSES))
+    refused = [name for name in table.all_names if not TableSchema.DELTA_REFUSES.isdisjoint(name)]
+    characters = "".join(sorted(TableSchema.DELTA_REFUSES))
     refuse("schema", refused, f"names without any of '{characters}', since Spark creates the sink for its properties")
 
 

@@ -60,7 +60,7 @@ class Pipeline(PipelineFields):
         fitting.refuse_shown_statistics(self, has_personal=has_personal)
         fitting.refuse_unfit_schema(self, self.table)
         if self.spark_makes_sink:
-            fitting.refuse_names_of_spark(self.sink_table.columns)
+            fitting.refuse_names_of_spark(self.sink_table)
         sink_names = self.sink_table.columns.names
         fitting.refuse_unfit_columns(self, columns.names, sink_names, self.renamed, self.fixed_columns)
         fitting.refuse_unfit_key(self.key, columns)

@@ -11,7 +11,7 @@ from ebbtide.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.spec._parts import SpecPart, refuse
 from ebbtide.spec._row_functions import RowFunction, UnfitFunctionError, digest
-from ebbtide.sqltext import UnfitExpressionError, columns_read, functions_called, single_column
+from ebbtide.sqltext import SqlText, UnfitExpressionError
 
 
 class Transform(SpecPart):
@@ -74,7 +74,7 @@ class Transform(SpecPart):
     def _refuse_unfit_functions(self) -> None:
         called: set[str] = set()
         for text in self.expressions.values():
-            called |= functions_called(text, self.functions)
+            called |= SqlText(text).functions_called(self.functions)
         refuse(
             "transform.functions",
             sorted(self.functions.keys() - called),
@@ -136,7 +136,7 @@ class Transform(SpecPart):
             ValueError: it is another one.
         """
         names = source.columns.names
-        columns = [single_column(self.select[name], names) for name in self.key]
+        columns = [SqlText(self.select[name]).single_column(names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
         is_renamed_at_most = set(columns) == set(key) and len(columns) == len(key)
         if not is_renamed_at_most:
@@ -163,7 +163,7 @@ class Transform(SpecPart):
         names = source.columns.names
         found = {}
         for name in self.key:
-            column = single_column(self.select[name], names)
+            column = SqlText(self.select[name]).single_column(names)
             if column is not None:
                 found[name] = column
         return found
@@ -197,7 +197,7 @@ class Transform(SpecPart):
     def copied_columns(self, source: TableSchema) -> frozenset[str]:
         """Return the sink's columns that select a source column unchanged."""
         names = source.columns.names
-        return frozenset(name for name, text in self.select.items() if single_column(text, names) is not None)
+        return frozenset(name for name, text in self.select.items() if SqlText(text).single_column(names) is not None)
 
     def filter_columns(self, source: TableSchema) -> list[str]:
         """Return the source's columns that decide which rows are shown."""
@@ -221,7 +221,7 @@ class Transform(SpecPart):
 def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
     names = source.columns.names
     try:
-        return columns_read(text, names)
+        return SqlText(text).columns_read(names)
     except UnfitExpressionError as error:
         raise ValueError(
             f"{field}: got {text}: {error}; allowed: {Transform.ALLOWED}; columns: {', '.join(names)}"

@@ -7,10 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.changelog import STEP
-from ebbtide.ddl import has_map
+from ebbtide.columns import inner_fields
 from ebbtide.durations import PositiveDuration, format_duration
 from ebbtide.keyed_state import StateTtlConfig, Ttl
 from ebbtide.spec._names import NAME
@@ -125,7 +126,7 @@ class MaterializedView(Pipeline):
         required = [field.name for field in self.table.columns if not field.nullable]
         strict = [f"{name} NOT NULL" for name in required if name not in self.key]
         refuse("schema", strict, "NOT NULL only in columns of the key")
-        maps = [field.name for field in self.table.columns if has_map(field.type)]
+        maps = [field.name for field in self.table.columns if _has_map(field.type)]
         refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries converts one to an array")
         if self.ttl is not None and self.ttl.expire_live:
             refuse("ttl.expire_live", [True], "false: rows leave a view by its query")
@@ -206,3 +207,10 @@ class MaterializedView(Pipeline):
     def located(self, path: Path) -> Self:
         """Return the spec as it is: it names no path."""
         return self
+
+
+def _has_map(type_: pa.DataType) -> bool:
+    """Return whether a type is a MAP, or has one in it."""
+    if pa.types.is_map(type_):
+        return True
+    return any(_has_map(field.type) for field in inner_fields(type_))

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import TokenType, exp
 
 from ebbtide.ddl import SparkSql, as_compared
-from ebbtide.sqltext._changing import CHANGING, what_changes
+from ebbtide.sqltext._changing import CHANGING, has_collation, what_changes
 
 GENERATORS = frozenset(
     {
@@ -147,6 +147,67 @@ class FunctionCall:
 
     function: str
     arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SqlText:
+    """A text of Spark's SQL, without Spark.
+
+    Args:
+        text: An expression, or a query.
+
+    Attributes:
+        CHANGING: Functions, in capitals, whose value does not follow from a row.
+        GENERATORS: Functions, in capitals, that make several rows of one.
+    """
+
+    text: str
+
+    CHANGING: ClassVar[frozenset[str]] = CHANGING
+    GENERATORS: ClassVar[frozenset[str]] = GENERATORS
+
+    def columns_read(self, names: Iterable[str]) -> list[str]:
+        """Return the columns that an expression reads, in the order of `names`.
+
+        Args:
+            names: Available columns.
+
+        Raises:
+            UnfitExpressionError: it does not parse, reads another column, or depends on more than one row.
+        """
+        return columns_read(self.text, names)
+
+    def single_column(self, names: Iterable[str]) -> str | None:
+        """Return the column if an expression is just a column; None otherwise.
+
+        Args:
+            names: Available columns.
+        """
+        return single_column(self.text, names)
+
+    def functions_called(self, functions: Collection[str]) -> set[str]:
+        """Return which of some functions an expression calls."""
+        return functions_called(self.text, functions)
+
+    def innermost_call(self, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
+        """Return the last call of some functions in an expression, with its start and end; None: there is none.
+
+        Args:
+            functions: Their names, in lower case.
+        """
+        return innermost_call(self.text, functions)
+
+    def what_changes(self) -> str | None:
+        """Return the part whose value changes by itself; None: none that the text shows.
+
+        Raises:
+            ValueError: it cannot be split into tokens.
+        """
+        return what_changes(self.text)
+
+    def has_collation(self) -> bool:
+        """Return whether a query compares texts by a collation."""
+        return has_collation(self.text)
 
 
 def _is_call(kinds: Sequence[TokenType], at: int) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from ebbtide.ddl import ALLOWED_TYPES
+from ebbtide.ddl import TableSchema
 from ebbtide.errors import ViewQueryError
 from ebbtide.expressions import what_may_differ
-from ebbtide.sqltext import has_collation, what_changes
+from ebbtide.sqltext import SqlText
 from ebbtide.views.catalyst import (
     LIMITS,
     everywhere,
@@ -63,7 +63,7 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
         ViewQueryError: the query is one.
     """
     try:
-        got = what_may_differ(jvm, plan) or what_changes(query)
+        got = what_may_differ(jvm, plan) or SqlText(query).what_changes()
     except ValueError as error:
         raise ViewQueryError.of(
             "The query cannot be split into words: whether it follows from its tables alone is not known.",
@@ -85,7 +85,7 @@ def refuse_collations(query: str) -> None:
     Raises:
         ViewQueryError: the query has a COLLATE.
     """
-    if has_collation(query):
+    if SqlText(query).has_collation():
         raise ViewQueryError.of(
             "The query compares texts by a collation: which one of several equal texts it shows is left open.",
             got="COLLATE",
@@ -185,7 +185,7 @@ def refuse_types(columns: T.StructType) -> None:
                 raise ViewQueryError.of(
                     "A column of the query has a type that no table has.",
                     got=f"{field.name} {type_.simpleString()}",
-                    allowed=ALLOWED_TYPES,
+                    allowed=TableSchema.ALLOWED_TYPES,
                     next_step="A CAST gives the column another type.",
                 )
 

@@ -7,16 +7,16 @@ from tool_records import WRITERS, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.proposal import propose, take_sample, try_spec
+from ebbtide.proposal import Proposal, Sample, Trial
 
 
 def proposed(values, *, key=("id",), table=None, sequence=(), types=None):
     encoded = [value.encode() if isinstance(value, str) else json.dumps(value).encode() for value in values]
-    sample = take_sample(encoded, 1000, topic=None, table=table)
-    proposal = propose(sample, key=key, sequence=sequence, types=types)
+    sample = Sample.take(encoded, 1000, topic=None, table=table)
+    proposal = Proposal.of(sample, key=key, sequence=sequence, types=types)
     source = {"path": "in", "records": sample.holds} | ({"table": table} if table else {})
     spec = UpsertPipeline.model_validate({"name": "t", "source": source, **proposal.attributes})
-    return proposal.attributes, try_spec(spec, sample)
+    return proposal.attributes, Trial.of(spec, sample)
 
 
 def ids_and_amounts(trial):

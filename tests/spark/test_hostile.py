@@ -15,7 +15,7 @@ from spark_support import write
 from ebbtide import UpsertPipeline, run
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
-from ebbtide.ddl import DELTA_REFUSES, as_compared, parse_ddl
+from ebbtide.ddl import TableSchema, as_compared, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import state
 from ebbtide.operations import maintain
@@ -53,7 +53,7 @@ def taken(but=frozenset()):
 
 
 def hostile_spec(home, order, sink):
-    names = taken(DELTA_REFUSES if sink else frozenset())
+    names = taken(TableSchema.DELTA_REFUSES if sink else frozenset())
     key = dict(zip(names, KEY_TYPES, strict=False))
     columns = [f"{quoted(name)} {key.get(name, 'STRING')}" for name in names]
     rule = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "email", "regex": "^never$"}}

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from support import plain, spec
 
 from ebbtide.errors import ConfigError
-from ebbtide.sqltext import UnfitExpressionError, columns_read
+from ebbtide.sqltext import SqlText, UnfitExpressionError
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, amount DECIMAL(12,2), status STRING, tags ARRAY<STRING>, at TIMESTAMP"
@@ -41,7 +41,7 @@ def by_arrival(**more):
     ],
 )
 def test_columns_that_an_expression_reads(text, read):
-    assert columns_read(text, NAMES) == read
+    assert SqlText(text).columns_read(NAMES) == read
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_columns_that_an_expression_reads(text, read):
 )
 def test_expression_that_is_not_one_over_a_row_is_unfit(text, why):
     with pytest.raises(UnfitExpressionError, match=why):
-        columns_read(text, NAMES)
+        SqlText(text).columns_read(NAMES)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Every function that Spark 4.2 registers, and what a view makes of it; a function that is new in a release is in no class."""
 
 from ebbtide.expressions import _allowed_functions as allowed_functions
-from ebbtide.sqltext import CHANGING
+from ebbtide.sqltext import SqlText
 
 _BY_THE_ORDER_OF_ROWS = """
 any_value array_agg collect_list collect_set first first_value last last_value listagg string_agg
@@ -12,7 +12,7 @@ TABLES_OF_SPARK = frozenset({"table_changes", "table_changes_by_path"})
 """Functions that read a table by name or by path."""
 NOT_LISTED = frozenset().union(*allowed_functions.REFUSED.values())
 """Functions that no SQL of a user may call."""
-REFUSED = frozenset(name.lower() for name in CHANGING) | BY_THE_ORDER_OF_ROWS | TABLES_OF_SPARK | NOT_LISTED
+REFUSED = frozenset(name.lower() for name in SqlText.CHANGING) | BY_THE_ORDER_OF_ROWS | TABLES_OF_SPARK | NOT_LISTED
 _FOLLOWS_FROM_ITS_ROWS = r"""
 ! != % & * + - / < << <= <=> <> = == > >= >> >>> ^ abs acos acosh add_months aes_decrypt aggregate and any
 approx_count_distinct approx_top_k_estimate array array_append array_compact array_contains array_distinct array_except
