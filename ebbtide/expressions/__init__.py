@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.expressions._allowed_functions import CALLING_JAVA as CALLING_JAVA
-    from ebbtide.expressions._called_functions import NAMING_PLACES as NAMING_PLACES
     from ebbtide.expressions._called_functions import Call as Call
     from ebbtide.expressions._called_functions import Fault as Fault
     from ebbtide.expressions._called_functions import first_fault as first_fault
     from ebbtide.expressions._determinism import what_may_differ as what_may_differ
     from ebbtide.expressions._expressions import Expressions as Expressions
     from ebbtide.expressions._expressions import select_items as select_items
-    from ebbtide.expressions._plans import CATALYST as CATALYST
     from ebbtide.expressions._plans import Node as Node
     from ebbtide.expressions._plans import Parser as Parser
     from ebbtide.expressions._plans import Target as Target

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ebbtide.expressions._allowed_functions import (
     CALLING_JAVA,
@@ -21,8 +21,6 @@ from ebbtide.expressions._allowed_functions import (
 )
 from ebbtide.expressions._plans import Node, Parser
 
-NAMING_PLACES = READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()
-"""Functions that may read a file or a host: by an argument, a document or an option."""
 _BUILT_IN: tuple[list[str], ...] = (
     [],
     ["builtin"],
@@ -56,7 +54,14 @@ class Call:
         node: The node that calls it.
         qualifier: Parts of its name before the last one, in lower case.
         name: The last part of its name, in lower case.
+
+    Attributes:
+        CALLING_JAVA: Functions that call any static method of a Java class.
+        NAMING_PLACES: Functions that may read a file or a host: by an argument, a document or an option.
     """
+
+    CALLING_JAVA: ClassVar[frozenset[str]] = CALLING_JAVA
+    NAMING_PLACES: ClassVar[frozenset[str]] = READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()
 
     node: Node
     qualifier: list[str]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
@@ -35,7 +35,12 @@ class Node:
         fields: Values by field: a node, a text, a number, a truth value, None, or a list of such.
         is_plan: Whether the node is a query, a command or a part of one, not an expression.
         is_tree: Whether the node is a plan or an expression.
+
+    Attributes:
+        CATALYST: Package of Catalyst's classes, with a dot at the end.
     """
+
+    CATALYST: ClassVar[str] = CATALYST
 
     type: str
     fields: Mapping[str, Any]

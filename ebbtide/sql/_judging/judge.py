@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import GatewayError, SqlError
-from ebbtide.expressions import CALLING_JAVA, NAMING_PLACES, Call, Fault, Node, Parser, Target
+from ebbtide.expressions import Call, Fault, Node, Parser, Target
 from ebbtide.sql._catalog import Catalog, DeclaredKind
 from ebbtide.sql._judging.reading import (
     BY_PATH,
@@ -106,8 +106,8 @@ PLACE_OPTIONS = PATH_OPTIONS | {
     "url",
 }
 """Options of tables and views that name a folder, a file or a host."""
-_JAVA_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(CALLING_JAVA))}|identifier)\b", re.IGNORECASE)
-_PLACE_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(NAMING_PLACES))})\s*\(", re.IGNORECASE)
+_JAVA_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(Call.CALLING_JAVA))}|identifier)\b", re.IGNORECASE)
+_PLACE_IN_TEXT = re.compile(rf"\b({'|'.join(sorted(Call.NAMING_PLACES))})\s*\(", re.IGNORECASE)
 """Calls that may name a place: in a text that is evaluated later their options are not seen."""
 FUNCTIONS = frozenset({"CreateUserDefinedFunction", "CreateSQLFunctionCommand"})
 """Commands with the body of an SQL function as a text."""

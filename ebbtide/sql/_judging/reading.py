@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from ebbtide.expressions import CATALYST, Call, Fault, Node, Parser
+from ebbtide.expressions import Call, Fault, Node, Parser
 from ebbtide.sql._catalog import Catalog
 from ebbtide.sql._settings import Rights
 
@@ -242,7 +242,7 @@ BY_PATH = frozenset(
     {"UnresolvedPathBasedTable", "UnresolvedPathBasedDeltaTable", "UnresolvedPathBasedDeltaTableRelation"}
 )
 """Plans of tables that are named by a path in quotes."""
-EXPRESSIONS = (f"{CATALYST}expressions.", f"{CATALYST}analysis.")
+EXPRESSIONS = (f"{Node.CATALYST}expressions.", f"{Node.CATALYST}analysis.")
 """Packages of the expressions that Spark's parser makes; calls of functions are judged by name."""
 IDENTIFIERS = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
 """Nodes of IDENTIFIER(..) with a text that is known only when the statement is executed."""
