@@ -2,6 +2,9 @@
 
 Each rule has two parts in SQL: a query for the rows to judge, and a condition that selects rows that break the rule. The same SQL
 runs in this process on Arrow, or on Spark for large inputs.
+
+`checks_of` returns the `Check`s of a pipeline. Each judges a `VersionRange`, which ends with the `Newest` versions, by `Engines`, and returns a
+`Verdict` with its `Finding`s; `Wording` puts these in words.
 """
 
 from typing import TYPE_CHECKING

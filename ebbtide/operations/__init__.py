@@ -1,4 +1,9 @@
-"""Operations on a pipeline's tables: maintenance, repair, rewind, migration, backfill, quarantine, adoption, clock, pause."""
+"""Operations on a pipeline's tables: maintenance, repair, rewind, migration, backfill, quarantine, adoption, clock, pause.
+
+An `Operation` is planned or applied in a `Context`, and returns a `Report`; `operations` returns all of them, `maintain` runs one
+maintenance job. `BUILT_IN`, `Listed`, `Heading` and `added_commands` are what `ebbtide --help` shows, which loads no operation. `dropped` says
+what a refresh drops, `delete_older_sites` deletes Data Docs from before an erasure.
+"""
 
 from typing import TYPE_CHECKING
 

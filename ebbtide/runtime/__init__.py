@@ -1,4 +1,11 @@
-"""Runs a pipeline's steps on Spark."""
+"""Runs a pipeline's steps, in this process or on Spark.
+
+`run` and `refresh` run a pipeline, in an `auto_session` or a `local_session`; an `Observer` gets a run's `RunBegun`, `Phase`,
+`StepProgress` and `RunEnded`, and a `RunSummary` sums it up. A `Plan` has a pipeline's parts and tables, a `Stepper` makes steps under the
+lease, `SourceSteps` those that read; a `Stager` writes a batch, which is `Staged` until it is decided. `Diagnosis` says which parts
+of the `OwnTables` do not fit together. Operations ask `SinkHistory` and `SinkDifference` what a sink must show, `StateRewrite` and `Selecting` for
+the state's files with other rows, `ErasureKey` and `purge` for the rows of erased keys.
+"""
 
 from typing import TYPE_CHECKING
 
