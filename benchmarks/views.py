@@ -29,7 +29,7 @@ from harness import tree_cpu_s, write_changes
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide import MaterializedView, UpsertPipeline, build_session, run
-from ebbtide.tables._sink_definition import RESERVED
+from ebbtide.tables import SinkTable
 
 PER_CUSTOMER = 4
 QUERY = """
@@ -155,7 +155,7 @@ def _pipeline(work: Path, name: str, schema: str, key: str) -> UpsertPipeline:
 
 
 def _rows(session: SparkSession, location: str) -> DataFrame:
-    return session.read.format("delta").load(location).drop(*RESERVED)
+    return session.read.format("delta").load(location).drop(*SinkTable.RESERVED)
 
 
 def _timed(work: Callable[[], None]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ebbtide.delta import Feed, Log
 from ebbtide.durations import to_ms
-from ebbtide.ledger import StepFacts, sink_window_end, window_end
+from ebbtide.ledger import StepFacts, window_end
 from ebbtide.runtime import Plan
 
 
@@ -100,8 +100,9 @@ class VersionRange:
         asked_since = 0
         sink_since = 0
         if tables.sink_log is not None:
-            sink_end = window_end(tables.sink_log, sink_judged, newest.sink)
-            asked_since = sink_window_end(tables.state.path, state_end, sink_end)
+            asked_since = window_end(
+                tables.sink_log, sink_judged, newest.sink, accepted_by=(tables.state.path, state_end)
+            )
             sink_since = Feed(tables.sink_log, asked_since, newest.sink).readable_since()
         unreadable = ""
         if sink_since > asked_since:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.delta._checkpoints import trim_log as trim_log
     from ebbtide.delta._commit import Transaction as Transaction
     from ebbtide.delta._commit import replacing as replacing
     from ebbtide.delta._copy_space import LocalCopies as LocalCopies
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from ebbtide.delta._erasing import Doomed as Doomed
     from ebbtide.delta._erasing import FileWithout as FileWithout
     from ebbtide.delta._erasing import Held as Held
-    from ebbtide.delta._erasing import cut_log as cut_log
     from ebbtide.delta._feed import Feed as Feed
     from ebbtide.delta._key_bounds import KeyBounds as KeyBounds
     from ebbtide.delta._key_index import IndexCache as IndexCache

@@ -9,12 +9,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -22,17 +19,13 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
-from ebbtide.delta._checkpoints import write_checkpoint
 from ebbtide.delta._commit import replacing
 from ebbtide.delta._data_file import DataFile
-from ebbtide.delta._log import Action, Log
+from ebbtide.delta._log import Action
 from ebbtide.delta._snapshot import VECTORS, Snapshot
-from ebbtide.delta._writer import Writer
-from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.storage import Location
 
-CHECKSUM = re.compile(r"\..+\.crc")
-"""Name of a file that Hadoop's local file system writes for each other file."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of a partition's folder for null."""
 
@@ -241,92 +234,3 @@ def _partition_of(name: str) -> dict[str, str | None]:
         column = unquote(quoted_column)
         values[column] = None if text == NO_VALUE else unquote(text)
     return values
-
-
-def cut_log(writer: Writer, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
-    """Cut the log of a table: nothing is left in it of what came before its newest version.
-
-    That version becomes one whose commit names no file: a commit without changes follows a newest one that does. Its checkpoint is written, and all
-    earlier commits, checkpoints, sidecars and checksum files are deleted. Time travel to before ends. Interrupted, it is done again.
-
-    Args:
-        writer: Writes it.
-        table: Its location.
-        info: Returns the fields of the `commitInfo` of that commit.
-
-    Returns:
-        Number of the files that were deleted.
-
-    Raises:
-        DeltaLogError: the checkpoint could not be written.
-    """
-    snapshot = Snapshot.read(table)
-    if snapshot is None:
-        return 0
-    while _names_files(table, snapshot.version):
-        made = writer.commit(snapshot, [], info(snapshot), adds_rows=False)
-        snapshot = made or snapshot.advanced()
-    folder = Log(table).folder
-    version = snapshot.version
-    # In a partitioned table the names of removed files contain values, and a checkpoint keeps them for the retention.
-    is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
-    checkpoint = write_checkpoint(table, version, removed=not is_partitioned)
-    if checkpoint is None:
-        raise DeltaLogError.of(
-            f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
-            next_step="Run the same command again; it continues where it ended.",
-        )
-    n_deleted = _delete_before(folder, version, checkpoint)
-    _delete_empty_folders(table)
-    for name in ("_sidecars", "_staged_commits", "_commits"):
-        inner = folder / name
-        n_deleted += len(inner.list_files())
-        inner.delete()
-    return n_deleted
-
-
-def _names_files(table: str, version: int) -> bool:
-    """Return whether a commit names a data file or a change file."""
-    kinds: set[str] = set()
-    for action in Log(table).commit(version):
-        kinds.update(action)
-    return not kinds.isdisjoint({"add", "remove", "cdc"})
-
-
-def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> int:
-    """Delete the files of a log, except those of a version, its checkpoint and later versions; return their number.
-
-    Args:
-        folder: Folder of the log.
-        version: The version.
-        checkpoint: Names of the files of its checkpoint.
-    """
-    of_version = f"{version:020d}"
-    kept = {f"{of_version}{Log.COMMIT}", *checkpoint}
-    n_deleted = 0
-    for name in sorted(Location(folder).file_names()):
-        version_digits = name[:20]
-        is_later = version_digits.isdigit() and version_digits > of_version
-        if is_later or name in kept:
-            continue
-        (Location(folder) / name).delete()
-        n_deleted += 1
-    return n_deleted
-
-
-def _delete_empty_folders(table: str) -> None:
-    """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
-    if not Location(table).is_local:
-        return
-    innermost_first = sorted(Path(table).rglob("*=*"), reverse=True)
-    for inner in innermost_first:
-        if not inner.is_dir():
-            continue
-        files = list(inner.iterdir())
-        has_checksums_alone = all(CHECKSUM.fullmatch(file.name) for file in files)
-        if not has_checksums_alone:
-            continue
-        for file in files:
-            file.unlink()
-        with contextlib.suppress(OSError):  # another client has just written there
-            inner.rmdir()

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ebbtide.delta._checkpoints import checkpoint_if_due
+from ebbtide.delta._checkpoints import checkpoint_if_due, trim_log
 from ebbtide.delta._commit import Transaction, named_files, replacing, transaction_mark
+from ebbtide.delta._cutting import cut_log
 from ebbtide.delta._data_file import DataFile, now_ms
 from ebbtide.delta._definition import Definition
 from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Commit, Log, with_checksum
@@ -237,6 +238,33 @@ class Writer:
                 f"The file '{error.filename}' was deleted before it was committed.",
                 next_step="Nothing was committed. Run it again: the file is written again.",
             ) from error
+
+    def trim_log(self, table: str, commits_kept: int | None = None) -> None:
+        """Delete the commits of a table that a checkpoint covers.
+
+        Args:
+            table: Its location.
+            commits_kept: Number of newest commits to keep. Default: those within the table's `delta.logRetentionDuration`, 30 days.
+        """
+        trim_log(table, commits_kept)
+
+    def cut_log(self, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
+        """Cut the log of a table: nothing is left in it of what came before its newest version.
+
+        That version becomes one whose commit names no file: a commit without changes follows a newest one that does. Its checkpoint is written, and all
+        earlier commits, checkpoints, sidecars and checksum files are deleted. Time travel to before ends. Interrupted, it is done again.
+
+        Args:
+            table: Its location.
+            info: Returns the fields of the `commitInfo` of that commit.
+
+        Returns:
+            Number of the files that were deleted.
+
+        Raises:
+            DeltaLogError: the checkpoint could not be written.
+        """
+        return cut_log(table, lambda snapshot: self.commit(snapshot, [], info(snapshot), adds_rows=False))
 
     def sync_commits(self, table: str, since: int) -> None:
         """Sync commits and checkpoints that another writer has made, and the files that they name, as far as these still exist.

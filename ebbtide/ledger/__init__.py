@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
     from ebbtide.ledger._verdicts import Outcome as Outcome
-    from ebbtide.ledger._windows import sink_window_end as sink_window_end
     from ebbtide.ledger._windows import window_end as window_end
     from ebbtide.ledger._writers import writer_of as writer_of
 else:

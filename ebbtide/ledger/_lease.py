@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
-from ebbtide.delta import trim_log
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger._facts import FREE, Beginning, LedgerFacts, Looked
 from ebbtide.ledger._requests import POLL_S, Requests
 from ebbtide.ledger._settling import settle
 from ebbtide.ledger._turns import TRIES, OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
+from ebbtide.ledger._writers import writer_of
 from ebbtide.processes import Process
 from ebbtide.storage import Location
 
@@ -378,7 +378,7 @@ class Lease:
                 n_beats += 1
                 if n_beats % TRIM_EVERY == 0:
                     # A run of weeks commits a hundred thousand turns.
-                    trim_log(self.path, commits_kept=TURNS_KEPT)
+                    writer_of(self.path).trim_log(self.path, commits_kept=TURNS_KEPT)
             except LeaseLostError:
                 return
             except Exception as error:  # noqa: BLE001 - a failed heartbeat does not mean that the lease is lost

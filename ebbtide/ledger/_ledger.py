@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from ebbtide.delta import trim_log
 from ebbtide.errors import ConfigError, LeaseHeldError
 from ebbtide.ledger._facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger._lease import TURNS_KEPT, Lease, has_ended
 from ebbtide.ledger._requests import Requests
 from ebbtide.ledger._turns import change_turn, create_ledger, newest_turn
+from ebbtide.ledger._writers import writer_of
 
 POLL_S = 2.0
 """Seconds between two reads of the ledger by a paused run."""
@@ -147,4 +147,4 @@ class Ledger:
 
     def trim(self) -> None:
         """Delete all turns but the newest ones."""
-        trim_log(self.location, commits_kept=TURNS_KEPT)
+        writer_of(self.location).trim_log(self.location, commits_kept=TURNS_KEPT)

@@ -6,14 +6,21 @@ from ebbtide.delta import Commit, Log
 from ebbtide.ledger._facts import StepFacts
 
 
-def window_end(table: str, judged: int, newest: int) -> int:
+def window_end(table: str, judged: int, newest: int, *, accepted_by: tuple[str, int] | None = None) -> int:
     """Return the version of the last step that ends windows, or the one judged last if that is newer.
 
     Args:
         table: Location of the state or the sink.
         judged: The last version that was judged good; 0 without one.
         newest: Later steps do not count.
+        accepted_by: Of a sink, the location of the state and its version at the end of its window: that step may have accepted a
+            version of the sink, which counts too.
     """
+    accepted = 0 if accepted_by is None else accepted_sink_version(*accepted_by)
+    return max(_end_by_steps(table, judged, newest), accepted)
+
+
+def _end_by_steps(table: str, judged: int, newest: int) -> int:
     for version, facts in Log(table).own_commits():
         if version <= judged:
             break
@@ -22,17 +29,6 @@ def window_end(table: str, judged: int, newest: int) -> int:
         if StepFacts.of_commit(facts, table).ends_window:
             return version
     return judged
-
-
-def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
-    """Return the version of the sink at the end of its window; a version that a step accepted counts too.
-
-    Args:
-        state: Location of the state.
-        state_end: Version of the state at the end of its window: that step may have accepted the sink.
-        sink_end: Version of the sink by its own steps, as from `window_end`.
-    """
-    return max(sink_end, accepted_sink_version(state, state_end))
 
 
 def accepted_sink_version(state: str, state_end: int) -> int:

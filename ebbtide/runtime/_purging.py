@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Held, Log, Snapshot, cut_log
+from ebbtide.delta import Held, Log, Snapshot
 from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, writer_of
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._leftovers import delete_leftovers
@@ -128,7 +128,7 @@ def _purge_table(plan: Plan, name: str, erasures: str, purged: Purged) -> None:
 def _cut(table: str) -> int:
     """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
     Location(table).delete_unfinished(older_than_s=0)
-    n_log_files = cut_log(writer_of(table), table, _last_info)
+    n_log_files = writer_of(table).cut_log(table, _last_info)
     Log(table).folder.delete_unfinished(older_than_s=0)
     return n_log_files
 

@@ -11,6 +11,7 @@ from limits import set_limits
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
 from ebbtide.errors import DiskError
+from ebbtide.storage import Location
 
 PUTS = Writer()
 
@@ -76,9 +77,9 @@ def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, m
         raise DiskError("no sync")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(checkpoints, "sync", fail)
+        patch.setattr(Location, "sync", fail)
         commit_until(table, 2)
-        checkpoints.trim_log(table, commits_kept=0)
+        Writer().trim_log(table, commits_kept=0)
     assert "No checkpoint of version 2" in caplog.text
     assert Log(table).versions() == [0, 1, 2]
 
@@ -86,10 +87,10 @@ def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, m
 def test_log_is_trimmed_behind_a_checkpoint_alone(table):
     set_limits(checkpoint_interval=5)
     commit_until(table, 8)
-    checkpoints.trim_log(table, commits_kept=5)
+    Writer().trim_log(table, commits_kept=5)
     assert Log(table).versions() == list(range(9)), "four would go: not worth it yet"
     commit_until(table, 12)
-    checkpoints.trim_log(table, commits_kept=3)
+    Writer().trim_log(table, commits_kept=3)
     assert Log(table).versions() == [10, 11, 12]
     assert checkpoints_of(table) == [12]
     assert len(Snapshot.read(table).files) == 12
@@ -101,7 +102,7 @@ def test_log_is_not_trimmed_where_no_checkpoint_was_written(table, monkeypatch, 
     cleaned = []
     monkeypatch.setattr(checkpoints, "_clean_up", cleaned.append)
     commit_until(table, 12)
-    checkpoints.trim_log(table, kept)
+    Writer().trim_log(table, kept)
     assert (Log(table).versions(), cleaned) == (list(range(13)), [])
 
 
@@ -117,8 +118,8 @@ def test_checkpoint_behind_a_torn_one_is_written_from_the_commits_since_an_older
 
 def test_checkpoint_that_is_all_there_is_of_a_version_stays(table, caplog):
     commit_until(table, 4)
-    checkpoints.trim_log(table, commits_kept=1)
-    checkpoints.trim_log(table)
+    Writer().trim_log(table, commits_kept=1)
+    Writer().trim_log(table)
     assert caplog.messages == []
     assert (checkpoints_of(table), Log(table).versions()) == ([4], [4])
     assert len(DeltaTable(table).file_uris()) == 4

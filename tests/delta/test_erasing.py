@@ -10,7 +10,7 @@ import pytest
 from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ebbtide.delta import Doomed, FileWithout, Snapshot, Transaction, Writer, cut_log
+from ebbtide.delta import Doomed, FileWithout, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.storage import Location
 
@@ -46,7 +46,7 @@ def erase(path, keys):
     old = doomed.unnamed(newest)
     for location in old.holding:
         Location(location).delete()
-    cut_log(Writer(), path, lambda _: {"operation": "ERASE"})
+    Writer().cut_log(path, lambda _: {"operation": "ERASE"})
     return old
 
 

@@ -431,10 +431,10 @@ PLACES = {
     "the step is published": ("ebbtide.runtime._step", "publish", "after", 2),
     "an old file is deleted": ("ebbtide.storage:Location from ebbtide.runtime._purging", "delete", "after", 1),
     "the state's log gets its last commit": ("ebbtide.delta:Writer from ebbtide.delta._erasing", "commit", "after", 1),
-    "the checkpoint is written": ("ebbtide.delta._erasing", "write_checkpoint", "after", 1),
+    "the checkpoint is written": ("ebbtide.delta._cutting", "write_checkpoint", "after", 1),
     "a commit is deleted": ("ebbtide.storage:Location from ebbtide.delta._erasing", "delete", "after", 1),
-    "the state's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 1),
-    "the sink's log is cut": ("ebbtide.runtime._purging", "cut_log", "after", 2),
+    "the state's log is cut": ("ebbtide.delta:Writer", "cut_log", "after", 1),
+    "the sink's log is cut": ("ebbtide.delta:Writer", "cut_log", "after", 2),
     "the copies are dropped": ("ebbtide.runtime._purging", "drop_copies", "after", 1),
     "it is not marked as finished": ("ebbtide.ledger._erasures:ErasureLedger", "mark_finished", "before", 1),
 }

@@ -8,7 +8,7 @@ from local_pipeline import LocalPipeline
 from local_run import BATCH_MS, SPARK, START
 from support import change
 
-from ebbtide.delta import Log, Snapshot, trim_log
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
 from ebbtide.operations import maintain
 from ebbtide.tables import _joining as joining
@@ -110,7 +110,7 @@ def test_state_stays_as_small_as_its_live_entries_where_it_is_maintained(tmp_pat
     assert max(without) >= 2 * least, "what was measured is worth maintaining"
     for name in ("state", "sink"):
         shorten_retention(maintained.plan.at(name))
-        trim_log(maintained.plan.at(name))
+        Writer().trim_log(maintained.plan.at(name))
         assert len(Log(maintained.plan.at(name)).versions()) <= 2
     assert maintained.rows() == living
 

@@ -10,7 +10,7 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.amounts import amount
-from ebbtide.delta import Log, Snapshot, Writer, trim_log
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.inspect import status
 from ebbtide.ledger import Lease
 from ebbtide.operations import Context, maintain
@@ -113,9 +113,9 @@ def test_the_newest_turns_of_a_lease_stay(tmp_path):
     for _ in range(60):
         with Lease(path, "p", 3600):
             pass
-    trim_log(path, commits_kept=30)
+    Writer().trim_log(path, commits_kept=30)
     assert len(Log(path).versions()) == 121, "fewer than a hundred are let be"
-    trim_log(path, commits_kept=5)
+    Writer().trim_log(path, commits_kept=5)
     assert Log(path).versions() == list(range(116, 121))
     assert DeltaTable(path).version() == 120
     with Lease(path, "p", 3600) as lease:

@@ -9,8 +9,7 @@ from local_run import HOUR, START, perform
 from thinned import graded
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
-from ebbtide.delta import Log, Snapshot
-from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import Lease
 from ebbtide.runtime import Plan
@@ -148,10 +147,10 @@ def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_co
     assert any(name.endswith(".checkpoint.parquet") for name in names)
     *_, last = Log(ledger).versions()
     whole = Snapshot.read(ledger)
-    checkpoints.trim_log(ledger, commits_kept=1)
+    Writer().trim_log(ledger, commits_kept=1)
     assert Log(ledger).versions() == [last]
     assert Snapshot.read(ledger) == whole
-    checkpoints.trim_log(state)
+    Writer().trim_log(state)
     with Lease(ledger, "sequence", 60) as held:
         assert held.facts.epoch == 2
 

@@ -36,7 +36,7 @@ PLACES = {
     "a source is looked at": "ebbtide.runtime._stream.Stream.discover",
     "a source is done": "ebbtide.runtime._reading.SourceSteps._finish",
     "a view is purged": "ebbtide.runtime._driver.purge_view",
-    "a log is cut": "ebbtide.runtime._purging.cut_log",
+    "a log is cut": "ebbtide.delta.Writer.cut_log",
 }
 """What a run comes to, and the function that does it."""
 REHEARSAL = "ebbtide.runtime._driver._Run._rehearse"

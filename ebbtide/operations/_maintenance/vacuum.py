@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Log, trim_log
-from ebbtide.ledger import BESIDE_STATE
+from ebbtide.delta import Log
+from ebbtide.ledger import BESIDE_STATE, writer_of
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.storage import Location
@@ -45,7 +45,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
         table = plan.at(name)
         if not Log(table).versions():
             continue
-        trim_log(table)
+        writer_of(table).trim_log(table)
         if max_files is None:
             spark.sql(f"VACUUM delta.`{table}`")
             continue
