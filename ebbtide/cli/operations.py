@@ -113,9 +113,13 @@ def _context(operation: Operation, located: Located, reporter: Reporter, spark: 
 
 
 def _specs_beside(location: str) -> list[Pipeline]:
-    from ebbtide.definitions import specs_beside
+    """Return the specs in a spec's folder and its neighbours."""
+    from ebbtide.definitions import load_all
 
-    return specs_beside(location)
+    path = Path(location).resolve()
+    is_file = path.exists() and not path.is_dir()
+    own_folder = path.parent if is_file else path
+    return [spec for _, spec in load_all([str(own_folder.parent)])]
 
 
 def _data_docs(root: str) -> Path | None:

@@ -1,6 +1,6 @@
 """Definitions: the specs in a project's `defs.yaml` files, by their location.
 
-`load` reads one, `load_all` those at several locations, `specs_beside` those of a project. A file may hold several: `several_at`, `all_several`.
+`load` reads one, `load_all` those at several locations. A file may hold several: `several_at`, `all_several`.
 """
 
 from typing import TYPE_CHECKING
@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from ebbtide.definitions._load import all_several as all_several
     from ebbtide.definitions._load import load as load
     from ebbtide.definitions._load import load_all as load_all
-    from ebbtide.definitions._load import load_each as load_each
     from ebbtide.definitions._load import refuse_shared_names as refuse_shared_names
     from ebbtide.definitions._load import several_at as several_at
-    from ebbtide.definitions._load import specs_beside as specs_beside
 else:
     __getattr__, __all__ = names_of(__name__)

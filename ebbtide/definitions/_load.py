@@ -43,7 +43,7 @@ def load(location: str | Path) -> Pipeline:
     Raises:
         ConfigError: no such file, an unknown kind, or an unusable spec.
     """
-    found = load_each(location)
+    found = _load_each(location)
     if len(found) != 1:
         raise ConfigError.of(
             f"The spec '{location}' is several pipelines.",
@@ -54,7 +54,7 @@ def load(location: str | Path) -> Pipeline:
     return spec
 
 
-def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
+def _load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     """Read the specs of one file, each with its location.
 
     Raises:
@@ -172,19 +172,9 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
     loaded: list[tuple[str, Pipeline]] = []
     for location in locations:
         for spec_location in _spec_locations(location):
-            loaded += load_each(spec_location)
+            loaded += _load_each(spec_location)
     refuse_shared_names((spec.name, location) for location, spec in loaded)
     return loaded
-
-
-def specs_beside(location: str) -> list[Pipeline]:
-    """Return the specs in a spec's folder and its neighbours; errors as `load_all`."""
-    path = Path(location).resolve()
-    is_file = path.exists() and not path.is_dir()
-    own_folder = path.parent if is_file else path
-    specs_folder = own_folder.parent
-    loaded = load_all([str(specs_folder)])
-    return [spec for _, spec in loaded]
 
 
 def all_several(location: str) -> list[UpsertPipelines]:

@@ -301,13 +301,13 @@ class Catalog:
                 yield path, None
 
     def _read(self) -> Iterator[Entry]:
-        from ebbtide.definitions import load_each
+        from ebbtide.definitions import load_all
 
         for path, kind in self._files():
             if kind is not None:
                 yield Declared.read(kind, path.parent.name, SpecFile.read(path).document, f"The file '{path}'")
             else:
-                yield from (Filled(Path(location), spec) for location, spec in load_each(path.parent))
+                yield from (Filled(Path(location), spec) for location, spec in load_all([str(path.parent)]))
 
 
 def _summary(declared: Declared, file: Path | None) -> Summary:
@@ -325,9 +325,9 @@ def _pipeline_summaries(path: Path, document: Mapping[str, Any]) -> list[Summary
         shared = attributes.get("shared") or {}
     is_readable = all(isinstance(part, Mapping) for part in [shared, *members])
     if not (is_readable and all("name" in member for member in members)):
-        from ebbtide.definitions import load_each
+        from ebbtide.definitions import load_all
 
-        load_each(path.parent)  # raises the file's error
+        load_all([str(path.parent)])  # raises the file's error
         return []
     kind = ObjectKind.MATERIALIZED_VIEW if type_.endswith(_OF_VIEWS) else ObjectKind.TABLE
     found = []
