@@ -17,12 +17,13 @@ CHECKSUM = re.compile(r"\..+\.crc")
 """Name of a file that Hadoop's local file system writes for each other file."""
 
 
-def cut_log(table: str, commit: Callable[[Snapshot], Snapshot | None]) -> int:
+def cut_log(table: str, commit: Callable[..., Snapshot | None], info: Callable[[Snapshot], dict[str, object]]) -> int:
     """Cut the log of a table; see `Writer.cut_log`.
 
     Args:
         table: Its location.
-        commit: Commits a version without changes after one; returns None if another client has committed that version.
+        commit: That of the writer.
+        info: Returns the fields of the `commitInfo` of a commit.
 
     Returns:
         Number of the files that were deleted.
@@ -34,7 +35,7 @@ def cut_log(table: str, commit: Callable[[Snapshot], Snapshot | None]) -> int:
     if snapshot is None:
         return 0
     while _names_files(table, snapshot.version):
-        made = commit(snapshot)
+        made = commit(snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
     folder = Log(table).folder
     version = snapshot.version

@@ -264,7 +264,7 @@ class Writer:
         Raises:
             DeltaLogError: the checkpoint could not be written.
         """
-        return cut_log(table, lambda snapshot: self.commit(snapshot, [], info(snapshot), adds_rows=False))
+        return cut_log(table, self.commit, info)
 
     def sync_commits(self, table: str, since: int) -> None:
         """Sync commits and checkpoints that another writer has made, and the files that they name, as far as these still exist.
