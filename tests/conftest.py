@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from limits import limits
+from limits import limits, set_for_good
 from shell import Shell
 
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
@@ -77,6 +77,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _module_put_back() -> Iterator[None]:
     """Give back the limits that are set, and all else that is swapped inside the product, by the end of a file's tests."""
+    assert set_for_good() == []
     with limits():
         yield
 

@@ -22,7 +22,6 @@ ACTIONS = {
     "rewrite": Rewrite(),
 }
 CAN = {
-    "state": {"append"},
     "sink": ACTIONS.keys(),
     "changelog": {"append", "restore", "clear", "replace", "rewrite", "alter"},
     "quarantine": {"append", "restore", "clear", "replace", "rewrite"},
@@ -30,7 +29,7 @@ CAN = {
 }
 
 
-@pytest.fixture(params=CAN)
+@pytest.fixture(params=["state", *CAN])
 def kept(request, make, tmp_path, shell):
     """Return the name of a table, its pipeline, and the table itself."""
     name = request.param
@@ -55,6 +54,7 @@ def test_table_knows_its_id_and_the_last_step_that_wrote_it(kept):
         assert pipeline.last.state.tables.get(of_other, first).id == first.id
 
 
+@pytest.mark.parametrize("kept", CAN, indirect=True)  # the state performs the step's decision alone, and is not asked
 def test_table_says_what_it_performs(kept):
     name, pipeline, table = kept
     pipeline.read(up(1, 1, "+I"), "{")

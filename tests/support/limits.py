@@ -80,8 +80,10 @@ LIMITS = {
     "view_table_bytes": "ebbtide.views.cutting.TABLE_BYTES",
 }
 """The word of a limit to its module and name."""
-_changed: list[tuple[Any, str, Any]] = []
-"""What has been set, and the value before, in order."""
+_Changed = tuple[Any, str, Any]
+"""A holder, a name in it, and the value before."""
+_scopes: list[list[_Changed]] = [[]]
+"""What has been set in each `limits` that lasts, in order; the first: for good, by a process that is no test."""
 
 
 def set_limits(**values: Any) -> None:
@@ -101,7 +103,7 @@ def swap_inside(place: str, value: Any) -> None:
     holder = resolve_name(holder_name)
     # Of a class as it is defined, not bound to it.
     before = getattr_static(holder, name) if isinstance(holder, type) else getattr(holder, name)
-    _changed.append((holder, name, before))
+    _scopes[-1].append((holder, name, before))
     _put(holder, name, value)
 
 
@@ -111,11 +113,24 @@ def _put(holder: Any, name: str, value: Any) -> None:
 
 @contextmanager
 def limits(**values: Any) -> Iterator[None]:
-    """Set limits for a while; those that are set meanwhile end with it, too."""
-    n_before = len(_changed)
-    set_limits(**values)
+    """Set limits for a while; those that are set meanwhile end with it, too.
+
+    Raises:
+        AssertionError: it ends before one that began within it, as in a thread: what that one has set would stay for good.
+    """
+    scope: list[_Changed] = []
+    _scopes.append(scope)
     try:
+        set_limits(**values)
         yield
     finally:
-        while len(_changed) > n_before:
-            _put(*_changed.pop())
+        is_innermost = _scopes[-1] is scope
+        _scopes[:] = [other for other in _scopes if other is not scope]
+        while scope:
+            _put(*scope.pop())
+        assert is_innermost, "limits that began within these still last"
+
+
+def set_for_good() -> list[str]:
+    """Return what is set outside of `limits`, as by a fixture of the whole session or a thread that outlives its test: nothing puts it back."""
+    return [f"{holder.__name__}.{name}" for holder, name, _ in _scopes[0]]
