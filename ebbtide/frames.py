@@ -30,7 +30,6 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     """Return rows as a frame of Spark.
 
     Args:
-        spark: The session.
         rows: Rows; some of their chunks may be empty.
         schema: Spark's types. Default: those of the rows.
     """
@@ -79,7 +78,6 @@ def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
     """Read a Delta table as of a version.
 
     Args:
-        spark: A session with Delta.
         location: Location of the table.
         version: The version.
     """

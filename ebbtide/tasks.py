@@ -166,7 +166,6 @@ def run_tasks(
     """Run a function over several items. A Spark job costs more than little work: that is done in the driver, but by `engine: spark`.
 
     Args:
-        spark: The session.
         work: The function. Workers import its module, which should not import pyspark.
         items: The items; picklable.
         in_driver: There is so little to do that it is done in this process, its output redirected to stderr: stdout belongs to the command.

@@ -186,7 +186,6 @@ def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Bro
 
     Args:
         engine: Where to run them.
-        rows: The rows.
         expected: The rules.
     """
     dialect = engine.dialect

@@ -33,7 +33,6 @@ def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitio
     """Return a pipeline's assets and their checks; the assets of those that are followed as a group come with the group's job.
 
     Args:
-        spec: The pipeline.
         specs: All pipelines of the project.
     """
     groups = followed_groups(specs)

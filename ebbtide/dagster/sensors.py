@@ -203,7 +203,6 @@ def why_not(spec: Pipeline, root: str) -> str:
     """Return the reason to launch no run, a pause; empty if there is none.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
     from ebbtide.runtime import Plan

@@ -112,7 +112,6 @@ def write(path: Path, rows: pa.Table) -> None:
     """Write a copy.
 
     Args:
-        path: Its path.
         rows: With `HASH` and `POSITION`.
     """
     in_one = rows.combine_chunks()

@@ -74,7 +74,6 @@ class LocalCopies:
         """Count the rows of a copy that are erased; None if it cannot be read, or does not say whose rows it has.
 
         Args:
-            path: Its path.
             ways: What selects rows, each in one table that the copy may be of.
         """
         if path.suffix != ".arrow":

@@ -36,7 +36,6 @@ class Definition:
 
         Args:
             table_id: Its id, which a new definition keeps.
-            name: Its name.
             keep_vectors: List deletion vectors even where they are switched off: files of the table may have some.
         """
         from deltalake import Schema

@@ -362,7 +362,6 @@ def select_items(
     As a job, workers read the rows, the JVM evaluates them, and workers take the results: no row is moved.
 
     Args:
-        spark: The session.
         expressions: What to evaluate.
         items: What holds the rows; picklable.
         inputs: See `Inputs`.

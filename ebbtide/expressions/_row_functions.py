@@ -178,7 +178,6 @@ def register_function(spark: SparkSession, name: str, function: RowFunction) -> 
     """Make a function of a project callable in the queries of a session; what it raises ends the query.
 
     Args:
-        spark: The session.
         name: Its name in queries.
         function: The function.
     """

@@ -37,7 +37,6 @@ class Follow(Protocol):
         """Return the summary of the run.
 
         Args:
-            spec: The pipeline.
             in_turn: See `ebbtide.runtime._driver.run`.
             observers: Likewise.
         """
@@ -225,9 +224,6 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
     """Return a pipeline with steps that are no longer than other pipelines should wait for.
 
     Steps on Spark are unchanged: they take long enough for a separate slot.
-
-    Args:
-        spec: The pipeline.
     """
     if spec.engine == "spark" or Plan("", spec).spark_needed_for:
         return spec

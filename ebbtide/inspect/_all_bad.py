@@ -16,7 +16,6 @@ def fault_of_all_bad(spec: Pipeline, root: str, run: RunSummary | None = None) -
     """Return why a pipeline that has bad records alone has not done its work; None where its sink has had a row, or nothing is bad.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         run: What a run did: one that has inserted rows is not looked at further.
     """

@@ -37,7 +37,6 @@ class Lag:
         """Measure a pipeline's backlog.
 
         Args:
-            spec: The pipeline.
             root: Folder of all pipelines' tables.
             clock_ms: The time, epoch ms.
 
@@ -132,7 +131,6 @@ def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) 
     """Measure a run's backlog from its last discovery, without reading tables.
 
     Args:
-        plan: The pipeline.
         found: The run's last discovery, without records read since.
         last_read: The last batch of a source that is read by position: the source is asked for later records. None:
             there is none.

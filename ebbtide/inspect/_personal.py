@@ -19,7 +19,6 @@ def without_personal(rows: pa.Table, spec: Pipeline) -> pa.Table:
 
     Args:
         rows: Rows from `ebbtide.inspect._state`.
-        spec: The pipeline.
     """
     hidden = spec.personal
     if hidden and spec.identity.get("states"):

@@ -65,7 +65,6 @@ class QuarantineSummary:
         """Count the records of a pipeline's quarantine by reason.
 
         Args:
-            spec: The pipeline.
             root: Folder of all pipelines' tables.
         """
         quarantine = Plan.under(root, spec).quarantine
@@ -132,7 +131,6 @@ class QuarantinedRecord:
         """Read the records of a pipeline's quarantine, the oldest first.
 
         Args:
-            spec: The pipeline.
             root: Folder of all pipelines' tables.
             selection: Selects records.
             show_personal: Show the bytes of records also where columns are personal: a bad record may have such a value anywhere.

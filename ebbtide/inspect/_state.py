@@ -44,8 +44,6 @@ def state(
     """Read a pipeline's state.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         state: One of its states, by name. Default: all.
         as_of_step: A step whose state is still stored. Default: the last.

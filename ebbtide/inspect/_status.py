@@ -314,7 +314,6 @@ def status(spec: Pipeline, root: str) -> Status:
     """Read a pipeline's status.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
     plan = Plan.under(root, spec)

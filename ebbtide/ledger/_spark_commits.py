@@ -29,7 +29,6 @@ def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str =
     Args:
         frame: The rows; evaluated once, here.
         path: Location of the table.
-        facts: Facts of the step.
         stage: `state`, `sink`, `changelog` or `quarantine`.
         mode: `append`, or `overwrite`, which also replaces the columns.
     """

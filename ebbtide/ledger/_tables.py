@@ -70,9 +70,6 @@ class OwnTable:
     def refuse_lost(self, facts: StepFacts) -> None:
         """Refuse it if it existed before a step and no longer does: a new one would lack the rows of earlier steps.
 
-        Args:
-            facts: Facts of the step.
-
         Raises:
             TableMismatchError: it was deleted.
         """
@@ -84,7 +81,6 @@ class OwnTable:
 
         Args:
             frame: The rows; evaluated once, here.
-            facts: Facts of the step.
             mode: `append`, or `overwrite`, which also replaces the columns.
         """
         spark_commits.write(frame, self.location, facts, self.stage, mode)

@@ -63,8 +63,6 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """Return the plan of an adoption. Changes nothing.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
 
     Raises:
@@ -81,8 +79,6 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     """Adopt the rows; arguments and errors as `plan`.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
         clock_ms: The time, epoch ms.
 

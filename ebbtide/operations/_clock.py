@@ -32,7 +32,6 @@ def plan(
     """Return the present clock and the values that would be set. Changes nothing.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
         to_ms: New processing time, epoch ms. Default: unchanged.
@@ -61,8 +60,6 @@ def apply(
     """Set clock and watermark; arguments and errors as `plan`.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
         reason: Kept with the step.

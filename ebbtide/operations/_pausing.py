@@ -15,7 +15,6 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
     """Pause a pipeline: runs end after their step, and continuous ones wait until it is resumed. Starts no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         by: Who asks.
         reason: The reason, shown by runs, schedules and `ebbtide status`.
@@ -47,7 +46,6 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Resume a pipeline. Starts no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
     """

@@ -113,7 +113,6 @@ def dropped(spec: Pipeline, root: str) -> Iterator[str]:
     """Yield a line for each table whose rows a refresh of a pipeline drops.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
     plan = Plan.under(root, spec)

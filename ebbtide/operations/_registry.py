@@ -81,8 +81,6 @@ def maintain(
     """Run one maintenance job on a pipeline's tables.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         job: Name of the job: cleanup, compaction, vacuum, or that of an installed package.
 

@@ -31,8 +31,6 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report
     """Return the plan of a rewind. Changes nothing.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         to_step: The step to go back to.
 
@@ -78,7 +76,6 @@ def can_go_back(stepper: Stepper, to_step: int) -> bool:
     """Return whether a rewind to a step is possible.
 
     Args:
-        stepper: Of the pipeline.
         to_step: The step.
     """
     try:
@@ -256,7 +253,6 @@ def _versions_at(stepper: Stepper, facts: StepFacts, undone: Sequence[StepFacts]
 
     Args:
         stepper: The pipeline's.
-        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     tables = stepper.plan
@@ -293,7 +289,6 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     A repair that follows directly does not change the state: after it the sink shows the state, after any damage.
 
     Args:
-        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     last = facts

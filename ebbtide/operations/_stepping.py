@@ -38,8 +38,6 @@ def stepping(
     """Hold a pipeline's lease, and yield its stepper.
 
     Args:
-        spark: A session with Delta.
-        plan: The pipeline.
         started_ms: The time, epoch ms; needed if a step advances the pipeline's clock.
         parts: Parts that must have no fault. Default: like a run; a repair asks for less.
 

@@ -35,7 +35,6 @@ class BadRows:
         """Find them, before anything is committed.
 
         Args:
-            plan: The pipeline.
             head: Its last step.
             staged: The step's records.
 
@@ -59,7 +58,6 @@ def refuse_too_many(plan: Plan, n_bad: int, n_records: int) -> None:
     """Refuse a step with more bad records than the spec allows.
 
     Args:
-        plan: The pipeline.
         n_bad: Bad records of the step.
         n_records: All its records.
 
@@ -76,7 +74,6 @@ def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:
     """Refuse a step whose records do not fit the schema, where the spec says so.
 
     Args:
-        spec: The pipeline.
         bad: The step's bad records.
 
     Raises:

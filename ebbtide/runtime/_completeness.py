@@ -45,7 +45,6 @@ class SinkDifference:
         that it does not show are compared with the sink's way back (`SinkHistory`), if other clients have changed rows and there is one.
 
         Args:
-            spark: A session with Delta.
             plan: The pipeline, whose state is kept; see `SinkHistory.is_kept`.
             facts: Of its last step.
             state_version: Version of the state to read.
@@ -61,8 +60,6 @@ class SinkDifference:
         Rows are compared by the user's columns and `_sequence`: by what change of the source a row came about may differ.
 
         Args:
-            spark: A session with Delta.
-            plan: The pipeline.
             sink_version: Version of the backfill's sink.
         """
         key = plan.sink.key
@@ -154,8 +151,6 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
     """Read the rows that the sink must have by the newest version of the state; arguments as `SinkDifference.found`.
 
     Args:
-        spark: A session with Delta.
-        plan: The pipeline.
         facts: Facts of its last step.
         leaves_accepted: Leave out rows whose key was acknowledged and has not changed since.
     """
@@ -295,7 +290,6 @@ def row_texts(
     """Select of each row its key, and some of its columns as one text: a single comparison of any number of columns, of any type.
 
     Args:
-        rows: The rows.
         key: Names of the key's columns.
         names: Names of the columns of the text, JSON; see `json_text`.
         shown_as: Name of the text.

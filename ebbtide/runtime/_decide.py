@@ -62,10 +62,8 @@ def decide(
 
     Args:
         spark: The batch's own session.
-        plan: The pipeline.
         head: Its last step.
         staged: The batch's records.
-        facts: Facts of the step.
         snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
 
@@ -112,8 +110,6 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
     """Return a step's changes for the decision, transformed if a transform applies to changes.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
         staged: Records of the step.
         folder: Where the staged files are.
     """
@@ -136,10 +132,7 @@ def expire(
     """Decide a tick: drop expired entries, fire timers.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
         head: Its last step.
-        facts: Facts of the step.
         snapshot: The state after the last step.
         must_commit: Commit though nothing is due: the facts have something new.
 

@@ -245,7 +245,6 @@ def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:
     Ask before the lease is taken, which would make a new ledger.
 
     Args:
-        plan: The pipeline.
         turn: The newest one of its ledger; None if there is none.
     """
     newest = plan.state.last(older=True)
@@ -269,7 +268,6 @@ def of_spec(plan: Plan, step: StepFacts) -> Iterator[Fault]:
     """Find whether a spec does not fit a step.
 
     Args:
-        plan: The pipeline.
         step: Facts of the step.
     """
     given = plan.spec.identity

@@ -12,7 +12,6 @@ def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
     """Return the columns of a batch that the pipeline adds, to their types: those whose type and name are certain.
 
     Args:
-        spec: The pipeline.
         summary: Summary of the batch.
     """
     if spec.schema_evolution_mode != "evolve":

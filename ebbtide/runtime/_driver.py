@@ -72,7 +72,6 @@ def run(
     Args:
         spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, which lets the
             run choose its engine.
-        spec: The pipeline.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
         on_phase: Called as each phase begins.
@@ -389,7 +388,6 @@ class _Run:
         Not of a view, whose only step would be computed twice.
 
         Args:
-            plan: The pipeline.
             log_begins: What stays known of the source's log.
         """
         if self.spec.is_view:

@@ -71,7 +71,6 @@ def in_own_steps(session: SparkSession | LocalSession, spec: Pipeline, root: str
 
     Args:
         session: What the caller of the run gave.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
     is_open = isinstance(session, AutoSession) and not session.has_cluster
@@ -123,7 +122,6 @@ class Engine:
 
         Args:
             session: What the caller of the run gave: only an automatic session leaves a choice.
-            spec: The pipeline.
             root: Folder of all pipelines' tables.
 
         Raises:

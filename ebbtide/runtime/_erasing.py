@@ -199,7 +199,6 @@ class ErasureKey:
         """Return what leaves out the staged rows of erased keys; None if no key was ever erased.
 
         Args:
-            plan: The pipeline.
             name: Name of the ledger's file, from the last step's facts.
         """
         if name is None:

@@ -40,8 +40,6 @@ def fold_state(
     """Join small files of the state, if there is something to gain.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
         step: Number of the last step, which is published.
         snapshot: The newest version of the state.
         begin: Called first, if there is something to gain. Default: nothing is.
@@ -88,7 +86,6 @@ class StateRewrite:
         """Write the new files; return the actions that add them.
 
         Args:
-            spark: The session.
             step: Number of the step, for the notes.
         """
         state = self.plan.state

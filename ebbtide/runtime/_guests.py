@@ -66,7 +66,6 @@ class ViewSource(Source, Protocol):
         """Analyze a query, without reading rows of its tables.
 
         Args:
-            spark: The session.
             query: The query.
             tables: Name of each table that it may read to the table's columns.
             keys: The tables' keys, if known.
@@ -88,7 +87,6 @@ class ViewSource(Source, Protocol):
         """Compute the changes, and stage them.
 
         Args:
-            spark: The session.
             sink: Where the view's rows are.
             stager: Writes changes.
             versions: What the view was computed from by the step before, None before the first; and what to compute it from.

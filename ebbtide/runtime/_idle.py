@@ -32,7 +32,6 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     """Run a pipeline that has nothing to do: all files are read, or there never was one; the last step is finished, nothing is due.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
 

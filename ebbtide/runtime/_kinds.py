@@ -75,7 +75,6 @@ def sink_of(spec: Pipeline, location: str) -> Sink:
     """Make a pipeline's sink.
 
     Args:
-        spec: The pipeline.
         location: The sink's folder.
     """
     given = spec.sink

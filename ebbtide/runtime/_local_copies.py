@@ -26,7 +26,6 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Held:
     """Delete the copies in this process's folders that hold erased rows.
 
     Args:
-        plan: The pipeline.
         erased: The keys.
         generation: That of the copies from then on.
     """

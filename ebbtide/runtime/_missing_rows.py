@@ -64,7 +64,6 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
     A refresh, if any, comes first: it emptied the table. A repair does not change the rows that a table must show.
 
     Args:
-        plan: The pipeline.
         name: The table's: one of `BESIDE_STATE`.
         since: The last step that the table has; 0 for none.
     """
@@ -96,7 +95,6 @@ def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
     """Return the rows that a changelog or a quarantine lacks from the steps after one.
 
     Args:
-        plan: The pipeline.
         name: `changelog` or `quarantine`.
         since: The last step that it has; 0 for none.
     """
@@ -125,7 +123,6 @@ def appendable(plan: Plan, name: str, since: int) -> Iterator[tuple[int, StepFac
     """Yield what a changelog or a quarantine lacks and the state's commits still hold: version, facts and action of each step.
 
     Args:
-        plan: The pipeline.
         name: `changelog` or `quarantine`.
         since: The last step that it has; 0 for none.
     """

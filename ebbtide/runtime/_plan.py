@@ -211,7 +211,6 @@ class Plan:
         """Refuse an action that the sink cannot perform, before a step with it is committed.
 
         Args:
-            action: The action.
             work: What asks for it, in a word.
 
         Raises:

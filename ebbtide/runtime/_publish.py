@@ -38,8 +38,6 @@ def publish(
     """Apply the last decision to the output tables.
 
     Args:
-        spark: The session to write in.
-        plan: The pipeline.
         head: Its last step.
         known: What this run already knows of the tables; updated here. Default: their logs are read.
         leave: Names of tables that cannot apply it: a repair restores them.
@@ -167,7 +165,6 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
 
     Args:
         last_step: The last step that wrote the table.
-        facts: Facts of the step.
 
     Raises:
         LeaseLostError: a later step wrote it: another run has continued.
@@ -199,7 +196,6 @@ def _drop_swapped(plan: Plan, incarnation: str) -> None:
     """Delete a backfill once all its tables are swapped in; not another one that was begun since.
 
     Args:
-        plan: The pipeline.
         incarnation: The backfill's.
     """
     turn = plan.backfill.ledger.turn

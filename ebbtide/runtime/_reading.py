@@ -183,7 +183,6 @@ class SourceSteps:
         """Apply records of the source before the pipeline's position, as a step; the position does not change.
 
         Args:
-            spark: The session.
             places: Where they begin and end.
             reason: Why, kept with the step.
             clock_ms: The time, epoch ms.
@@ -223,7 +222,6 @@ class SourceSteps:
         """Record in a step that records of the source are lost, and the new position; before the first step, for that one.
 
         Args:
-            spark: The session.
             place: Begins and ends where the next batch begins.
             lost: What is lost.
             clock_ms: The time, epoch ms.
@@ -322,7 +320,6 @@ class SourceSteps:
         """Publish a step, fold the tables, and report it.
 
         Args:
-            spark: The session.
             facts: The step's, which is the last one.
             kind: See `StepProgress`.
             started: When it began, by the monotonic clock.
@@ -362,7 +359,6 @@ def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str]
     """Add columns of the source to the tables, in a separate step that rewrites no row.
 
     Args:
-        spark: The session.
         stepper: Commits the step.
         types: Column to its type, as DDL.
         clock: Of the step.

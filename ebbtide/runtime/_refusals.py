@@ -82,7 +82,6 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     now names is given up on purpose, and of a state of an older format it is not known.
 
     Args:
-        plan: The pipeline.
         stepper: Has the positions that were read.
         accepts: Accept the loss.
 

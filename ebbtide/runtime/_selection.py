@@ -76,12 +76,9 @@ def select_decided(
     """Evaluate the rows that a step has decided, and write its entries.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
         work: What decided, which wrote drafts.
         decided: What was decided.
         staged: The step's records.
-        facts: Facts of the step.
         in_driver: Do not start a job.
 
     Returns:
@@ -117,8 +114,6 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     """Evaluate the changes that a step has staged: what does not fit is left out, what fails is bad.
 
     Args:
-        spark: The session.
-        plan: The pipeline.
         staged: The step's changes, with the source's columns.
         folder: Where the staged files are.
         n_tasks: Number of tasks; with one there is no job.
@@ -219,7 +214,6 @@ def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], fin
     """Return the quarantine's rows for failing rows: their records, once each.
 
     Args:
-        plan: The pipeline.
         expressions: What fails.
         failed: The rows.
         find: Finds the records.
@@ -276,7 +270,6 @@ class Selecting:
         Args:
             staged: The records.
             folder: Where the staged files are.
-            facts: Facts of the step.
         """
         plan = self.plan
         if not plan.spec.selects_changes:
@@ -290,7 +283,6 @@ class Selecting:
         Args:
             adds: The actions that would add the files.
             find: Finds the records of rows that fail.
-            facts: Facts of the step.
 
         Returns:
             The actions that add the written files, and the facts with the failing rows.

@@ -37,7 +37,6 @@ def drive(spark: SparkSession, query: Query) -> None:
     """Make batches until nothing is left to read, or the run is stopped.
 
     Args:
-        spark: The session.
         query: The batches.
     """
     name = query.plan.spec.name

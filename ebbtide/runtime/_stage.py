@@ -80,7 +80,6 @@ def stage_view(
 
     Args:
         plan: The view.
-        spark: The session.
         last: What the view was computed from by the step before; None before the first.
         to: The versions to compute it from.
         folder: For the files.

@@ -285,7 +285,6 @@ class Stepper:
         """Commit a step: the decision.
 
         Args:
-            facts: Facts of the step.
             actions: What it changes in the newest version of the state.
 
         Raises:
@@ -300,9 +299,7 @@ class Stepper:
         """Commit the decision on staged records.
 
         Args:
-            spark: The session.
             staged: The records.
-            facts: Facts of the step.
             parts: Parts of the source that are read with it.
 
         Returns:
@@ -365,7 +362,6 @@ class Stepper:
         """Bring the other tables to the last decision, as far as their logs, which are read again, say that they lack it.
 
         Args:
-            spark: The session.
             plan: The pipeline as it was when the step was decided. Default: as it is.
             leave: Names of tables that cannot apply it: a repair restores them.
         """

@@ -17,9 +17,6 @@ def unused_of_another_spec(plan: Plan) -> list[str]:
 
     A table that another client has written, or altered, is not among them: it is refused where it does not fit.
 
-    Args:
-        plan: The pipeline.
-
     Returns:
         Names of the tables; none once a step was made.
     """

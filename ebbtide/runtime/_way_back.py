@@ -44,7 +44,6 @@ class OwnVersions:
         """Find them.
 
         Args:
-            plan: The pipeline.
             state_version: Version of the state to look back from.
             sink_version: Version of the sink to look back from.
             sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
@@ -72,7 +71,6 @@ def accepted_version(plan: Plan, state_version: int, sink_step: int) -> int:
     A repair that the sink has not taken has ended no window of it.
 
     Args:
-        plan: The pipeline.
         state_version: Version of the state to look back from.
         sink_step: The last step that the sink has.
     """

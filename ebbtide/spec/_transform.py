@@ -130,7 +130,6 @@ class Transform(SpecPart):
 
         Args:
             source: The source's columns.
-            key: Its key.
 
         Raises:
             ValueError: it is another one.

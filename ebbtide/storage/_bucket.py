@@ -147,7 +147,6 @@ class Bucket:
         """Return the first bytes of a file, and its size, by one request; none if it is in memory.
 
         Args:
-            key: Its key.
             most_bytes: How many.
 
         Raises:
@@ -238,7 +237,6 @@ class Bucket:
         """Write a file atomically, replacing an existing one; a large one by a multipart upload.
 
         Args:
-            key: Its key.
             file: Its content, from the beginning.
         """
 
@@ -266,7 +264,6 @@ class Bucket:
         """Write a file if it is absent; return whether this writer's file is there.
 
         Args:
-            key: Its key.
             data: Its content, unique to this writer.
         """
         # The store may put the file and lose the answer, or answer 503: the retry is then refused because of the first try. So a

@@ -157,7 +157,6 @@ class AppendTable(ABC):
 
         Args:
             actions_of: Returns the log actions for a version of the table.
-            facts: Facts of the step.
 
         Raises:
             TableMismatchError: the table was deleted.

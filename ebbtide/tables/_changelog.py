@@ -82,7 +82,6 @@ class ChangelogTable(AppendTable):
 
         Args:
             emitted: Rows of this table.
-            facts: Facts of the step.
 
         Raises:
             TableMismatchError: the table was deleted.

@@ -91,9 +91,7 @@ class SinkTable(SinkDefinition):
         """Apply a step's change set, in one transaction with the step's number.
 
         Args:
-            spark: The session to write in.
             changes: The change set.
-            facts: Facts of the step.
             only_inserts: No key is in the sink yet.
         """
         committed = facts.committed("sink", "MERGE")
@@ -197,10 +195,8 @@ class SinkTable(SinkDefinition):
         """Give some keys other rows, in one commit.
 
         Args:
-            spark: The session to write in.
             keys: Keys whose rows are deleted.
             rows: Rows to insert, with all columns.
-            facts: Facts of the step.
         """
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)

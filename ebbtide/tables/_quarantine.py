@@ -169,7 +169,6 @@ class QuarantineTable(AppendTable):
 
         Args:
             new: Records that are not in the table, as from `new`.
-            facts: Facts of the step.
 
         Returns:
             The actions that add it: part of the decision, so that a retry does not read the source.
@@ -214,7 +213,6 @@ class QuarantineTable(AppendTable):
 
         Args:
             actions: Log actions of the step.
-            facts: Facts of the step.
 
         Raises:
             TableMismatchError: the table was deleted, with or without the files that the step has written for it.

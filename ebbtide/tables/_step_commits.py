@@ -32,7 +32,6 @@ def commit_stage(
     Args:
         table: Location of the table.
         actions_of: Returns the log actions for a version; not called if there is nothing to commit.
-        facts: Facts of the step.
         stage: `sink`, `changelog` or `quarantine`.
         operation: Name of the operation, in the commit's info.
         adds_rows: See `Snapshot.refuse_unwritable`.
@@ -52,7 +51,6 @@ def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> 
     Args:
         table: Location of the table.
         action: Names the version.
-        facts: Facts of the step.
         stage: As in `commit_stage`.
     """
     commit_stage(
@@ -76,10 +74,8 @@ def commit_and_join(
 
     Args:
         table: Location of the table.
-        columns: Its columns.
         actions_of: Returns the log actions for a version; not called if the stage was committed.
         bounded: Columns to keep statistics of.
-        facts: Facts of the step.
         stage: As in `commit_stage`.
     """
 
@@ -145,7 +141,6 @@ def alter_stage(
         table: The table, with the new columns.
         stored: The user's columns before.
         change: How the new columns follow from those.
-        facts: Facts of the step.
     """
     before = table.schema_of(stored)
     rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
@@ -170,9 +165,7 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
 
     Args:
         spark: Runs the tasks that rewrite files.
-        table: The table.
         doomed: Selects the rows.
-        facts: Facts of the step.
     """
     rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
 

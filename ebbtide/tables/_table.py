@@ -152,7 +152,6 @@ def cannot_perform(path: str, action: Action) -> EbbtideError:
 
     Args:
         path: The table's location.
-        action: The action.
     """
     return ConfigError.of(
         f"The table at '{path}' cannot perform the action that a step decided for it.",

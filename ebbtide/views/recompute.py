@@ -234,7 +234,6 @@ def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame) -> DataF
     """Return the rows with one of some tuples of values; null is a value too.
 
     Args:
-        rows: The rows.
         own: Columns of the rows, in the order of the values' columns.
         values: Tuples of values.
     """

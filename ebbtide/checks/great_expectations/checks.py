@@ -74,7 +74,6 @@ class Check:
         """Judge a pipeline's tables, and store the verdict for the status.
 
         Args:
-            tables: The pipeline's.
             window: The versions to judge.
             engines: Where rules run.
             clock_ms: The time, epoch ms.
@@ -161,11 +160,7 @@ OF_DELTA_SINK = frozenset({"ordering", "complete", "unique_key", "expectations"}
 
 
 def checks_of(spec: Pipeline) -> tuple[Check, ...]:
-    """Return the checks of a pipeline: those of all, and those that its spec asks for.
-
-    Args:
-        spec: The pipeline.
-    """
+    """Return the checks of a pipeline: those of all, and those that its spec asks for."""
     every = (*CHECKS, *_event_time(spec), *_state_size(spec), *_own_rules(spec))
     if isinstance(spec.sink, DeltaSink):
         return every

@@ -82,11 +82,7 @@ def start_of(text: str) -> str | SourceStart:
 
 
 def asked_of(tables: Plan) -> Asked | None:
-    """Return the request of a pipeline's backfill; None if there is none.
-
-    Args:
-        tables: The pipeline.
-    """
+    """Return the request of a pipeline's backfill; None if there is none."""
     location = Location(tables.backfills) / ASKED
     raw = location.read_bytes()
     if raw is None:
@@ -162,7 +158,6 @@ def refuse_other_columns(tables: Plan, backfill: Plan) -> None:
     This happens when one of them has added a new column of its records and the other has not.
 
     Args:
-        tables: The pipeline.
         backfill: The backfill.
 
     Raises:
@@ -195,7 +190,6 @@ def refuse_other_log(tables: Plan, backfill: Plan) -> None:
     """Refuse a backfill that was begun before a restart of the source's log was acknowledged.
 
     Args:
-        tables: The pipeline.
         backfill: The backfill.
 
     Raises:

@@ -58,7 +58,6 @@ def start(
     """Build a pipeline's new tables up to the newest record; resume an interrupted build.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline, with the spec of the new tables.
         root: Folder of all pipelines' tables.
         begin: Start of reading. None: that of the present backfill, else the earliest record.
@@ -146,7 +145,6 @@ def drop(spec: Pipeline, root: str) -> Report:
     """Delete a backfill. Starts no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
 
     Raises:

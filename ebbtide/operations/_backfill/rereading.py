@@ -79,7 +79,6 @@ def reread(
     """Read records from a start up to a paused pipeline's position; continue an interrupted reading with the same reason.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline; `max_records_per_second` applies.
         root: Folder of all pipelines' tables.
         begin: Start: earliest, a time, or offsets.

@@ -71,7 +71,6 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Return the progress of a backfill. Loads no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
     """

@@ -89,8 +89,6 @@ def swap_in(
     A continuous run yields the lease meanwhile.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         applies: Swap it in; otherwise only compare.
         clock: Returns the time, epoch ms.
@@ -216,7 +214,6 @@ def _state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
     """Copy the data files of a backfill's state; return the actions that put them in the place of the state's.
 
     Args:
-        plan: The pipeline.
         own: The newest version of its state.
         taken: That of the backfill's.
     """
@@ -230,7 +227,6 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     """Return the facts of the step that replaces the pipeline's tables by a backfill's; it starts a new incarnation.
 
     Args:
-        stepper: Of the pipeline.
         taken: Stepper of the backfill, which has made a step.
         wall_ms: The wall clock, epoch ms.
     """

@@ -90,7 +90,6 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     """Name the places outside of the tables.
 
     Args:
-        plan: The pipeline.
         last: Facts of its last step.
     """
     places = [*_source(plan, last), *_undecoded(plan)]

@@ -30,7 +30,6 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
 
     Args:
         spark: The session; only a condition starts it.
-        plan: The pipeline.
         file: Location of a file of keys.
         where: A condition on rows.
 

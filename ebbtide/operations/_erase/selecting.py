@@ -21,7 +21,6 @@ def keys_where(spark: SparkSession, asked: ErasureKey, where: str) -> pa.Table:
     """Return the keys whose row in the sink fulfils a condition, or whose entry in the state does.
 
     Args:
-        spark: A session with Delta.
         asked: The key that the pipeline's erasures go by.
         where: The condition, as Spark SQL.
 

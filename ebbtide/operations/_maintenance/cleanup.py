@@ -78,7 +78,6 @@ def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None)
     If there are both, two steps are made.
 
     Args:
-        spark: The session.
         stepper: Makes the pipeline's steps.
         max_files: See `find`.
     """
@@ -102,9 +101,7 @@ def delete_entries(
     Without such entries nothing is committed.
 
     Args:
-        spark: The session.
         stepper: Makes the pipeline's steps.
-        facts: Facts of the step.
         doom: Selects the entries.
         max_files: See `find`.
     """

@@ -23,7 +23,6 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
     """Fold a pipeline's state, and join the small files of its sink.
 
     Args:
-        spark: The session.
         stepper: Makes the pipeline's steps.
         max_files: Maximum data files of the state to write; None: all, in a fold of the whole state.
     """

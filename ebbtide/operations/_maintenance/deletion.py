@@ -71,7 +71,6 @@ class Deletion:
         """Write new files and vectors; return the actions that delete the rows.
 
         Args:
-            spark: The session.
             snapshot: The newest version of the state.
             writer: Writes its data files.
         """

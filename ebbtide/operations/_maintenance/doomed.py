@@ -190,7 +190,6 @@ def find(
     """Find the entries to delete, and count those that stay.
 
     Args:
-        spark: The session.
         state: All data files of the state.
         operator: Returns the operator of the entries.
         doom: Selects the entries to delete; None: none, they are counted only.

@@ -30,7 +30,6 @@ class Maintenance(Operation):
         """Do the work, with the lease held and the last step finished.
 
         Args:
-            spark: A session with Delta.
             stepper: Makes the pipeline's steps.
 
         Returns:

@@ -93,7 +93,6 @@ def merged(
     """Write the files of some ranges; nothing is committed yet.
 
     Args:
-        spark: The session.
         snapshot: The newest version of the state.
         rewrite: Writes the newest versions of entries, without those that have expired or were dropped.
         max_files: The most files to write.

@@ -35,7 +35,6 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     """Delete files that no table of a pipeline needs; makes no step.
 
     Args:
-        spark: The session.
         stepper: Holds the lease.
         max_files: Maximum data files, vectors and change files to delete; None: all.
     """

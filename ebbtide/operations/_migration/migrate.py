@@ -70,7 +70,6 @@ def apply(
     migration finishes it.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline with its new spec.
         root: Folder of all pipelines' tables.
         clock_ms: The time for new stamps, epoch ms.

@@ -72,7 +72,6 @@ def state_migration(
     """Plan the migration of entries of states.
 
     Args:
-        spark: A session.
         tables: The pipeline's tables, with operator and columns of the stored entries.
         last: Facts of the last step.
         stored: The columns of the state table.

@@ -128,10 +128,8 @@ def reselected(
     """Evaluate a transform over all rows of the state.
 
     Args:
-        spark: The session.
         plan: The pipeline with its new spec.
         actions: The actions with the state's new files, without selected rows.
-        facts: Facts of the step.
 
     Returns:
         The actions with files with selected rows, and the facts with the failing rows.

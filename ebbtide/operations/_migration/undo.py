@@ -26,7 +26,6 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """Restore state, sink and changelog to before a migration that was the last step; makes a separate step.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline, with either configuration.
         root: Folder of all pipelines' tables.
 

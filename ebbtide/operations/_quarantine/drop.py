@@ -36,7 +36,6 @@ def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
     """Return the plan of dropping records. Changes nothing, and needs no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         selection: Selects the records.
     """
@@ -70,8 +69,6 @@ def apply(
     """Drop records, in one step.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         selection: Selects the records.
         note: The reason, kept in the step's facts.
@@ -99,7 +96,6 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     The clock is that of the last step, not the time of the job.
 
     Args:
-        spark: A session.
         stepper: Makes the pipeline's steps; the last one is published.
     """
     if isinstance(stepper.last, NoStep):
@@ -115,7 +111,6 @@ def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
     """Return the records above the quarantine's limits, and their number by limit.
 
     Args:
-        tables: The pipeline's.
         now_ms: The clock, epoch ms.
     """
     limits = tables.spec.quarantine
@@ -174,7 +169,6 @@ def drop(
     """Make the step that drops records, and publish it.
 
     Args:
-        spark: A session.
         stepper: Makes the pipeline's steps; the last one is published.
         records: The records, with their `order`.
         counts: Number of records by reason of removal.

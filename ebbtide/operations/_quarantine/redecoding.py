@@ -151,7 +151,6 @@ def redecoded(
     """Decode quarantined records again.
 
     Args:
-        plan: The pipeline.
         records: Records with the quarantine's columns, the oldest first.
         corrected: Replaces records; empty: the stored records are decoded.
         step: Number of the step that replays them.

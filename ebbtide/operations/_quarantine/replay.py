@@ -179,7 +179,6 @@ def apply(
     """Replay records, in one step.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline with its present spec.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
@@ -225,7 +224,6 @@ def decide(
     """Commit the decision on redecoded records; return whether there was one.
 
     Args:
-        spark: A session.
         stepper: Makes the pipeline's steps; the last one is published.
         attempt: The records.
         clock_ms: The time, epoch ms.

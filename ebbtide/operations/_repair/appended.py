@@ -54,7 +54,6 @@ def _appended_finding(
     """Return the damage of a changelog or a quarantine; None if there is none.
 
     Args:
-        stepper: Of the pipeline.
         name: The table's.
         became: Description of the damage; empty: it has all steps that the last step knew.
         found: The present table; None if it does not exist or cannot be read.

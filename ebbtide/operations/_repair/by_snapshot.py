@@ -32,7 +32,6 @@ def plan(spec: Pipeline, root: str) -> Report:
     """Count the rows that a repair would delete. Changes nothing, and needs no Spark.
 
     Args:
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
 
     Raises:
@@ -52,8 +51,6 @@ def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Rep
     """Delete these rows, in one step; arguments and errors as `plan`.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
 

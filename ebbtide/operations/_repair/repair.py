@@ -60,8 +60,6 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     """Return the findings, and the ways that a repair would take. Changes nothing.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
 
     Raises:
@@ -138,8 +136,6 @@ def acknowledge(
     """Accept the sink, and let checks consider only later commits; arguments and errors as `repair`.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
         root: Folder of all pipelines' tables.
         reason: Kept with the step.
         new_log_ms: Event time at which the source's log restarted, epoch ms; None: it did not.
@@ -186,8 +182,6 @@ def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) ->
     """Publish the open step to the tables that can apply it, so that a repair need not wait for it.
 
     Args:
-        spark: A session with Delta.
-        stepper: Of the pipeline.
         leave: Names of tables that are known to be damaged.
 
     Returns:

@@ -39,7 +39,6 @@ class Topic(Available):
 
         Args:
             cluster_id: The cluster's id.
-            name: Its name.
             id_: Its id.
             earliest: See `Available`.
             latest: See `Available`.

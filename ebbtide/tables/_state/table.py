@@ -285,7 +285,6 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
     Args:
         found: The version that the step follows.
         actions: Log actions of the step.
-        facts: Facts of the step.
     """
     kept = {
         "version": found.version + 1,
