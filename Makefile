@@ -89,7 +89,7 @@ java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
 	@$(PYTHON) -I ebbtide/java.py
 
 gcc: ## Check that gcc is there, which compiles what has system calls fail
-	@command -v gcc >/dev/null || { echo "gcc is not installed: it compiles tests/support/calls.c. On Debian and Ubuntu: apt install gcc libc6-dev" >&2; exit 1; }
+	@command -v gcc >/dev/null || { echo "gcc is not installed: it compiles tests/support/crashes/calls.c. On Debian and Ubuntu: apt install gcc libc6-dev" >&2; exit 1; }
 
 .venv: | $(UV_HERE)
 	@echo "Fetching Python packages into .venv; the first time this takes minutes."

@@ -28,7 +28,7 @@ from ebbtide.operations import maintain
 from ebbtide.tables._state import rewriting
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from spark_cluster import Cluster, Driver, cluster, written_spec
+from clusters.spark_cluster import Cluster, Driver, cluster, written_spec
 
 WARM = 3
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -160,7 +160,7 @@ class Bench:
 
     def __init__(self, folder: Path, n_pipelines: int, rate: float) -> None:
         sys.path.insert(0, str(PROJECT / "tests" / "support"))
-        from kafka_broker import Broker
+        from servers.kafka_broker import Broker
 
         self.folder = folder
         self.root = folder / "root"

@@ -43,7 +43,7 @@ def main() -> int:
     if asked.side:
         return one_side(asked.side, Path(asked.work), asked.copies, asked.servers)
     sys.path.insert(0, str(PROJECT / "tests" / "support"))
-    from kafka_broker import Broker
+    from servers.kafka_broker import Broker
 
     with tempfile.TemporaryDirectory() as work:
         events = make_input(Path(work), asked.copies)
@@ -64,7 +64,7 @@ def main() -> int:
 
 def fill(broker: Any, folder: Path) -> None:
     """Put the files' records into a topic."""
-    from kafka_support import records_of
+    from servers.kafka_support import records_of
 
     broker.create(TOPIC, 3)
     for path in sorted(folder.iterdir()):

@@ -97,7 +97,7 @@ class Soak:
 
     def __init__(self, folder: Path, duration_s: float, turn_s: float, upkeep_s: float) -> None:
         sys.path.insert(0, str(PROJECT / "tests" / "support"))
-        from kafka_broker import Broker
+        from servers.kafka_broker import Broker
 
         self.folder = folder
         self.root = folder / "root"

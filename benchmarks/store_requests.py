@@ -28,7 +28,7 @@ from ebbtide.operations import maintain
 from ebbtide.storage import Location
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from followed_run import Part, follow
+from local.followed_run import Part, follow
 from s3_server import BUCKET, Proxy, S3Server, environment
 
 DOLLARS_PER_1000 = {"PUT": 0.005, "POST": 0.005, "LIST": 0.005, "GET": 0.0004, "HEAD": 0.0004, "DELETE": 0.0}

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from frame.limits import limits, set_for_good
+from frame.shell import Shell
 from hypothesis import HealthCheck, Phase, settings
-from limits import limits, set_for_good
-from shell import Shell
 
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
@@ -110,14 +110,14 @@ def _parts(request: pytest.FixtureRequest) -> None:
     """Leave out a test that needs what this machine has not."""
     mark = request.node.get_closest_marker("needs")
     if mark is not None:
-        from parts import need
+        from frame.parts import need
 
         need(*mark.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line what was left out."""
-    from parts import left_out
+    from frame.parts import left_out
 
     skipped = terminalreporter.stats.get("skipped", ())
     line = left_out(str(report.longrepr) for report in skipped)
@@ -149,7 +149,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:  # noqa: F821 - loaded when needed
     """One Kafka broker for the whole test process."""
-    from kafka_broker import Broker
+    from servers.kafka_broker import Broker
 
     running = Broker(tmp_path_factory.mktemp("kafka"))
     yield running
@@ -159,7 +159,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:  # n
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SchemaRegistry"]:  # noqa: F821 - loaded when needed
     """One schema registry for the whole test process."""
-    from schema_registry import SchemaRegistry
+    from servers.schema_registry import SchemaRegistry
 
     running = SchemaRegistry(tmp_path_factory.mktemp("registry"))
     yield running
@@ -169,9 +169,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SchemaRegist
 @pytest.fixture(scope="session")
 def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Killer"]:  # noqa: F821 - loaded when needed
     """Has orders done in forks of one process that has all loaded; they may mount, and count their system calls, where that is possible."""
-    from calls import has_compiler, library, preloading
+    from crashes.calls import has_compiler, library, preloading
+    from crashes.mounting import IN_NAMESPACE, can_mount
     from killing import Killer
-    from mounting import IN_NAMESPACE, can_mount
 
     folder = tmp_path_factory.mktemp("killed")
     in_namespace = IN_NAMESPACE if can_mount() else ()
@@ -205,7 +205,7 @@ def unsynced(monkeypatch):
 @pytest.fixture
 def make(tmp_path):
     """Makes pipelines that run without Spark."""
-    from local_pipeline import LocalPipeline
+    from local.local_pipeline import LocalPipeline
 
     with limits():
         yield lambda **fields: LocalPipeline(tmp_path, **fields)

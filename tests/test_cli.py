@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.cli import live as live_module
 from ebbtide.cli import main

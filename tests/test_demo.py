@@ -16,8 +16,8 @@ import demo
 import pytest
 from dagster._daemon.types import DaemonHeartbeat
 from dagster_process import dagster_process
-from kafka_broker import free_port
-from waiting import PATIENCE_S, until
+from frame.waiting import PATIENCE_S, until
+from servers.kafka_broker import free_port
 
 from ebbtide.sessions._settings import settings_of_file
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from deployed import (
+from frame.deployed import (
     EBBTIDE,
     EXAMPLES,
     container_file,
@@ -24,12 +24,12 @@ from deployed import (
     process_of_unit,
     unit,
 )
-from exit_codes import REFUSED, USAGE
-from kafka_broker import free_port
-from local_pipeline import up
-from metrics_support import get, wait_for_step, write_spec
-from parts import KUBECTL, SYSTEMD, needs
-from waiting import PATIENCE_S
+from frame.exit_codes import REFUSED, USAGE
+from frame.parts import KUBECTL, SYSTEMD, needs
+from frame.waiting import PATIENCE_S
+from local.local_pipeline import up
+from local.metrics_support import get, wait_for_step, write_spec
+from servers.kafka_broker import free_port
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from installing import EXAMPLES, install
+from frame.installing import EXAMPLES, install
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats import TOOLS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import operator_of
-from store_support import line, stateful
+from servers.store_support import line, stateful
 
 from ebbtide.testing import MemoryPipeline
 

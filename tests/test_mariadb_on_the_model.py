@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from mariadb import CAPTURE, TABLES, found, pipeline_of, truth
-from reference import differences
-from support import evenly, lines_of
+from local.support import evenly, lines_of
+from oracles.reference import differences
+from servers.mariadb import CAPTURE, TABLES, found, pipeline_of, truth
 
 WITH_SCHEMAS = CAPTURE / "with_schemas"
 READ = [

@@ -10,15 +10,15 @@ from urllib.error import URLError
 
 import pytest
 import yaml
-from alert_rules import MONITORING, RULES, fires
-from installing import install
-from kafka_broker import free_port
-from local_pipeline import LATER, up
-from metrics_support import command, followed, get, samples_of, wait_for_step, write_spec
-from mounting import IN_NAMESPACE
-from parts import MOUNTS, PROMTOOL, needs
-from support import plain
-from waiting import PATIENCE_S
+from crashes.mounting import IN_NAMESPACE
+from frame.alert_rules import MONITORING, RULES, fires
+from frame.installing import install
+from frame.parts import MOUNTS, PROMTOOL, needs
+from frame.waiting import PATIENCE_S
+from local.local_pipeline import LATER, up
+from local.metrics_support import command, followed, get, samples_of, wait_for_step, write_spec
+from local.support import plain
+from servers.kafka_broker import free_port
 
 from ebbtide.cli.verbs import COMMANDS
 from ebbtide.inspect import MetricsAtRest

@@ -1,7 +1,7 @@
 """What is left out where a program is missing."""
 
 import pytest
-from parts import BROWSER, COMPILER, KUBECTL, PROMTOOL, Part, left_out, need
+from frame.parts import BROWSER, COMPILER, KUBECTL, PROMTOOL, Part, left_out, need
 
 HERE = Part("a thing", lambda: True, is_in_ci=True)
 GONE = Part("a thing", lambda: False, is_in_ci=True)

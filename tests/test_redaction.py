@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 import yaml
 from click.testing import CliRunner
-from support import plain, spec
+from local.support import plain, spec
 
 from ebbtide.cli import main
 from ebbtide.dagster import Resources, StorageResource

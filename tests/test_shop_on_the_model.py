@@ -4,8 +4,8 @@ import json
 import random
 
 import pytest
-from reference import canonical_rows, differences, fold_log, read_event
-from support import ROOT, SHOP, TABLES, evenly, lines_of, shop
+from local.support import ROOT, SHOP, TABLES, evenly, lines_of, shop
+from oracles.reference import canonical_rows, differences, fold_log, read_event
 
 from ebbtide.spec._upsert import SequenceOrder
 from ebbtide.testing import MemoryPipeline

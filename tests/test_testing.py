@@ -1,6 +1,6 @@
 """The harness that users test their own specs with."""
 
-from support import envelope, plain, record, spec
+from local.support import envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline, canonical
 

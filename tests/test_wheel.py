@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from installed import Environment, build_wheel
-from spark_support import change, write
+from clusters.spark_support import change, write
+from frame.installed import Environment, build_wheel
 
 NOT_PUBLISHED = "Ebbtide is not on PyPI yet"
 PYPROJECT = """

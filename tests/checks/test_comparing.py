@@ -3,7 +3,7 @@
 import json
 import random
 
-from random_rows import KEY, compared_at_random
+from oracles.random_rows import KEY, compared_at_random
 
 from ebbtide.checks._completeness import differing_keys
 from ebbtide.checks._engines import InProcess, broken

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, SPARK, START
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START
 
 from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._inputs import ChangeFeed, Size, TableRows

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from judging import validate, verdict_of
-from local_run import HOUR, SPARK, START
-from support import change, envelope, plain
+from local.local_run import HOUR, SPARK, START
+from local.support import change, envelope, plain
+from oracles.judging import validate, verdict_of
 
 from ebbtide import run
 from ebbtide.checks import VersionRange, checks_of

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from deltalake import DeltaTable
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.checks import Newest, VersionRange
 from ebbtide.delta import Log, Snapshot

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.cli import main
 from ebbtide.ledger import Lease

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from exit_codes import FAILED, PAUSED, REFUSED, USAGE
+from frame.exit_codes import FAILED, PAUSED, REFUSED, USAGE
 
 from ebbtide.cli.errors import exit_code
 from ebbtide.errors import (

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 from click.testing import CliRunner
-from fleet_support import NAMES, Project
-from metrics_support import OPENMETRICS, get
+from frame.waiting import PATIENCE_S
+from local.fleet_support import NAMES, Project
+from local.metrics_support import OPENMETRICS, get
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from waiting import PATIENCE_S
 
 from ebbtide.cli import main
 from ebbtide.ledger import Ledger

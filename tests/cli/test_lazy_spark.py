@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from circumstances import JvmStartedError, assume
 from click.testing import CliRunner
-from local_pipeline import up
+from frame.circumstances import JvmStartedError, assume
+from local.local_pipeline import up
 
 import ebbtide
 from ebbtide.cli import main

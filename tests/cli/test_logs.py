@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from local_pipeline import up
-from metrics_support import command
+from local.local_pipeline import up
+from local.metrics_support import command
 
 from ebbtide.redaction import hide
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from urllib.error import URLError
 
 import pytest
-from limits import set_limits
-from local_pipeline import up
-from metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
-from waiting import PATIENCE_S, until
+from frame.limits import set_limits
+from frame.waiting import PATIENCE_S, until
+from local.local_pipeline import up
+from local.metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
 
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from disk import DiskPipeline
-from quarantine_support import raws, replay
+from crashes.disk import DiskPipeline
+from local.quarantine_support import raws, replay
 
 from ebbtide import load
 from ebbtide.cli import main

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support import change
+from local.support import change
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main

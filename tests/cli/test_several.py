@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from exit_codes import FAILED, PAUSED, REFUSED
+from frame.exit_codes import FAILED, PAUSED, REFUSED
 
 from ebbtide.cli import main
 from ebbtide.ledger import Lease

@@ -7,7 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from memory_session import MemorySession
+from local.memory_session import MemorySession
 
 from ebbtide.cli import main
 from ebbtide.sql import Target

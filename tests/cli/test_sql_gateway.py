@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from gateway_support import running
-from sql_support import all_of
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
+from statements.gateway_support import running
+from statements.sql_support import all_of
 
 from ebbtide.cli import main
 from ebbtide.sql import RemoteSession, ResultKind

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 SCRIPT = """
 import os, signal, sys

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.cli import main
 from ebbtide.cli.verbs import COMMANDS, example, sections

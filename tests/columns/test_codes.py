@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from circumstances import assume
+from frame.circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
 

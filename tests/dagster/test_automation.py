@@ -1,7 +1,7 @@
 """What Dagster starts by itself below a sink: only what blocking checks have passed."""
 
 import dagster as dg
-from spark_support import plain_spec
+from clusters.spark_support import plain_spec
 
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import pipeline_definitions

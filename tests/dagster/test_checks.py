@@ -2,10 +2,10 @@
 
 import dagster as dg
 import pytest
-from circumstances import assume
-from local_pipeline import up
-from local_run import START
-from spark_support import plain_spec
+from clusters.spark_support import plain_spec
+from frame.circumstances import assume
+from local.local_pipeline import up
+from local.local_run import START
 
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.checks import _last_good, sink_checks

@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
-from installing import install
+from frame.installing import install
 
 import ebbtide
 from ebbtide.dagster import MaterializedView, Resources, StatefulPipeline, UpsertPipeline, UpsertPipelines

@@ -2,7 +2,7 @@
 
 import dagster as dg
 import pytest
-from local_pipeline import LocalPipeline, up
+from local.local_pipeline import LocalPipeline, up
 
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.group import followed_groups

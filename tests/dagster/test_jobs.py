@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from clusters.spark_support import plain_spec
 from dagster._utils.schedules import schedule_execution_time_iterator
-from limits import limits, set_limits
-from local_pipeline import up
-from local_run import HOUR
-from local_run import START as START_MS
-from spark_support import plain_spec
+from frame.limits import limits, set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR
+from local.local_run import START as START_MS
 
 from ebbtide.cron import is_due
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions

@@ -2,7 +2,7 @@
 
 import dagster as dg
 import pytest
-from spark_support import plain_spec
+from clusters.spark_support import plain_spec
 
 from ebbtide.dagster import StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES

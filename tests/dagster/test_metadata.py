@@ -2,8 +2,8 @@
 
 import dagster as dg
 import pytest
-from spark_support import plain_spec
-from support import plain
+from clusters.spark_support import plain_spec
+from local.support import plain
 
 from ebbtide import MaterializedView
 from ebbtide.cron import spread_minute

@@ -3,9 +3,9 @@
 import json
 
 import dagster as dg
-from disk import DiskPipeline
+from crashes.disk import DiskPipeline
+from local.quarantine_support import by_seq, raws
 from operating import operation_named
-from quarantine_support import by_seq, raws
 
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.operations import operation_job

@@ -1,6 +1,6 @@
 """The report of a run, as people see it in the UI."""
 
-from limits import set_limits
+from frame.limits import set_limits
 
 from ebbtide import RunSummary, StepProgress
 from ebbtide.dagster.report import report_of

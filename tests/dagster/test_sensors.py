@@ -4,8 +4,8 @@ import threading
 
 import dagster as dg
 import pytest
-from limits import set_limits
-from local_pipeline import up
+from frame.limits import set_limits
+from local.local_pipeline import up
 
 from ebbtide import MaterializedView
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions

@@ -5,11 +5,11 @@ from collections import Counter
 
 import dagster as dg
 import pyarrow as pa
+from clusters.shared_spark import SharedSpark
+from clusters.spark_support import PROJECT, change, plain_spec, shop_lines, write
 from dagster import AssetKey
-from installing import install
-from limits import set_limits
-from shared_spark import SharedSpark
-from spark_support import PROJECT, change, plain_spec, shop_lines, write
+from frame.installing import install
+from frame.limits import set_limits
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from limits import set_limits
+from frame.limits import set_limits
 
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints

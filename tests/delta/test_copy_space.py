@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from circumstances import assume
-from stored_names import HASH, KEYS, POSITION
+from frame.circumstances import assume
+from frame.stored_names import HASH, KEYS, POSITION
 
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _copy_space as copy_space

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from inputs.byte_scan import scan
 
 from ebbtide.delta import Doomed, FileWithout, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError

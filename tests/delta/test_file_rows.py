@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from circumstances import assume
 from deltalake import DeltaTable
-from limits import set_limits
+from frame.circumstances import assume
+from frame.limits import set_limits
+from frame.stored_names import HASH, KEYS
+from frame.thinned import thinned
 from pyroaring import BitMap64
-from stored_names import HASH, KEYS
-from thinned import thinned
 
 from ebbtide.columns import key_hashes
 from ebbtide.delta import (

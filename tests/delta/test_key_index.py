@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored_names import FOOTER, HASH, POSITION
+from frame.stored_names import FOOTER, HASH, POSITION
 
 from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, IndexCache

@@ -4,9 +4,9 @@ import struct
 
 import numpy as np
 import pytest
+from frame.limits import set_limits
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import set_limits
 from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors

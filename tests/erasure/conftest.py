@@ -1,7 +1,7 @@
 """A pipeline whose keys are to be erased, made once for the tests of a file."""
 
 import pytest
-from erasing import Played
+from inputs.erasing import Played
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from byte_scan import Hit, scan, scan_files
+from inputs.byte_scan import Hit, scan, scan_files
 
 CANARY = secrets.token_hex(16)
 OTHER = secrets.token_hex(16)

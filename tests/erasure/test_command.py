@@ -5,10 +5,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from byte_scan import scan
-from exit_codes import FAILED, NOTHING_MATCHED, USAGE
-from local_pipeline import LATER
-from local_run import HOUR
+from frame.exit_codes import FAILED, NOTHING_MATCHED, USAGE
+from inputs.byte_scan import scan
+from local.local_pipeline import LATER
+from local.local_run import HOUR
 
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseHeldError

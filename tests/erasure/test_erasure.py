@@ -9,14 +9,14 @@ from pathlib import Path
 import boto3
 import pyarrow as pa
 import pytest
-from byte_scan import scan, scan_files
 from deltalake import write_deltalake
-from erasing import KINDS, Plants
-from interrupting import killed_before
-from kafka_support import TopicPipeline
-from local_pipeline import LATER, LocalPipeline
-from local_run import HOUR
+from frame.interrupting import killed_before
+from inputs.byte_scan import scan, scan_files
+from inputs.erasing import KINDS, Plants
+from local.local_pipeline import LATER, LocalPipeline
+from local.local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
+from servers.kafka_support import TopicPipeline
 
 import ebbtide
 from ebbtide import MaterializedView

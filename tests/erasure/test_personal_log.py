@@ -5,12 +5,12 @@ import secrets
 from pathlib import Path
 
 import pytest
-from byte_scan import scan
 from deltalake import DeltaTable
-from local_pipeline import LATER, LocalPipeline
-from local_run import HOUR, SPARK
-from support import change
-from thinned import graded
+from frame.thinned import graded
+from inputs.byte_scan import scan
+from local.local_pipeline import LATER, LocalPipeline
+from local.local_run import HOUR, SPARK
+from local.support import change
 
 import ebbtide
 from ebbtide.delta import Snapshot

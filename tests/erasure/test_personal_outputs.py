@@ -8,11 +8,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 import yaml
-from byte_scan import scan, scan_files
 from click.testing import CliRunner
-from local_run import spoil
-from shared_spark import SharedSpark
-from support import change
+from clusters.shared_spark import SharedSpark
+from inputs.byte_scan import scan, scan_files
+from local.local_run import spoil
+from local.support import change
 
 from ebbtide import load
 from ebbtide.cli import main

@@ -5,8 +5,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from judging import validate
-from spark_support import PROJECT
+from clusters.spark_support import PROJECT
+from oracles.judging import validate
 
 from ebbtide import UpsertPipeline
 from ebbtide.checks._judged import Batch

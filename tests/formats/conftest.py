@@ -1,7 +1,7 @@
 """Records are judged alike whether the compiled scan takes them or not."""
 
 import pytest
-from circumstances import assume
+from frame.circumstances import assume
 
 
 @pytest.fixture(params=["scanned", "not scanned"])

@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from avro_support import DECIMAL, avro, batch, envelope_of, record, unscaled
-from circumstances import assume
+from frame.circumstances import assume
+from frame.limits import limits
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import limits
-from support import plain, spec
+from inputs.avro_support import DECIMAL, avro, batch, envelope_of, record, unscaled
+from local.support import plain, spec
 
 from ebbtide.formats import Decoding, stored_form
 from ebbtide.formats._avro import schema_ids

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cache
 
 import pytest
-from support import ROOT, change, envelope, plain, record, spec
+from local.support import ROOT, change, envelope, plain, record, spec
 
 from ebbtide import UpsertPipeline
 from ebbtide.testing import MemoryPipeline

@@ -6,11 +6,11 @@ import base64
 import json
 
 import pytest
-from avro_support import avro, batch, envelope_of
-from circumstances import assume
+from frame.circumstances import assume
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import change, envelope, plain, record, spec
+from inputs.avro_support import avro, batch, envelope_of
+from local.support import change, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

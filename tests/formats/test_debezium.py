@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from support import UNAVAILABLE, cut, envelope, record, spec
+from local.support import UNAVAILABLE, cut, envelope, record, spec
 
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats import BadRecordError, DebeziumDecoder, DecodedChange

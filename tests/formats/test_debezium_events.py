@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import envelope, record, spec
+from local.support import envelope, record, spec
 
 from ebbtide.formats import DebeziumEvent
 from ebbtide.testing import MemoryPipeline

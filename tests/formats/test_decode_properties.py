@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
+from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
-from thinned import thinned
+from oracles.any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
 
 from ebbtide.testing import MemoryPipeline
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from support import UNAVAILABLE, change, envelope, plain, record, spec
+from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.formats import RECORDS, BadRecordError, parse_exactly
 from ebbtide.formats._decoding import _without_cycle_collection

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from support import UNAVAILABLE, cut, envelope, spec
+from local.support import UNAVAILABLE, cut, envelope, spec
 
 from ebbtide.errors import ConfigError
 from ebbtide.testing import MemoryPipeline

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from support import UNAVAILABLE, change, envelope, plain, spec
+from local.support import UNAVAILABLE, change, envelope, plain, spec
 
 from ebbtide.formats import RECORDS, agreed, type_of_value
 from ebbtide.model import BatchSummary

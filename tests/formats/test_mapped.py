@@ -5,9 +5,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from circumstances import assume
+from frame.circumstances import assume
+from inputs.tool_records import SCHEMA, WRITERS, history, lines, records
 from pydantic import ValidationError
-from tool_records import SCHEMA, WRITERS, history, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats import RECORDS, TOOLS, BadRecordError, MappedDecoder

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
+from local.support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
 
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS, stored_form

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from support import cut, envelope, spec
+from local.support import cut, envelope, spec
 
 from ebbtide.formats import BadRecordError, DebeziumEvent, PositionField
 from ebbtide.formats._debezium_envelope import METADATA, ORDERS, TYPES, position_field

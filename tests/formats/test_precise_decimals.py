@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from local.support import envelope, plain, record, spec
 from pydantic import ValidationError
-from support import envelope, plain, record, spec
 
 from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder

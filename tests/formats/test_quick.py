@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 import msgspec
 import pyarrow as pa
 import pytest
-from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
+from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import change, envelope, plain, record, spec
-from thinned import thinned
+from local.support import change, envelope, plain, record, spec
+from oracles.any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
 
 from ebbtide.formats import RECORDS
 from ebbtide.formats._forms import TakenChanges

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from any_records import JSON, TEXTS, neighbour, paths, replaced
-from circumstances import assume
+from frame.circumstances import assume
+from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
-from thinned import thinned
+from local.support import ROOT, change, envelope, lines_of, plain, record, shop, spec
+from oracles.any_records import JSON, TEXTS, neighbour, paths, replaced
 
 from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from avro_support import avro, batch, envelope_of
-from circumstances import assume
-from support import envelope, record, spec
+from frame.circumstances import assume
+from inputs.avro_support import avro, batch, envelope_of
+from local.support import envelope, record, spec
 
 from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder

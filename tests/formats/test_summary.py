@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from store_support import stateful
-from support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
+from local.support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
+from servers.store_support import stateful
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.formats import RECORDS

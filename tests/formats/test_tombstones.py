@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline
-from support import envelope, record, spec
+from crashes.disk import DiskPipeline
+from local.support import envelope, record, spec
 
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import StagedKind

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from avro_support import DECIMAL, avro, batch, envelope_of
-from avro_support import record as avro_record
-from circumstances import assume
+from frame.circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
-from support import UNAVAILABLE, envelope, plain, record, spec
+from inputs.avro_support import DECIMAL, avro, batch, envelope_of
+from inputs.avro_support import record as avro_record
+from local.support import UNAVAILABLE, envelope, plain, record, spec
 
 from ebbtide.ddl import type_ddl
 from ebbtide.formats import RECORDS, Coding, Unavailable

@@ -5,14 +5,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from frame.limits import set_limits
+from frame.loopback import posts_kept
 from jsonschema import Draft202012Validator, FormatChecker
-from limits import set_limits
-from local_pipeline import LATER, up
-from local_run import SPARK
-from loopback import posts_kept
+from local.local_pipeline import LATER, up
+from local.local_run import SPARK
+from local.support import plain
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
-from support import plain
 
 import ebbtide
 from ebbtide import MaterializedView

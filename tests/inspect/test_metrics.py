@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from local_pipeline import LATER, up
-from metrics_support import command, samples_of
+from local.local_pipeline import LATER, up
+from local.metrics_support import command, samples_of
 
 from ebbtide.delta import LocalCopies
 from ebbtide.errors import SourceReadError

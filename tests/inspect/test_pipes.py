@@ -6,9 +6,9 @@ import sys
 import dagster as dg
 import dagster_pipes
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from metrics_support import command, write_spec
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.metrics_support import command, write_spec
 
 from ebbtide.inspect import _pipes as pipes
 from ebbtide.inspect._pipes import Pipes

@@ -5,15 +5,15 @@ import threading
 from itertools import pairwise
 
 import pytest
-from limits import set_limits
-from local_pipeline import up
-from loopback import posts_kept
+from frame.limits import set_limits
+from frame.loopback import posts_kept
+from local.local_pipeline import up
+from local.support import plain
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support import plain
 
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import _spans as spans

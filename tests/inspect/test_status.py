@@ -7,7 +7,7 @@ import socket
 from dataclasses import asdict
 
 import pytest
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import TableMismatchError

@@ -4,13 +4,13 @@ import json
 import threading
 
 import pytest
-from alert_rules import fires
-from circumstances import assume
-from installing import install
-from local_pipeline import LATER, up
-from local_run import SPARK, START
-from metrics_support import samples_of, text_of
-from support import plain
+from frame.alert_rules import fires
+from frame.circumstances import assume
+from frame.installing import install
+from local.local_pipeline import LATER, up
+from local.local_run import SPARK, START
+from local.metrics_support import samples_of, text_of
+from local.support import plain
 
 import ebbtide
 from ebbtide.errors import SourceUnavailableError

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_walk import COMBINATIONS, KINDS, walk
+from oracles.state_walk import COMBINATIONS, KINDS, walk
 
 from ebbtide.operators import RowsStore, StateSpec
 from ebbtide.stores import HeapStore, RocksDbStore

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.spark_support import change, write
 from dagster_process import dagster_process
-from spark_support import change, write
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 from ebbtide import Pipeline
 

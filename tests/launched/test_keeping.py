@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from spark_support import change, write
+from clusters.spark_support import change, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.processes import Process

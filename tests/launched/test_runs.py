@@ -1,7 +1,7 @@
 """Runs in processes that Dagster really launched."""
 
 import pytest
-from spark_support import LOCAL, change, write
+from clusters.spark_support import LOCAL, change, write
 
 from ebbtide import run as run_pipeline
 from ebbtide.checks.great_expectations.checks import CHECKS

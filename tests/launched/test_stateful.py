@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from spark_support import PROJECT, shop_lines, table, write
+from clusters.spark_support import PROJECT, shop_lines, table, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.inspect import state

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from browser import QUIET, WAIT_MS, browser_path
-from parts import BROWSER, need
+from frame.browser import QUIET, WAIT_MS, browser_path
+from frame.parts import BROWSER, need
 from playwright.sync_api import Page, expect, sync_playwright
 
 from ebbtide.checks.great_expectations.checks import CHECKS

@@ -1,8 +1,8 @@
 """Plan that somebody broke: which checks turn red, and what then waits. Runs after the tests that want them whole."""
 
 import pytest
+from clusters.spark_support import change, write
 from pyspark.sql import functions as F
-from spark_support import change, write
 
 
 @pytest.mark.grid  # in one process: tests/dagster/test_stream.py

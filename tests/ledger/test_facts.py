@@ -2,7 +2,7 @@
 
 import json
 
-from made_facts import made_facts
+from local.made_facts import made_facts
 
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Append, Apply, Decision, Source, StoredDocument

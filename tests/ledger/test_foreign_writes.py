@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import Schema
-from limits import set_limits
-from local_pipeline import LATER, up
-from local_run import adopt_without_spark
+from frame.limits import set_limits
+from local.local_pipeline import LATER, up
+from local.local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
 from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing

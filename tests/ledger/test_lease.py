@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from limits import set_limits
-from waiting import PATIENCE_S
+from frame.limits import set_limits
+from frame.waiting import PATIENCE_S
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError

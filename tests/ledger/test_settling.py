@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from circumstances import assume
-from local_pipeline import up
+from frame.circumstances import assume
+from local.local_pipeline import up
 
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger import _settling as settling

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from made_facts import made_facts
+from local.made_facts import made_facts
 
 from ebbtide.delta import Definition, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark

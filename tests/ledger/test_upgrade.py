@@ -5,9 +5,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from limits import limits
-from local_pipeline import LocalPipeline
-from local_run import adopt_without_spark, swap_without_spark
+from frame.limits import limits
+from local.local_pipeline import LocalPipeline
+from local.local_run import adopt_without_spark, swap_without_spark
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError

@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from ivy import cache_of, fetch
-from kafka_broker import VERSION, free_port, jars_of_spark
+from clusters.ivy import cache_of, fetch
 from postgres import USER, Postgres
+from servers.kafka_broker import VERSION, free_port, jars_of_spark
 
 DEBEZIUM = "3.7.0.Final"
 MODULES = (

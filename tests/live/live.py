@@ -32,10 +32,10 @@ sys.path[:0] = [str(PROJECT / "tests" / "support"), str(PROJECT / "benchmarks")]
 import pyarrow as pa
 from connect import Connect
 from harness import tree
-from kafka_broker import Broker
 from load import KEYS, TABLES, Load, fill
+from oracles.reference import canonical_rows
 from postgres import Postgres
-from reference import canonical_rows
+from servers.kafka_broker import Broker
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta import Snapshot

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from kafka_broker import free_port
+from servers.kafka_broker import free_port
 
 PACKAGE = "postgresql"
 USER = "postgres"

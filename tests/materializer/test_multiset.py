@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Histories
+from oracles.reference import Histories
 
 from ebbtide.changelog import RowKind
 from ebbtide.columns import equality_key

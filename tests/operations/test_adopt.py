@@ -4,10 +4,10 @@ import json
 
 import pyarrow as pa
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
-from support import envelope
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
+from local.support import envelope
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Snapshot, Writer, replacing

@@ -5,11 +5,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from interrupting import killed_before
-from limits import limits, set_limits
-from local_pipeline import Kept, LocalPipeline, up
-from local_run import SPARK, START
-from thinned import thinned
+from frame.interrupting import killed_before
+from frame.limits import limits, set_limits
+from frame.thinned import thinned
+from local.local_pipeline import Kept, LocalPipeline, up
+from local.local_run import SPARK, START
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError, TableMismatchError

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import local_run
 import pytest
-from interrupting import killed_before
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, SPARK, START
-from support import change, plain
-from thinned import thinned
+from frame.interrupting import killed_before
+from frame.limits import set_limits
+from frame.thinned import thinned
+from local import local_run
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START
+from local.support import change, plain
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Writer

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import HOUR, SPARK, START
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START
 from operating import operation_named
 
 from ebbtide.cli import main

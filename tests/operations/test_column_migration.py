@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from disk import DiskPipeline
+from crashes.disk import DiskPipeline
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from quarantine_support import by_seq, root_of
-from support import change, envelope, plain, record, spec
+from local.quarantine_support import by_seq, root_of
+from local.support import change, envelope, plain, record, spec
 
 from ebbtide.delta import Definition, Log, Snapshot
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError

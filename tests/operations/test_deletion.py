@@ -6,13 +6,13 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline, with_second_versions
+from crashes.disk import DiskPipeline, with_second_versions
+from frame.limits import limits, set_limits
+from frame.stored_names import BASE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from limits import limits, set_limits
-from local_run import SPARK
-from stored_names import BASE
-from support import change, plain
+from local.local_run import SPARK
+from local.support import change, plain
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing

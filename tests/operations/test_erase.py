@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from interrupting import killed_before
-from limits import limits, swap_inside
-from local_pipeline import LATER, Kept, LocalPipeline, up
-from local_run import HOUR, SPARK, START
+from frame.interrupting import killed_before
+from frame.limits import limits, swap_inside
+from frame.shell import Shell
+from frame.thinned import graded
+from local.local_pipeline import LATER, Kept, LocalPipeline, up
+from local.local_run import HOUR, SPARK, START
+from local.support import UNAVAILABLE
 from operating import operation_named
-from shell import Shell
-from support import UNAVAILABLE
-from thinned import graded
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView

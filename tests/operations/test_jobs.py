@@ -4,11 +4,11 @@ import re
 import shutil
 
 import pytest
-from interrupting import killed_before
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, SPARK, START, killed_behind_a_decision
-from stored_names import BASE
+from frame.interrupting import killed_before
+from frame.limits import set_limits
+from frame.stored_names import BASE
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START, killed_behind_a_decision
 
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError

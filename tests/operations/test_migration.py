@@ -4,9 +4,9 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import HOUR, SPARK, START, change_state, spoil
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START, change_state, spoil
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import LeaseHeldError, MigrationError, TableMismatchError

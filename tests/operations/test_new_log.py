@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from local_run import SPARK
-from support import envelope, spec
+from local.local_run import SPARK
+from local.support import envelope, spec
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLogError
 from ebbtide.operations._repair import repair

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from limits import limits
-from local_pipeline import LATER, Kept
-from local_run import SPARK
-from other_writers import THEIRS, begun, changed, step_three, values
-from parquet_pages import compressed_by_lzo
+from frame.limits import limits
+from inputs.other_writers import THEIRS, begun, changed, step_three, values
+from inputs.parquet_pages import compressed_by_lzo
+from local.local_pipeline import LATER, Kept
+from local.local_run import SPARK
 
 from ebbtide.delta import Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError

@@ -1,9 +1,9 @@
 """What a plan says of files, rows and bytes is what then leaves the tables."""
 
 import pytest
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, SPARK, START
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START
 
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Cause

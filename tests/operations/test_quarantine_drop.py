@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline
-from quarantine_support import ALL, by_seq, commits, held, raws, root_of
+from crashes.disk import DiskPipeline
+from local.quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
 from ebbtide.operations import maintain

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from disk import DiskPipeline
+from crashes.disk import DiskPipeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local.quarantine_support import ALL, by_seq, commits, corrected_as, held, raws, replay, root_of
+from local.support import change, envelope, plain, record, spec
 from operating import operation_named
-from quarantine_support import ALL, by_seq, commits, corrected_as, held, raws, replay, root_of
-from reference import fold_log, read_event
-from support import change, envelope, plain, record, spec
+from oracles.reference import fold_log, read_event
 
 from ebbtide import MaterializedView, StatefulPipeline
 from ebbtide.delta import Log, Snapshot, write_files

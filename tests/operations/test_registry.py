@@ -12,8 +12,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
-from local_pipeline import up
-from local_run import SPARK
+from local.local_pipeline import up
+from local.local_run import SPARK
 from operating import operation_named
 
 from ebbtide.cli import main

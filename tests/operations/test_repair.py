@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import SPARK
-from thinned import thinned
+from frame.interrupting import killed_before
+from frame.thinned import thinned
+from local.local_pipeline import up
+from local.local_run import SPARK
 
 from ebbtide.delta import Definition, Snapshot, Writer
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError

@@ -4,10 +4,10 @@ import json
 import random
 
 import pytest
-from judging import verdict_of
-from local_run import SPARK, START
+from local.local_run import SPARK, START
+from local.support import envelope
 from operating import operation_named
-from support import envelope
+from oracles.judging import verdict_of
 from victims import shown
 
 from ebbtide import run

@@ -10,17 +10,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import damages
 import pyarrow as pa
 import pytest
-from circumstances import assume
-from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
-from interrupting import killed_before
-from limits import limits, set_limits
-from local_pipeline import LATER, Kept, LocalPipeline, up
-from local_run import HOUR, SPARK
-from support import change
-from thinned import graded, thinned
+from crashes import damages
+from crashes.damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
+from frame.circumstances import assume
+from frame.interrupting import killed_before
+from frame.limits import limits, set_limits
+from frame.thinned import graded, thinned
+from local.local_pipeline import LATER, Kept, LocalPipeline, up
+from local.local_run import HOUR, SPARK
+from local.support import change
 from victims import refuse_fed_twice
 
 from ebbtide.delta import Log, Snapshot

@@ -1,9 +1,9 @@
 """Records that are read again into a sink, as far as it needs no broker: refusals, what is left, and the report."""
 
 import pytest
-from local_pipeline import up
-from local_run import SPARK, START
-from support import plain
+from local.local_pipeline import up
+from local.local_run import SPARK, START
+from local.support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import Cause, NoStep

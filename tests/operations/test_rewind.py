@@ -5,10 +5,10 @@ from functools import cache
 from itertools import cycle, product
 
 import pytest
-from limits import limits
-from local_pipeline import Kept, LocalPipeline, up
-from local_run import SPARK
-from thinned import graded, thinned
+from frame.limits import limits
+from frame.thinned import graded, thinned
+from local.local_pipeline import Kept, LocalPipeline, up
+from local.local_run import SPARK
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError

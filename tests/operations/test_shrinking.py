@@ -4,9 +4,9 @@ import os
 import random
 from pathlib import Path
 
-from local_pipeline import LocalPipeline
-from local_run import BATCH_MS, SPARK, START
-from support import change
+from local.local_pipeline import LocalPipeline
+from local.local_run import BATCH_MS, SPARK, START
+from local.support import change
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors

@@ -1,10 +1,10 @@
 """Migration of states without Spark: what becomes of stored entries under another time to live, or of states that have changed."""
 
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import HOUR, SPARK, START
-from store_support import line, stateful
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START
+from servers.store_support import line, stateful
 
 from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.ledger import Cause

@@ -4,8 +4,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from local_pipeline import up
-from local_run import SPARK, change_state
+from local.local_pipeline import up
+from local.local_run import SPARK, change_state
 
 from ebbtide.delta import Log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError

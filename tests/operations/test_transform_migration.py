@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from local_pipeline import up
+from local.local_pipeline import up
+from local.support import spec
 from plans import operator_of
-from support import spec
 
 from ebbtide.ledger import StateFacts
 from ebbtide.operations._migration.transforms import (

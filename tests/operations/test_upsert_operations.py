@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import change
+from local.support import change
 
 from ebbtide.tables import Selection
 

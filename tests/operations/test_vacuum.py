@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from local_pipeline import LATER, up
+from local.local_pipeline import LATER, up
 from operating import operation_named
 
 from ebbtide.operations import Context

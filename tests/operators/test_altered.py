@@ -1,7 +1,7 @@
 """Entries under other columns: rows that are kept go along."""
 
+from local.support import envelope, record, spec
 from plans import operator_of
-from support import envelope, record, spec
 
 from ebbtide.model import SchemaChange
 from ebbtide.operators import altered_entries

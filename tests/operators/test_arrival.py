@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Histories
-from support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
+from local.support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
+from oracles.reference import Histories
 
 from ebbtide.operators._arrival.rows import above_floor
 from ebbtide.testing import MemoryPipeline

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local.support import change, envelope, plain, record
+from local.support import spec as debezium
+from oracles.reference import Histories
 from plans import operator_of
-from reference import Histories
-from support import change, envelope, plain, record
-from support import spec as debezium
 
 from ebbtide.changelog import changelog_schema
 from ebbtide.entries import Step

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local.support import acted_on, change, cut, envelope, plain, record, spec
+from oracles.reference import Histories
 from plans import operator_of
-from reference import Histories
-from support import acted_on, change, cut, envelope, plain, record, spec
 
 from ebbtide.entries import Step
 from ebbtide.testing import MemoryPipeline

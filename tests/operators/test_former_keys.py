@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrival_orders import History, blinding, parsed, random_history, sent_and_shown
-from thinned import thinned
+from frame.thinned import thinned
+from oracles.arrival_orders import History, blinding, parsed, random_history, sent_and_shown
 
 from ebbtide.operators import FormerKeys
 

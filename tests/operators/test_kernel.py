@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from circumstances import assume
+from frame.circumstances import assume
+from frame.limits import limits
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import limits
 
 from ebbtide.changelog import RowKind
 from ebbtide.columns import equality_key

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from arrival_orders import History, arrivals, blinding, parsed, random_history, sent_and_shown
+from oracles.arrival_orders import History, arrivals, blinding, parsed, random_history, sent_and_shown
 
 SHORT = [
     "c1 u1:v m1>2",

@@ -7,8 +7,8 @@ value that it lacks is null and waits; no row ever ends with another row's value
 import random
 
 import pytest
-from arrival_orders import TEXTS, History, arrivals, in_log_order, parsed, sent_and_shown
-from walks import merged, steps_of, walk
+from oracles.arrival_orders import TEXTS, History, arrivals, in_log_order, parsed, sent_and_shown
+from oracles.walks import merged, steps_of, walk
 
 READ_ONLY = [
     "r1 m1>2",

@@ -5,10 +5,10 @@ import json
 import random
 
 import pytest
-from stored_names import OP_DELETE, OP_SNAPSHOT, OP_UPSERT
-from support import UNAVAILABLE as KEPT
-from support import OnlyTouchedKeys, envelope, record, spec
-from thinned import thinned
+from frame.stored_names import OP_DELETE, OP_SNAPSHOT, OP_UPSERT
+from frame.thinned import thinned
+from local.support import UNAVAILABLE as KEPT
+from local.support import OnlyTouchedKeys, envelope, record, spec
 
 from ebbtide.changelog import UNKNOWN
 from ebbtide.operators._sequence.log import AwaitedRow, Event, KeyChange, Known, play

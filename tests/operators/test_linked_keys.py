@@ -6,8 +6,8 @@ import base64
 
 import pyarrow as pa
 import pytest
-from support import UNAVAILABLE as KEPT
-from support import envelope, record, spec
+from local.support import UNAVAILABLE as KEPT
+from local.support import envelope, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

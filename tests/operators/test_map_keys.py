@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_support import line, stateful
+from servers.store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
 from ebbtide.keyed_state import MapStateDescriptor

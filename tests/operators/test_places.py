@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from support import cut, envelope, spec
+from local.support import cut, envelope, spec
 
 from ebbtide.testing import MemoryPipeline
 

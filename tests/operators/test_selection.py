@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local.support import plain
 from plans import operator_of
-from support import plain
 
 from ebbtide.columns import entry_table
 from ebbtide.entries import Step

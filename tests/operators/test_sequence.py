@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from reference import UNAVAILABLE
-from support import OnlyTouchedKeys, envelope, record, spec
+from local.support import OnlyTouchedKeys, envelope, record, spec
+from oracles.reference import UNAVAILABLE
 
 from ebbtide.testing import MemoryPipeline
 

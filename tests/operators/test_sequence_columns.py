@@ -4,8 +4,8 @@ import itertools
 import json
 
 import pytest
-from support import OnlyTouchedKeys, change, envelope, plain, record, spec
-from thinned import thinned
+from frame.thinned import thinned
+from local.support import OnlyTouchedKeys, change, envelope, plain, record, spec
 
 from ebbtide.operators._sequence import choose, ties
 from ebbtide.testing import MemoryPipeline

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from support import UNAVAILABLE, change, envelope, plain, record, spec
+from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

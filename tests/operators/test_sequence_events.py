@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 from plans import operator_of
-from support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.entries import Step
 from ebbtide.formats import RECORDS

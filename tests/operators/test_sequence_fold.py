@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import OnlyTouchedKeys, cut, envelope, plain, record, spec
+from local.support import OnlyTouchedKeys, cut, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import UNAVAILABLE, fold_log, read_event
-from support import OnlyTouchedKeys, cut, envelope, record, spec
+from local.support import OnlyTouchedKeys, cut, envelope, record, spec
+from oracles.reference import UNAVAILABLE, fold_log, read_event
 
 from ebbtide.testing import MemoryPipeline
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from local.support import UNAVAILABLE, OnlyTouchedKeys, acted_on, envelope, record, spec
 from plans import operator_of
-from support import UNAVAILABLE, OnlyTouchedKeys, acted_on, envelope, record, spec
 
 from ebbtide.entries import Step
 from ebbtide.testing import MemoryPipeline

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from support import UNAVAILABLE, envelope, record, spec
+from local.support import UNAVAILABLE, envelope, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from store_support import line, stateful
+from servers.store_support import line, stateful
 
 from ebbtide.entries import Step
 from ebbtide.errors import StatefulFunctionError

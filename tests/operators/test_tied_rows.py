@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from support import change, envelope, plain, record, spec
+from local.support import change, envelope, plain, record, spec
 
 from ebbtide.operators._sequence.ties import digests
 from ebbtide.testing import MemoryPipeline

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from support import Row, change, envelope, plain, record, spec
+from local.support import Row, change, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 

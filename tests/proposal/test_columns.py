@@ -1,7 +1,7 @@
 """Types of columns by their values."""
 
 import pytest
-from support import UNAVAILABLE
+from local.support import UNAVAILABLE
 
 from ebbtide.formats import DecodedChange
 from ebbtide.formats._connect import ConnectSchema

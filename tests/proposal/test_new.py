@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from mariadb import TABLES
+from servers.mariadb import TABLES
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main

@@ -5,7 +5,7 @@ import random
 
 import pytest
 from click.testing import CliRunner
-from support import change, envelope
+from local.support import change, envelope
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli import main

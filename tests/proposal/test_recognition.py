@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tool_records import WRITERS, lines, records
+from inputs.tool_records import WRITERS, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError

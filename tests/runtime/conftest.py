@@ -1,8 +1,8 @@
 """What tests of faults at system calls share."""
 
 import pytest
+from frame.parts import COMPILER, need
 from killing import Killer
-from parts import COMPILER, need
 
 
 @pytest.fixture(scope="session")

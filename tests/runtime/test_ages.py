@@ -1,7 +1,7 @@
 """Parts of a pipeline over files that are of different ages, or missing: tables end right, or an error names the part and a way out that ends right."""
 
 import pytest
-from ages import PARTS, AllMixes, aged, last, pairwise, refuse_wrong, rewound
+from crashes.ages import PARTS, AllMixes, aged, last, pairwise, refuse_wrong, rewound
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

@@ -4,16 +4,16 @@ import json
 import time
 
 import pytest
-from avro_support import Orders, avro, record
 from click.testing import CliRunner
-from kafka_broker import free_port
-from kafka_support import TopicPipeline, over_topic
-from limits import set_limits
-from local_run import SPARK
-from reference import canonical_rows, differences
-from schema_registry import PASSWORD, USER
-from shell import Shell
-from support import SHOP, lines_of, shop
+from frame.limits import set_limits
+from frame.shell import Shell
+from inputs.avro_support import Orders, avro, record
+from local.local_run import SPARK
+from local.support import SHOP, lines_of, shop
+from oracles.reference import canonical_rows, differences
+from servers.kafka_broker import free_port
+from servers.kafka_support import TopicPipeline, over_topic
+from servers.schema_registry import PASSWORD, USER
 
 import ebbtide
 from ebbtide import UpsertPipeline

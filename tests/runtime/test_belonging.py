@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from local_pipeline import up
-from local_run import SPARK
+from local.local_pipeline import up
+from local.local_run import SPARK
 
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError

@@ -6,10 +6,10 @@ It needs gcc, and fails without it: no other test has these faults.
 import random
 
 import pytest
-from calls import EIO, FAULTS, FULL, NONE
-from machines import CallTrials, Machine
-from power import NAMES, NOTHING
-from thinned import thinned
+from crashes.calls import EIO, FAULTS, FULL, NONE
+from crashes.machines import CallTrials, Machine
+from crashes.power import NAMES, NOTHING
+from frame.thinned import thinned
 from victims import KINDS, kinds_for
 
 JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", "repair", "refresh", "adopt", "swap")

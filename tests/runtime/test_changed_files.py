@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.errors import ConfigError, FileChangedError
 

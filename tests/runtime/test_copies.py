@@ -4,9 +4,9 @@ import shutil
 import subprocess
 
 import pytest
-from ages import EVERY, PARTS, WITH_CHANGELOG, all_mixes, first, last, pairwise, refuse_wrong
-from copies import LATE, MOMENTS, OTHER, CopiedPipeline
-from local_pipeline import LATER, up
+from crashes.ages import EVERY, PARTS, WITH_CHANGELOG, all_mixes, first, last, pairwise, refuse_wrong
+from crashes.copies import LATE, MOMENTS, OTHER, CopiedPipeline
+from local.local_pipeline import LATER, up
 
 from ebbtide.errors import PausedError, TableMismatchError
 from ebbtide.operations import _pausing as pausing

@@ -6,9 +6,9 @@ import signal
 from itertools import pairwise
 
 import pytest
+from frame.thinned import graded
 from killing import AFTER, PLACES, UPKEEP
-from local_run import HOUR, START
-from thinned import graded
+from local.local_run import HOUR, START
 from victims import (
     KINDS,
     changes_of,

@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
-from disk import DiskPipeline
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, START
-from quarantine_support import by_seq
-from support import change, envelope, record, spec
+from crashes.disk import DiskPipeline
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, START
+from local.quarantine_support import by_seq
+from local.support import change, envelope, record, spec
 
 from ebbtide.delta import IndexCache
 from ebbtide.runtime._decide import partitions

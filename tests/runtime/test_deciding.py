@@ -5,10 +5,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from disk import DiskPipeline
-from limits import set_limits
-from spark_support import cut, shop_lines, shop_spec
-from support import UNAVAILABLE, change, envelope, plain, record, spec
+from clusters.spark_support import cut, shop_lines, shop_spec
+from crashes.disk import DiskPipeline
+from frame.limits import set_limits
+from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
 from ebbtide.runtime import Stager

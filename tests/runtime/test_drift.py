@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline
-from quarantine_support import by_seq, root_of
-from support import change, plain
+from crashes.disk import DiskPipeline
+from local.quarantine_support import by_seq, root_of
+from local.support import change, plain
 
 from ebbtide.errors import SchemaDriftError
 from ebbtide.model import Reading

@@ -1,9 +1,9 @@
 """Where a run makes its steps: by what there is to read, by the spec, and by what only Spark can do."""
 
 import pytest
-from local_pipeline import LocalPipeline, up
-from local_run import SPARK
-from support import plain
+from local.local_pipeline import LocalPipeline, up
+from local.local_run import SPARK
+from local.support import plain
 
 from ebbtide import auto_session, run
 from ebbtide.runtime._engines import AutoSession, Engine, OtherEngineError, in_own_steps

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from circumstances import assume
+from frame.circumstances import assume
+from frame.limits import set_limits
+from frame.parts import MOUNTS, need
+from frame.stored_names import HASH
+from frame.thinned import thinned
 from killing import PLACES
-from limits import set_limits
-from local_run import HOUR, START, perform
-from parts import MOUNTS, need
-from stored_names import HASH
-from thinned import thinned
+from local.local_run import HOUR, START, perform
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import Log, Snapshot, Writer

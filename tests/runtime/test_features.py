@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from altering import REFUSED, altered, put_back
-from local_pipeline import up
-from thinned import graded
+from frame.thinned import graded
+from local.altering import REFUSED, altered, put_back
+from local.local_pipeline import up
 
 import ebbtide
 from ebbtide.delta import Log

@@ -5,10 +5,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from local_pipeline import LATER, LocalPipeline, up
-from local_run import SPARK
-from support import plain
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
+from local.local_pipeline import LATER, LocalPipeline, up
+from local.local_run import SPARK
+from local.support import plain
 
 import ebbtide
 from ebbtide.errors import SourceReadError

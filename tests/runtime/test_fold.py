@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from limits import set_limits
-from local_pipeline import LATER, up
+from frame.limits import set_limits
+from frame.stored_names import BASE, FILE
+from local.local_pipeline import LATER, up
+from local.support import plain
 from plans import operator_of
-from stored_names import BASE, FILE
-from support import plain
 
 from ebbtide.delta import DataFile, Log
 from ebbtide.entries import Step

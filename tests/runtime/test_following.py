@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, START
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger import Lease

@@ -4,10 +4,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from interrupting import killed_before
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, SPARK, START, die_behind_a_decision
+from frame.interrupting import killed_before
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, SPARK, START, die_behind_a_decision
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease

@@ -17,24 +17,24 @@ import confluent_kafka
 import dagster as dg
 import killing
 import pytest
-from alert_rules import fires
-from certificates import Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
-from fleet_support import NAMES, Project
-from judging import verdict_of
-from kafka_broker import PASSWORD, USER, free_port
-from kafka_support import TopicPipeline, over_topic, plainly, records_of
+from frame.alert_rules import fires
+from frame.limits import set_limits
+from frame.waiting import PATIENCE_S
 from killing import PLACES
-from limits import set_limits
-from local_pipeline import LATER, up
-from local_run import SPARK, die_behind_a_decision
-from metrics_support import samples_of, text_of
-from shop_truth import same_as_truth
-from support import SHOP, UNAVAILABLE, envelope, evenly, lines_of, shop
-from support import spec as debezium
-from waiting import PATIENCE_S
+from local.fleet_support import NAMES, Project
+from local.local_pipeline import LATER, up
+from local.local_run import SPARK, die_behind_a_decision
+from local.metrics_support import samples_of, text_of
+from local.support import SHOP, UNAVAILABLE, envelope, evenly, lines_of, shop
+from local.support import spec as debezium
+from oracles.judging import verdict_of
+from oracles.shop_truth import same_as_truth
+from servers.certificates import Authority
+from servers.kafka_broker import PASSWORD, USER, free_port
+from servers.kafka_support import TopicPipeline, over_topic, plainly, records_of
 
 import ebbtide
 from ebbtide import UpsertPipeline, UpsertPipelines, load

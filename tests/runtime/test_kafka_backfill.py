@@ -4,9 +4,9 @@ import threading
 import time
 
 import pytest
-from kafka_support import TopicPipeline, plainly
-from local_pipeline import LATER, up
-from local_run import SPARK, swap_without_spark
+from local.local_pipeline import LATER, up
+from local.local_run import SPARK, swap_without_spark
+from servers.kafka_support import TopicPipeline, plainly
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
 from ebbtide.operations import _pausing as pausing

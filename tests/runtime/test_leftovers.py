@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stored_names import ERASED, FOLDER, JOBS, JOBS_OF_STORES
+from frame.stored_names import ERASED, FOLDER, JOBS, JOBS_OF_STORES
 
 from ebbtide.processes import Process
 from ebbtide.runtime._leftovers import delete_leftovers

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from limits import set_limits
-from local_run import SPARK
-from shop_truth import same_as_truth
-from spark_support import cut, shop_lines, shop_spec, write
-from support import plain
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from frame.limits import set_limits
+from local.local_run import SPARK
+from local.support import plain
+from oracles.shop_truth import same_as_truth
 
 import ebbtide
 from ebbtide import MaterializedView, UpsertPipeline

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DamagedFileError

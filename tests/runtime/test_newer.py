@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from exit_codes import REFUSED
-from local_pipeline import LATER, up
-from local_run import SPARK
-from stored_names import ASKED, CHECKSUM
-from thinned import thinned
+from frame.exit_codes import REFUSED
+from frame.stored_names import ASKED, CHECKSUM
+from frame.thinned import thinned
+from local.local_pipeline import LATER, up
+from local.local_run import SPARK
 
 from ebbtide.cli.errors import exit_code
 from ebbtide.delta import Log

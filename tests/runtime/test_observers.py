@@ -5,8 +5,8 @@ import threading
 from importlib.util import find_spec, module_from_spec
 
 import pytest
-from local_pipeline import killed, up
-from local_run import SPARK
+from local.local_pipeline import killed, up
+from local.local_run import SPARK
 
 import ebbtide
 from ebbtide.errors import MissingExtraError

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
-from limits import set_limits
-from local_pipeline import up
-from local_run import HOUR, START
+from frame.limits import set_limits
+from local.local_pipeline import up
+from local.local_run import HOUR, START
 
 from ebbtide import status
 from ebbtide.cli import main

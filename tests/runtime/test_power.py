@@ -5,7 +5,7 @@ It needs gcc, and fails without it.
 """
 
 import pytest
-from lives import Life
+from crashes.lives import Life
 from victims import KINDS
 
 N_CUTS = 200

@@ -7,11 +7,11 @@ import json
 import threading
 
 import pytest
-from judging import verdict_of
-from limits import limits, set_limits
-from spark_support import LOCAL, change, plain_spec, write
-from spark_support import table as table_on_spark
-from store_support import line, stateful
+from clusters.spark_support import LOCAL, change, plain_spec, write
+from clusters.spark_support import table as table_on_spark
+from frame.limits import limits, set_limits
+from oracles.judging import verdict_of
+from servers.store_support import line, stateful
 
 from ebbtide import refresh, run
 from ebbtide.checks.great_expectations.checks import CHECKS

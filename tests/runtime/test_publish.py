@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from interrupting import killed_before
-from local_pipeline import up
-from local_run import SPARK
-from support import envelope
+from frame.interrupting import killed_before
+from local.local_pipeline import up
+from local.local_run import SPARK
+from local.support import envelope
 
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError

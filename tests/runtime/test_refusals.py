@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from interrupting import killed_before
-from local_pipeline import killed, up
+from frame.interrupting import killed_before
+from local.local_pipeline import killed, up
 
 from ebbtide.delta import Writer, replacing
 from ebbtide.errors import (

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from installing import install
-from interrupting import killed_before
-from local_pipeline import killed, up
-from local_run import SPARK, START
+from frame.installing import install
+from frame.interrupting import killed_before
+from local.local_pipeline import killed, up
+from local.local_run import SPARK, START
 from pydantic import ValidationError
 
 from ebbtide.checks import checks_of

@@ -6,7 +6,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from waiting import PATIENCE_S, until
+from frame.waiting import PATIENCE_S, until
 
 from ebbtide.fleet import pipeline_at_work
 from ebbtide.fleet._slots import Slots

@@ -4,10 +4,10 @@ import gzip
 import random
 
 import pytest
-from limits import limits, set_limits
-from local_pipeline import LocalPipeline, up
-from quarantine_support import held
-from support import change
+from frame.limits import limits, set_limits
+from local.local_pipeline import LocalPipeline, up
+from local.quarantine_support import held
+from local.support import change
 
 from ebbtide.sources._files import joined, read_files
 

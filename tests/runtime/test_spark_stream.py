@@ -7,7 +7,7 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.runtime._spark_stream import MicroBatches

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from interrupting import killed_before
-from limits import limits, set_limits
-from local_pipeline import LATER, killed, stop_after, up
-from local_run import BATCH_MS, HOUR, SPARK, START, die_behind_a_decision
-from support import change, envelope, record
+from frame.interrupting import killed_before
+from frame.limits import limits, set_limits
+from local.local_pipeline import LATER, killed, stop_after, up
+from local.local_run import BATCH_MS, HOUR, SPARK, START, die_behind_a_decision
+from local.support import change, envelope, record
 
 from ebbtide.cli.running import _summary_text
 from ebbtide.delta import Commit, Log, Snapshot, Writer

@@ -1,9 +1,9 @@
 """Tables keep one contract: state, sink, changelog, quarantine and a sink of another package."""
 
 import pytest
-from installing import install
-from local_pipeline import up
-from local_run import SPARK
+from frame.installing import install
+from local.local_pipeline import up
+from local.local_run import SPARK
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import Head

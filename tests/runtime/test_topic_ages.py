@@ -1,8 +1,8 @@
 """Parts of a pipeline over a topic that are of different ages, or missing: tables end right, or an error names the part and a way out that ends right."""
 
 import pytest
-from ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
-from kafka_support import TopicPipeline
+from crashes.ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
+from servers.kafka_support import TopicPipeline
 
 pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("broker")]  # its broker
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from support import plain
+from local.support import plain
 
 from ebbtide.changelog import CHANGELOG_COLUMNS
 from ebbtide.columns import entry_table

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from local_pipeline import up
+from local.local_pipeline import up
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.errors import SpecChangedError, TableMismatchError

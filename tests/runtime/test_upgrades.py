@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from installing import install
-from local_pipeline import LATER, LocalPipeline, killed, up
-from support import plain
+from frame.installing import install
+from local.local_pipeline import LATER, LocalPipeline, killed, up
+from local.support import plain
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, StoredFormatError

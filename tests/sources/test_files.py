@@ -4,7 +4,7 @@ import lzma
 
 import pyarrow as pa
 import pytest
-from limits import set_limits
+from frame.limits import set_limits
 
 from ebbtide.errors import FileChangedError, SourceReadError
 from ebbtide.sources import Discovery

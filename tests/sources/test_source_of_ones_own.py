@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from installing import install
-from interrupting import killed_before
-from local_pipeline import LATER
-from local_run import SPARK
+from frame.installing import install
+from frame.interrupting import killed_before
+from local.local_pipeline import LATER
+from local.local_run import SPARK
+from local.support import plain
 from pydantic import ValidationError
-from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
 from ebbtide.inspect import Lag

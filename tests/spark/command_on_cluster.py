@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from limits import set_limits
+from frame.limits import set_limits
 
 from ebbtide.cli import main
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cluster_hosts import N_WORKERS, Hosts
-from limits import limits
-from spark_cluster import Driver, cluster
+from clusters.cluster_hosts import N_WORKERS, Hosts
+from clusters.spark_cluster import Driver, cluster
+from frame.limits import limits
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

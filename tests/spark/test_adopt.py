@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 import pytest
+from clusters.spark_support import change, plain_spec, sink, write
 from deltalake import write_deltalake
-from interrupting import killed_before
-from judging import verdict_of
-from limits import set_limits
-from spark_support import change, plain_spec, sink, write
+from frame.interrupting import killed_before
+from frame.limits import set_limits
+from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.errors import AdoptionError, TableMismatchError

@@ -1,8 +1,8 @@
 """A backfill is built beside a sink, compared with it by Spark, and swapped in: one commit, of which the change feed shows what differs."""
 
 import pytest
-from judging import verdict_of
-from spark_support import change, plain_spec, sink, write
+from clusters.spark_support import change, plain_spec, sink, write
+from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.operations._backfill import build as backfill

@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
+from clusters.spark_support import LOCAL, change, plain_spec, sink, write
 from deltalake import DeltaTable
-from judging import verdict_of
-from spark_support import LOCAL, change, plain_spec, sink, write
+from oracles.judging import verdict_of
 
 from ebbtide import refresh, run
 from ebbtide.delta import Snapshot

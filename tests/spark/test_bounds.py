@@ -1,7 +1,7 @@
 """What a stream of Spark's leaves beside the tables does not grow with its steps."""
 
 import pytest
-from spark_support import change, plain_spec, write
+from clusters.spark_support import change, plain_spec, write
 
 from ebbtide import run
 

@@ -4,9 +4,9 @@ import contextlib
 import threading
 
 import pytest
+from clusters.spark_support import change, plain_spec, write
+from frame.waiting import until
 from pyspark.sql.utils import ForeachBatchFunction
-from spark_support import change, plain_spec, write
-from waiting import until
 
 from ebbtide import run
 from ebbtide.runtime._callbacks import CallbackConnection

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from spark_support import plain_spec
+from clusters.spark_support import plain_spec
 
 from ebbtide.errors import ConfigError, ViewQueryError
 from ebbtide.expressions import Parser, first_fault

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from spark_support import LOCAL, change, write
-from waiting import PATIENCE_S
+from clusters.spark_support import LOCAL, change, write
+from frame.waiting import PATIENCE_S
 
 from ebbtide import load, run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from installed import Environment, build_wheel
-from shop_truth import same_as_truth
-from spark_cluster import Driver, cluster, home_of_spark, written_spec
-from spark_support import cut, shop_lines, shop_spec, write
+from clusters.spark_cluster import Driver, cluster, home_of_spark, written_spec
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from frame.installed import Environment, build_wheel
+from oracles.shop_truth import same_as_truth
 
 HERE = Path(__file__).parent
 SHOP = HERE.parents[1] / "pipelines" / "defs" / "shop"

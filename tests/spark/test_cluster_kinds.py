@@ -5,11 +5,11 @@ from collections import defaultdict
 from decimal import Decimal
 
 import pytest
-from cluster_hosts import STEPS, read_table, source_of, true_rows
-from kafka_support import over_topic, records_of
-from shop_truth import same_as_truth
-from spark_cluster import written_spec
-from spark_support import LOCAL, PROJECT, cut, shop_lines, shop_spec, write
+from clusters.cluster_hosts import STEPS, read_table, source_of, true_rows
+from clusters.spark_cluster import written_spec
+from clusters.spark_support import LOCAL, PROJECT, cut, shop_lines, shop_spec, write
+from oracles.shop_truth import same_as_truth
+from servers.kafka_support import over_topic, records_of
 
 from ebbtide import MaterializedView, StatefulPipeline, UpsertPipeline, run
 from ebbtide.spec._upsert import MaterializerConfig

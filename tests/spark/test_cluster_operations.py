@@ -1,9 +1,9 @@
 """Each operation on a cluster: a host dies as it begins, and one under its tasks; what it leaves equals the truth, and runs go on."""
 
 import pytest
-from cluster_hosts import read_table, source_of, true_rows
-from shop_truth import same_as_truth
-from spark_support import LOCAL, shop_spec
+from clusters.cluster_hosts import read_table, source_of, true_rows
+from clusters.spark_support import LOCAL, shop_spec
+from oracles.shop_truth import same_as_truth
 
 from ebbtide import run
 from ebbtide.runtime import system_clock

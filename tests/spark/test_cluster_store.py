@@ -3,10 +3,10 @@
 from contextlib import closing
 
 import pytest
+from clusters.spark_cluster import Driver, cluster, written_spec
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from oracles.shop_truth import same_as_truth
 from s3_server import BUCKET, S3Server, environment
-from shop_truth import same_as_truth
-from spark_cluster import Driver, cluster, written_spec
-from spark_support import cut, shop_lines, shop_spec, write
 
 AWS_SDK = "2.35.4"
 PARTS = ("s3", "s3-transfer-manager", "sts")

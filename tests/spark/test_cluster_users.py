@@ -3,10 +3,10 @@
 from contextlib import closing
 
 import pytest
-from shop_truth import same_as_truth
-from spark_cluster import Driver, cluster, written_spec
-from spark_support import cut, shop_lines, shop_spec, write
-from users import SHARED, make_shared_root, make_users, names_of_owners, open_folder
+from clusters.spark_cluster import Driver, cluster, written_spec
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from frame.users import SHARED, make_shared_root, make_users, names_of_owners, open_folder
+from oracles.shop_truth import same_as_truth
 
 pytestmark = pytest.mark.grid  # needs root
 WORKERS = ("ann", "bob")

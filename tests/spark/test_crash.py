@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_support import change, plain_spec, sink, table, write
+from clusters.spark_support import change, plain_spec, sink, table, write
 
 from ebbtide import run
 

@@ -1,8 +1,8 @@
 """Columns that change, on Spark: tables, change feed and checks after a migration, and after one that was cut off."""
 
 import pytest
-from judging import verdict_of
-from spark_support import LOCAL, change, plain_spec, sink, write
+from clusters.spark_support import LOCAL, change, plain_spec, sink, write
+from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.checks import VersionRange

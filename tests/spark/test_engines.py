@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from limits import set_limits
-from local_run import die_behind_a_decision
-from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from clusters.spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from frame.limits import set_limits
+from local.local_run import die_behind_a_decision
 
 from ebbtide import auto_session, local_session, run
 from ebbtide.runtime._following import Following

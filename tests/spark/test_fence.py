@@ -4,8 +4,8 @@ import threading
 from pkgutil import resolve_name
 
 import pytest
-from limits import swap_inside
-from spark_support import change, plain_spec, sink, table, write
+from clusters.spark_support import change, plain_spec, sink, table, write
+from frame.limits import swap_inside
 
 from ebbtide import refresh, run
 from ebbtide.errors import LeaseLostError

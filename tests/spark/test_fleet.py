@@ -2,7 +2,7 @@
 
 import threading
 
-from local_pipeline import LATER, LocalPipeline, up
+from local.local_pipeline import LATER, LocalPipeline, up
 
 from ebbtide import auto_session, run
 from ebbtide.fleet import Ended, Fleet

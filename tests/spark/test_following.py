@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_support import change, plain_spec, write
-from waiting import PATIENCE_S
+from clusters.spark_support import change, plain_spec, write
+from frame.waiting import PATIENCE_S
 
 from ebbtide.delta import Snapshot
 from ebbtide.runtime import Plan

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from clusters.spark_support import write
 from delta import DeltaTable
-from hostile import TEXTS, quoted
-from judging import verdict_of
-from spark_support import write
+from inputs.hostile import TEXTS, quoted
+from oracles.judging import verdict_of
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.checks.great_expectations.checks import CHECKS

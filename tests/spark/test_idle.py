@@ -1,8 +1,8 @@
 """What is judged without Spark, over tables that Spark made."""
 
 import pytest
-from local_run import die_behind_a_decision
-from spark_support import LOCAL, change, plain_spec, write
+from clusters.spark_support import LOCAL, change, plain_spec, write
+from local.local_run import die_behind_a_decision
 
 from ebbtide import run
 from ebbtide.delta import Snapshot

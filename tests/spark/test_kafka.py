@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from judging import verdict_of
-from kafka_support import over_topic, records_of
-from limits import set_limits
-from spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
+from clusters.spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
+from frame.limits import set_limits
+from oracles.judging import verdict_of
+from servers.kafka_support import over_topic, records_of
 
 from ebbtide import refresh, run
 from ebbtide.runtime import Plan

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from spark_support import LOCAL, change, plain_spec, sink, table, write
+from clusters.spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import run
 from ebbtide.delta import Log

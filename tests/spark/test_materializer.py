@@ -4,12 +4,12 @@ import json
 import random
 
 import pytest
-from judging import verdict_of
+from clusters.spark_support import plain_spec, sink, table, write
+from local.support import envelope, record
+from local.support import spec as debezium_spec
+from oracles.judging import verdict_of
+from oracles.reference import Histories
 from pyspark.sql import functions as F
-from reference import Histories
-from spark_support import plain_spec, sink, table, write
-from support import envelope, record
-from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig, refresh, run
 from ebbtide.inspect import state

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
-from made_facts import made_facts as facts
-from made_facts import stands_above
+from local.made_facts import made_facts as facts
+from local.made_facts import stands_above
 from pyspark.sql import functions as F
 
 from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer

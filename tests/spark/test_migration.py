@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from spark_support import LOCAL, change, plain_spec, sink, write
-from store_support import line, stateful
+from clusters.spark_support import LOCAL, change, plain_spec, sink, write
+from servers.store_support import line, stateful
 
 from ebbtide import run
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError

@@ -4,10 +4,10 @@ import json
 import random
 
 import pytest
-import state_ops
-from reference_state import Reference
-from spark_support import write
-from state_ops import expect, operation
+from clusters.spark_support import write
+from oracles import state_ops
+from oracles.reference_state import Reference
+from oracles.state_ops import expect, operation
 from state_walker import NAMES, PAIRWISE, TTL_MS, config
 
 from ebbtide import StatefulPipeline, run

@@ -1,9 +1,9 @@
 """Spark writes the sink of a pipeline: the pipeline goes on with what it left, and a repair takes it back."""
 
 import pytest
-from limits import limits
-from local_pipeline import Kept
-from other_writers import THEIRS, begun, step_three, values
+from frame.limits import limits
+from inputs.other_writers import THEIRS, begun, step_three, values
+from local.local_pipeline import Kept
 
 
 @pytest.fixture(scope="module")

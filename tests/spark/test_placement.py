@@ -3,8 +3,8 @@
 from collections import Counter
 
 import pytest
-from limits import set_limits
-from spark_support import change, plain_spec, write
+from clusters.spark_support import change, plain_spec, write
+from frame.limits import set_limits
 
 from ebbtide import run
 from ebbtide.operations import Context, operations

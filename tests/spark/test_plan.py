@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+from clusters.spark_support import LOCAL, change, plain_spec
 from deltalake import write_deltalake
 from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from spark_support import LOCAL, change, plain_spec
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.delta import Log, Snapshot

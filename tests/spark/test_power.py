@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from judging import verdict_of
-from limits import limits
-from local_pipeline import LATER, LocalPipeline, up
-from power import copies_at_syncs
+from crashes.power import copies_at_syncs
+from frame.limits import limits
+from local.local_pipeline import LATER, LocalPipeline, up
+from oracles.judging import verdict_of
 
 import ebbtide
 from ebbtide.delta import Log, Snapshot, Writer

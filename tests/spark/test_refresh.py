@@ -1,7 +1,7 @@
 """Whose table it is: another source is refused; and a refresh that works whatever was changed."""
 
 import pytest
-from spark_support import change, plain_spec, sink, write
+from clusters.spark_support import change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.errors import SpecChangedError

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from clusters.spark_support import LOCAL, change, plain_spec, sink, table, write
 from deltalake import DeltaTable
-from interrupting import killed_before
-from judging import verdict_of
-from local_run import spoil
-from spark_support import LOCAL, change, plain_spec, sink, table, write
+from frame.interrupting import killed_before
+from local.local_run import spoil
+from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.checks import VersionRange

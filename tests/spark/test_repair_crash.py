@@ -4,8 +4,8 @@ import shutil
 from pkgutil import resolve_name
 
 import pytest
-from local_run import START
-from spark_support import LOCAL, change, plain_spec, sink, write
+from clusters.spark_support import LOCAL, change, plain_spec, sink, write
+from local.local_run import START
 from victims import refuse_fed_twice
 
 from ebbtide import run

@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
-from interrupting import killed_before
-from judging import verdict_of
-from spark_support import LOCAL, change, plain_spec, sink, table, write
+from clusters.spark_support import LOCAL, change, plain_spec, sink, table, write
+from frame.interrupting import killed_before
+from oracles.judging import verdict_of
 
 from ebbtide import refresh, run
 from ebbtide.errors import HistoryGoneError, SpecChangedError

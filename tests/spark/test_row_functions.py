@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from spark_support import change, plain_spec, sink, write
+from clusters.spark_support import change, plain_spec, sink, write
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.errors import SpecChangedError

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
-from judging import validate, verdict_of
-from random_rows import KEY, compared_at_random
-from spark_support import LOCAL, change, plain_spec, write
+from clusters.spark_support import LOCAL, change, plain_spec, write
+from local.folding import FoldedAtRandom, spec_at_random, steps_at_random, told
+from oracles.judging import validate, verdict_of
+from oracles.random_rows import KEY, compared_at_random
 
 from ebbtide import run
 from ebbtide.checks import Check, Engines, VersionRange, checks_of

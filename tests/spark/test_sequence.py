@@ -5,12 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
-from judging import sample_of, verdict_of
-from mariadb import CAPTURE, found, pipeline_of, truth
-from reference import differences
-from spark_support import change, plain_spec, sink, table, write
-from support import UNAVAILABLE as KEPT
-from support import envelope, lines_of, record, spec
+from clusters.spark_support import change, plain_spec, sink, table, write
+from local.support import UNAVAILABLE as KEPT
+from local.support import envelope, lines_of, record, spec
+from oracles.judging import sample_of, verdict_of
+from oracles.reference import differences
+from servers.mariadb import CAPTURE, found, pipeline_of, truth
 
 from ebbtide import run
 from ebbtide.runtime import Plan

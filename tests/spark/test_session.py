@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 CODE = """
 from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ import random
 import shutil
 
 import pytest
-from local_run import die_behind_a_decision
-from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from clusters.spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from local.local_run import die_behind_a_decision
 
 from ebbtide import run
 from ebbtide.runtime import Plan

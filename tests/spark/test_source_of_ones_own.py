@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from installing import EXAMPLES, install
-from local_run import die_behind_a_decision
-from support import plain
+from frame.installing import EXAMPLES, install
+from local.local_run import die_behind_a_decision
+from local.support import plain
 
 from ebbtide import run
 from ebbtide.operations import _rewind as rewind

@@ -4,9 +4,9 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from judging import verdict_of
-from spark_support import LOCAL, change, write
-from waiting import PATIENCE_S
+from clusters.spark_support import LOCAL, change, write
+from frame.waiting import PATIENCE_S
+from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.delta import Snapshot

@@ -1,9 +1,9 @@
 """SQL over Spark through the gateway."""
 
 import pytest
-from gateway_support import serving
-from spark_support import LOCAL, change, write
-from sql_support import all_of
+from clusters.spark_support import LOCAL, change, write
+from statements.gateway_support import serving
+from statements.sql_support import all_of
 
 from ebbtide import run
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession, parse_text

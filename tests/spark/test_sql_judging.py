@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from hostile_statements import calling, filling, reaching, reading
-from spark_support import LOCAL, change, write
-from view_queries import QUERIES
+from clusters.spark_support import LOCAL, change, write
+from oracles.view_queries import QUERIES
+from statements.hostile_statements import calling, filling, reaching, reading
 
 from ebbtide import run
 from ebbtide.errors import EbbtideError

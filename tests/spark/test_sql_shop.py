@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from spark_support import LOCAL, same_as_truth, shop_lines, write
-from support import SHOP
+from clusters.spark_support import LOCAL, same_as_truth, shop_lines, write
+from local.support import SHOP
 
 from ebbtide import run
 from ebbtide.sql import Catalog, EmbeddedSession

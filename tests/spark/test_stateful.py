@@ -4,9 +4,9 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from limits import set_limits
-from spark_support import sink, write
-from store_support import line, stateful
+from clusters.spark_support import sink, write
+from frame.limits import set_limits
+from servers.store_support import line, stateful
 
 from ebbtide import StatefulPipeline, run
 from ebbtide.runtime import Plan

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from judging import verdict_of
-from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
-from support import SHOP, lines_of
+from clusters.spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
+from local.support import SHOP, lines_of
+from oracles.judging import verdict_of
 
 from ebbtide import UpsertPipeline, refresh, run
 from ebbtide.ddl import type_ddl

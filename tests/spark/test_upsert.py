@@ -2,8 +2,8 @@
 
 import random
 
-from spark_support import sink, write
-from tool_records import WRITERS, lines, records
+from clusters.spark_support import sink, write
+from inputs.tool_records import WRITERS, lines, records
 
 from ebbtide import UpsertPipeline, local_session, run
 from ebbtide.delta import Snapshot

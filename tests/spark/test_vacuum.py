@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from clusters.spark_support import LOCAL, change, plain_spec, sink, write
 from deltalake import DeltaTable
-from limits import set_limits
+from frame.limits import set_limits
 from operating import operation_named
-from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide import run
 from ebbtide.amounts import amount

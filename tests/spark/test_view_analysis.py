@@ -1,8 +1,8 @@
 """What Spark's optimizer and analyzer say of queries: bound columns, keys, origins; and what is refused."""
 
 import pytest
-from thinned import thinned
-from view_inputs import ITEMS, PARTS
+from frame.thinned import thinned
+from oracles.view_inputs import ITEMS, PARTS
 
 from ebbtide.ddl import parse_ddl
 from ebbtide.errors import ViewQueryError

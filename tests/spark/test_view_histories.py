@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from limits import set_limits
-from view_histories import History
+from frame.limits import set_limits
+from oracles.view_histories import History
 
 N_HISTORIES = int(os.environ.get("EBBTIDE_VIEW_HISTORIES", "20"))
 N_EVENTS = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "30"))

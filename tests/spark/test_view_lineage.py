@@ -5,7 +5,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from random_plans import TABLES, RandomQueries
+from oracles.random_plans import TABLES, RandomQueries
 
 from ebbtide.errors import ViewQueryError
 from ebbtide.views.query import analyse, evaluate, new_session

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from limits import set_limits
-from view_inputs import Followed, Inputs, Oracle
-from view_queries import QUERIES
+from frame.limits import set_limits
+from oracles.view_inputs import Followed, Inputs, Oracle
+from oracles.view_queries import QUERIES
 
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.recompute import Recomputing

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from limits import set_limits
+from frame.limits import set_limits
+from oracles.view_inputs import Followed, Input, Oracle
 from pydantic import ValidationError
-from view_inputs import Followed, Input, Oracle
 
 from ebbtide import MaterializedView
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from limits import set_limits
+from clusters.spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
+from frame.limits import set_limits
+from frame.stored_names import RESERVED
 from pyspark.sql import SparkSession
-from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
-from stored_names import RESERVED
 
 from ebbtide import MaterializedView, UpsertPipeline, refresh, run
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError

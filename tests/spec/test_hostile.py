@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 from click.testing import CliRunner
-from hostile import TEXTS, quoted
+from inputs.hostile import TEXTS, quoted
 
 from ebbtide import UpsertPipeline, load
 from ebbtide.cli import main

@@ -4,8 +4,8 @@ import json
 from datetime import timedelta
 
 import pytest
+from local.support import plain
 from pydantic import ValidationError
-from support import plain
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from local.support import ROOT, plain, spec
 from plans import operator_of
 from pydantic import ValidationError
-from support import ROOT, plain, spec
 
 from ebbtide import UpsertPipeline
 from ebbtide.definitions import refuse_shared_names

@@ -1,8 +1,8 @@
 """A transform in a spec: what is refused without Spark, and what follows from it."""
 
 import pytest
+from local.support import plain, spec
 from pydantic import ValidationError
-from support import plain, spec
 
 from ebbtide.errors import ConfigError
 from ebbtide.sqltext import SqlText, UnfitExpressionError

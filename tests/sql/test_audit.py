@@ -5,8 +5,8 @@ import os
 import threading
 
 import pytest
-from gateway_support import TOKEN, serving
-from waiting import until
+from frame.waiting import until
+from statements.gateway_support import TOKEN, serving
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql import Limits, Role

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from installing import install
+from frame.installing import install
 
 from ebbtide import load
 from ebbtide.definitions._load import KINDS, SEVERAL

@@ -4,10 +4,10 @@ import logging
 import threading
 
 import pytest
-from gateway_support import TOKEN, serving
-from limits import set_limits
-from sql_support import N_ORDERS, MemorySession
-from waiting import until
+from frame.limits import set_limits
+from frame.waiting import until
+from statements.gateway_support import TOKEN, serving
+from statements.sql_support import N_ORDERS, MemorySession
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql import GatewayServer, Limits

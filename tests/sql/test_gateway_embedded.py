@@ -1,7 +1,7 @@
 """Embedded sessions behind a gateway: statements that need no Spark have the same results as without the gateway."""
 
-from gateway_support import serving
-from sql_support import all_of
+from statements.gateway_support import serving
+from statements.sql_support import all_of
 
 from ebbtide.errors import JavaMissingError
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession

@@ -11,10 +11,10 @@ from contextlib import ExitStack, suppress
 from urllib.parse import quote, urlsplit
 
 import pytest
-from gateway_support import TOKEN, serving
-from hostile import TEXTS
-from limits import set_limits
-from waiting import PATIENCE_S, until
+from frame.limits import set_limits
+from frame.waiting import PATIENCE_S, until
+from inputs.hostile import TEXTS
+from statements.gateway_support import TOKEN, serving
 
 from ebbtide.sql import Limits
 from ebbtide.sql._gateway import server

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from gateway_support import TOKEN, serving
+from statements.gateway_support import TOKEN, serving
 
 from ebbtide.sql import Limits, ResultKind
 from ebbtide.sql._gateway.app import Gateway

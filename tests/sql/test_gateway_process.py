@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 from ebbtide.errors import GatewayGoneError, OperationCanceledError
 from ebbtide.sql import RemoteSession

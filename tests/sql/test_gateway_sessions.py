@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from sql_support import MemorySession
+from statements.sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
 from ebbtide.sql import Client, Limits, Role

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from gateway_support import running
-from spark_support import change, write
-from terminal import Terminal
-from waiting import PATIENCE_S
+from clusters.spark_support import change, write
+from frame.terminal import Terminal
+from frame.waiting import PATIENCE_S
+from statements.gateway_support import running
 
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession
 from ebbtide.sql._jobs import Jobs, JobStatus

@@ -4,10 +4,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from gateway_support import TOKEN, serving
-from limits import set_limits
-from sql_support import MemorySession, all_of
-from waiting import until
+from frame.limits import set_limits
+from frame.waiting import until
+from statements.gateway_support import TOKEN, serving
+from statements.sql_support import MemorySession, all_of
 
 from ebbtide.errors import (
     ConfigError,

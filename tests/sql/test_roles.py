@@ -4,7 +4,7 @@ import json
 from typing import get_args
 
 import pytest
-from gateway_support import TOKEN, running, serving
+from statements.gateway_support import TOKEN, running, serving
 
 from ebbtide.errors import GatewayError, SqlError, SqlSyntaxError
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession, Rights, Role, read_clients

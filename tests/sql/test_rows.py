@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from installing import install
-from local_pipeline import up
+from frame.installing import install
+from local.local_pipeline import up
 
 from ebbtide.errors import SqlError
 from ebbtide.sql._catalog import Filled, Part

@@ -4,8 +4,8 @@ import uuid
 from contextlib import ExitStack
 
 import pytest
-from other_stores import AzureServer, GcsServer, azurite, has_gcs
 from s3_server import Proxy, S3Server
+from servers.other_stores import AzureServer, GcsServer, azurite, has_gcs
 
 SERVERS = {"s3": S3Server, "gs": GcsServer, "abfss": AzureServer}
 IS_THERE = {"s3": lambda: True, "gs": has_gcs, "abfss": azurite}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from limits import set_limits
+from frame.limits import set_limits
 
 from ebbtide.delta import Snapshot, Transaction
 from ebbtide.ledger import writer_of

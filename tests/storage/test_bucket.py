@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from limits import set_limits
+from frame.limits import set_limits
+from frame.thinned import thinned
 from s3_server import BUCKET, SECRET, first
-from thinned import thinned
 
 from ebbtide.errors import (
     ConfigError,

@@ -1,8 +1,8 @@
 """A pipeline in a bucket, copied by the calls of `aws s3 sync` and put back as docs/how-to/backup.md says."""
 
 import pytest
-from bucket_sync import client, empty, keys_below, sync
-from local_pipeline import LATER, LocalPipeline, up
+from local.local_pipeline import LATER, LocalPipeline, up
+from servers.bucket_sync import client, empty, keys_below, sync
 
 from ebbtide.errors import PausedError
 from ebbtide.operations import _pausing as pausing

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 from ebbtide.delta import Definition, Log, Snapshot
 from ebbtide.errors import LeaseHeldError

@@ -4,10 +4,10 @@ import json
 import threading
 
 import pytest
-from followed_run import follow
-from limits import set_limits
+from frame.limits import set_limits
+from frame.waiting import PATIENCE_S
+from local.followed_run import follow
 from s3_server import Served, first, longest_chain
-from waiting import PATIENCE_S
 
 import ebbtide
 from ebbtide import UpsertPipeline

@@ -4,7 +4,7 @@ import os
 import stat
 
 import pytest
-from local_pipeline import LocalPipeline, up
+from local.local_pipeline import LocalPipeline, up
 
 from ebbtide.errors import DiskError
 from ebbtide.storage import Location

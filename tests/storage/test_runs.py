@@ -4,9 +4,9 @@ import logging
 from itertools import count
 
 import pytest
-from limits import set_limits
-from local_run import HOUR, START, perform
-from thinned import graded
+from frame.limits import set_limits
+from frame.thinned import graded
+from local.local_run import HOUR, START, perform
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide.delta import Log, Snapshot, Writer

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from shop_truth import same_as_truth
-from spark_cluster import written_spec
-from spark_support import cut, shop_lines, shop_spec, write
+from clusters.spark_cluster import written_spec
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from frame.waiting import PATIENCE_S
+from oracles.shop_truth import same_as_truth
 from victims import refuse_fed_twice
-from waiting import PATIENCE_S
 
 from ebbtide.runtime import Plan
 

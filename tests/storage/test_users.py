@@ -6,8 +6,8 @@ import sys
 from itertools import cycle
 
 import pytest
-from local_pipeline import LocalPipeline, up
-from users import make_shared_root, make_users, names_of_owners, open_folder
+from frame.users import make_shared_root, make_users, names_of_owners, open_folder
+from local.local_pipeline import LocalPipeline, up
 
 pytestmark = pytest.mark.grid  # needs root
 NAMES = ("ann", "bob")

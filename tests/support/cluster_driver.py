@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from limits import set_limits
+from frame.limits import set_limits
 from pyspark.sql import SparkSession
 
 from ebbtide import load, run

@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
-from circumstances import CIRCUMSTANCES
-from interrupting import PLACES
-from limits import LIMITS
+from frame.circumstances import CIRCUMSTANCES
+from frame.interrupting import PLACES
+from frame.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = "ebbtide"

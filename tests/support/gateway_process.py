@@ -2,7 +2,7 @@
 
 import sys
 
-from sql_support import MemorySession
+from statements.sql_support import MemorySession
 
 from ebbtide.sql import GatewayServer, Limits
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Self
 
-from waiting import PATIENCE_S
+from frame.waiting import PATIENCE_S
 
 SUPPORT = Path(__file__).parent
 Place = tuple[str, str, str, int]
@@ -262,7 +262,7 @@ def arm_write(which: int | None, counted: Path) -> None:
 
 def do(order: dict[str, Any]) -> None:
     """Do what an order says, in this process."""
-    from local_run import perform
+    from local.local_run import perform
     from victims import load
 
     if order.get("elsewhere"):
@@ -272,7 +272,7 @@ def do(order: dict[str, Any]) -> None:
     if order.get("place"):
         arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
     if "call" in order:
-        from calls import arm as arm_call
+        from crashes.calls import arm as arm_call
 
         arm_call(Path(order["root"]), Path(order["journal"]), *order["call"])
     if "write" in order:
@@ -311,7 +311,7 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Have all loaded and compiled that runs need, once for all children."""
-    from local_run import START, adopt_without_spark, perform, swap_without_spark
+    from local.local_run import START, adopt_without_spark, perform, swap_without_spark
     from victims import KINDS, spec_of, write_source
 
     adopt_without_spark()

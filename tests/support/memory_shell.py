@@ -13,7 +13,7 @@ from ebbtide.sql import Target
 
 def open_session(target):
     import pyarrow as pa
-    from memory_session import MemorySession
+    from local.memory_session import MemorySession
 
     Path(target.defs, "opening").touch()
     while os.environ.get("SLOW") and not Path(target.defs, "go").exists():

@@ -8,7 +8,7 @@ python tests/support/screenshots.py http://127.0.0.1:3000 docs/screenshots
 import sys
 from pathlib import Path
 
-from browser import QUIET, WAIT_MS, browser_path
+from frame.browser import QUIET, WAIT_MS, browser_path
 from playwright.sync_api import Page, expect, sync_playwright
 
 PAGES = {

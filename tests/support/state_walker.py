@@ -4,7 +4,7 @@ import json
 import random
 from datetime import timedelta
 
-import state_ops
+from oracles import state_ops
 
 from ebbtide import ListStateDescriptor, MapStateDescriptor, StatefulFunction, StateTtlConfig, ValueStateDescriptor
 

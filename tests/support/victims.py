@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from reference import Event, Histories, fold_log
+from oracles.reference import Event, Histories, fold_log
 
 from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, UpsertPipeline, ValueStateDescriptor
 from ebbtide.delta import DataFile, Log, Snapshot

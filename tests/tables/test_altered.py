@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
-from limits import set_limits
-from made_facts import made_facts as facts
+from frame.limits import set_limits
+from local.altering import REFUSED, altered
+from local.made_facts import made_facts as facts
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError

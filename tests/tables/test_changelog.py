@@ -4,10 +4,10 @@ import json
 
 import pyarrow as pa
 import pytest
-from limits import set_limits
-from local_run import SPARK
-from made_facts import made_facts as facts
-from made_facts import stands_above
+from frame.limits import set_limits
+from local.local_run import SPARK
+from local.made_facts import made_facts as facts
+from local.made_facts import stands_above
 
 from ebbtide.delta import Snapshot
 from ebbtide.model import SchemaChange

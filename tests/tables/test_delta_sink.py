@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
-from limits import set_limits
-from local_run import SPARK
-from made_facts import made_facts as facts
-from made_facts import stands_above
+from frame.limits import set_limits
+from local.local_run import SPARK
+from local.made_facts import made_facts as facts
+from local.made_facts import stands_above
 
 from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark

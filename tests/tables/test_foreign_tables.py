@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from parquet_pages import compressed_by_lzo
+from inputs.parquet_pages import compressed_by_lzo
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._features import with_feature

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from stored_names import FOOTER
+from frame.stored_names import FOOTER
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Writer, write_files
 from ebbtide.delta import _writer as writer

@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from limits import set_limits
-from made_facts import made_facts as facts
+from frame.limits import set_limits
+from local.made_facts import made_facts as facts
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.delta import Snapshot

@@ -7,10 +7,10 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from circumstances import assume
 from deltalake import DeltaTable, QueryBuilder
-from limits import set_limits
-from thinned import thinned
+from frame.circumstances import assume
+from frame.limits import set_limits
+from frame.thinned import thinned
 
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._copy_files import Copy

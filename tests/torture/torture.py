@@ -26,13 +26,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from calls import AFTER as KILL_AFTER
-from calls import BEFORE as KILL_BEFORE
-from calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library, preloading
+from crashes.calls import AFTER as KILL_AFTER
+from crashes.calls import BEFORE as KILL_BEFORE
+from crashes.calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library, preloading
+from crashes.machines import CallTrials, Machine, NotHeldError
+from crashes.power import NAMES, NOTHING
 from killing import AFTER, PLACES, UPKEEP, Killer, Place
-from local_run import HOUR, START
-from machines import CallTrials, Machine, NotHeldError
-from power import NAMES, NOTHING
+from local.local_run import HOUR, START
 from victims import (
     KINDS,
     changes_of,

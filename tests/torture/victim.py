@@ -7,8 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from frame.limits import set_limits
 from killing import arm
-from limits import set_limits
 from victims import load
 
 from ebbtide.operations._repair import repair

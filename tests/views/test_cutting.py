@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from limits import set_limits
-from local_pipeline import up
+from frame.limits import set_limits
+from local.local_pipeline import up
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Feed, Log, Snapshot

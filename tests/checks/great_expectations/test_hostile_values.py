@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 import mistune
 import pandas as pd
 import pytest
-from browser import QUIET, WAIT_MS, browser_path
-from parts import BROWSER, need
+from frame.browser import QUIET, WAIT_MS, browser_path
+from frame.parts import BROWSER, need
 
 from ebbtide.checks import Finding, Wording
 from ebbtide.checks._judged import Batch

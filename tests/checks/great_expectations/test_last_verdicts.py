@@ -2,8 +2,8 @@
 
 import json
 
-from local_pipeline import up
-from metrics_support import command
+from local.local_pipeline import up
+from local.metrics_support import command
 
 from ebbtide.ledger import LastVerdict
 

@@ -1,8 +1,8 @@
 """Expectations that a spec names: found, made, or refused in words that say what to change."""
 
 import pytest
+from clusters.spark_support import plain_spec
 from pydantic import ValidationError
-from spark_support import plain_spec
 
 from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError

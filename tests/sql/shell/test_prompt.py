@@ -3,7 +3,7 @@
 import stat
 
 import pytest
-from terminal import Terminal, script
+from frame.terminal import Terminal, script
 
 
 @pytest.fixture

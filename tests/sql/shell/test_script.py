@@ -5,7 +5,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from memory_session import MemorySession
+from local.memory_session import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
 from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError

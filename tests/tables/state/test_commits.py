@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from circumstances import assume
+from crashes.disk import DiskPipeline
 from deltalake import DeltaTable
-from disk import DiskPipeline
-from limits import set_limits
-from stored_names import DOMAIN, FOOTER
-from support import change, plain
+from frame.circumstances import assume
+from frame.limits import set_limits
+from frame.stored_names import DOMAIN, FOOTER
+from local.support import change, plain
 
 from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer, replacing
 from ebbtide.entries import INSERT, Step

@@ -4,7 +4,7 @@ import random
 from itertools import product
 
 import pytest
-from folding import KINDS, FoldedAtRandom, in_sink, newest_versions_of, spec_at_random, steps_at_random, told
+from local.folding import KINDS, FoldedAtRandom, in_sink, newest_versions_of, spec_at_random, steps_at_random, told
 
 from ebbtide.testing import MemoryPipeline
 

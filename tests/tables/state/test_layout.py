@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import plain
+from local.support import plain
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, Writer

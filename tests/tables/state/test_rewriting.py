@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from disk import with_second_versions
+from crashes.disk import with_second_versions
+from frame.limits import set_limits
+from frame.stored_names import BASE
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import set_limits
+from local.support import plain
 from pyroaring import BitMap64
-from stored_names import BASE
-from support import plain
 
 from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, KeyIndex, Snapshot, Writer

@@ -1,0 +1,87 @@
+"""Small sources, and what the tables hold after a run."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from local.support import SHOP, lines_of
+from oracles.reference import canonical_rows, differences
+from pyspark.sql import SparkSession
+
+from ebbtide import Pipeline, UpsertPipeline, local_session
+
+PROJECT = Path(__file__).resolve().parents[3]
+LOCAL = local_session()
+"""For runs that only make what a test then looks at with Spark."""
+PLAIN = {"type": "plain", "position": ["p", "n"]}
+
+
+def shop_lines(name: str) -> list[str]:
+    """The records of one shop pipeline, in order of arrival."""
+    folder = "join" if name == "order_balances" else "capture"
+    lines = []
+    for path in sorted((PROJECT / "data" / "shop" / folder).glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as source:
+            lines += list(source)
+    return lines if folder == "join" else [line for line in lines if f'"topic": "shop.public.{name}"' in line]
+
+
+def shop_spec(name: str, source: Path, files: int = 1) -> UpsertPipeline:
+    """A shipped spec over another folder."""
+    spec = UpsertPipeline.load(PROJECT / "pipelines" / "defs" / "shop" / name)
+    return spec.model_copy(
+        update={"source": spec.source.model_copy(update={"path": str(source), "max_files_per_step": files})}
+    )
+
+
+def cut(lines: list[str], steps: int) -> list[list[str]]:
+    """Cut into equal parts."""
+    size = -(-len(lines) // steps)
+    return [lines[at : at + size] for at in range(0, len(lines), size)]
+
+
+def write(folder: Path, *parts: list[str], first: int = 0) -> Path:
+    """Write parts as numbered files."""
+    folder.mkdir(exist_ok=True, parents=True)
+    for number, part in enumerate(parts, start=first):
+        (folder / f"{number:04d}.jsonl").write_text(
+            "\n".join(line.rstrip("\n") for line in part) + "\n", encoding="utf-8"
+        )
+    return folder
+
+
+def plain_spec(source: Path, **more: Any) -> UpsertPipeline:
+    """A two-column pipeline in arrival mode; give `order` for sequence mode by `seq`."""
+    fields = {
+        "name": "plain",
+        "source": {"path": str(source), "records": "value", "max_files_per_step": 1},
+        "format": PLAIN,
+        "schema": "id BIGINT, v STRING, seq BIGINT, at TIMESTAMP_NTZ DEFAULT NULL",
+        "key": ["id"],
+        "order": "arrival",
+    }
+    return UpsertPipeline(**{**fields, **more})
+
+
+def change(kind: str, id_: Any, v: Any, n: int, **more: Any) -> str:
+    """One plain changelog line; its place in the source is also its sequence."""
+    return json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": id_, "v": v, "seq": n, **more}})
+
+
+def table(spark: SparkSession, root: Path, spec: Pipeline, name: str = "sink") -> list[dict[str, Any]]:
+    """A table's rows, times as UTC."""
+    return spark.read.format("delta").load(str(root / spec.name / name)).toArrow().to_pylist()
+
+
+def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]]:
+    """The sink's rows without the reserved columns, in order of key."""
+    rows = [{f.name: row[f.name] for f in spec.sink_table.columns} for row in table(spark, root, spec)]
+    return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.sink_key], default=str))
+
+
+def same_as_truth(spark: SparkSession, root: Path, spec: Pipeline) -> bool:
+    """Whether a shop pipeline's sink equals the source database."""
+    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
+    want = canonical_rows(truth, spec.table.columns)
+    return differences(canonical_rows(sink(spark, root, spec), spec.table.columns), want) == []

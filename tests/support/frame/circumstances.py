@@ -1,0 +1,50 @@
+"""Circumstances that a test puts the product in until its end: which of several ways something is computed, and what process that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from frame.limits import swap_inside
+
+from ebbtide.operations._repair.report import RepairReport
+from ebbtide.runtime import Stepper
+
+
+class JvmStartedError(Exception):
+    """Spark was asked for where nothing may start it."""
+
+
+def _no_session(*_: Any, **__: Any) -> NoReturn:
+    raise JvmStartedError
+
+
+def _compared_here(_: Any, stepper: Stepper) -> RepairReport:
+    """Stand in for the comparison of a sink with the state, by Spark: they are the same."""
+    stepper.plan.sink.refuse_altered(stepper.tables.sink())
+    return RepairReport(stepper.spec.name)
+
+
+CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: True),
+    "not compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: False),
+    "decoded exactly": ("ebbtide.formats._decoding.QuickDecoder.of", lambda: lambda *_: None),
+    "values of tools not typed at once": ("ebbtide.formats.MappedDecoder.typed", lambda: lambda *_: None),
+    "another process": ("ebbtide.delta._key_index._shared", dict),
+    "another boot": ("ebbtide.ledger._settling.boot", lambda: lambda: "another"),
+    "a folder of another user": ("ebbtide.storage.Location.is_ours", lambda: lambda _: False),
+    "without heartbeats": ("ebbtide.ledger.Lease._keep", lambda: lambda _: None),
+    "a sink like the state": ("ebbtide.operations._repair.repair._compared", lambda: _compared_here),
+    "without Spark": ("ebbtide.sessions.build_session", lambda: _no_session),
+}
+"""By a word: a place of the product, and what makes the thing that is there instead."""
+
+
+def assume(circumstance: str) -> None:
+    """Have a circumstance until the end of the test, or of the `limits` that it is in.
+
+    Args:
+        circumstance: One of `CIRCUMSTANCES`.
+    """
+    place, made = CIRCUMSTANCES[circumstance]
+    swap_inside(place, made())

@@ -1,0 +1,307 @@
+"""Runs, maintenance and all, without a JVM (`ebbtide.runtime._local`), at times that do not depend on when a test runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from frame.circumstances import assume
+from frame.limits import set_limits, swap_inside
+from operating import operation_named
+
+import ebbtide
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
+from ebbtide.delta._commit import named_files
+from ebbtide.ledger import Head
+from ebbtide.operations import Context, maintain
+from ebbtide.operations import _adopt as adopt
+from ebbtide.operations import _clock as clock
+from ebbtide.operations import _rewind as rewind
+from ebbtide.operations._backfill import build as backfill
+from ebbtide.operations._backfill import swap as backfill_swap
+from ebbtide.operations._migration import migrate as migration
+from ebbtide.operations._quarantine import drop as quarantine_drop
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._quarantine.redecoding import origin_of
+from ebbtide.operations._repair import repair
+from ebbtide.operations._repair.state import restore_state
+from ebbtide.operations._stepping import stepping
+from ebbtide.runtime import Plan
+from ebbtide.runtime import _driver as driver
+from ebbtide.runtime._following import Following
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Selection, SinkTable
+from ebbtide.tasks import LocalSession
+
+HOUR = 3_600_000
+START = 1_000 * HOUR
+BATCH_MS = 1_000
+"""From one batch to the next: the clock is the same however often a run begins."""
+SPARK = ebbtide.local_session(lambda batch_id: START + batch_id * BATCH_MS)
+"""Stands for a session: these runs have none."""
+
+
+class VacuumingSession(LocalSession):
+    """Stands for a session of which only VACUUM is asked: without a retention, it deletes what neither the newest version nor its commit names."""
+
+    def sql(self, statement: str) -> None:
+        snapshot = Snapshot.read(statement.split("`")[1])
+        assert snapshot is not None
+        newest = named_files(snapshot.table, Log(snapshot.table).commit(snapshot.version))
+        for name in snapshot.unnamed_files():
+            path = Path(snapshot.table, name)
+            if str(path) not in newest:
+                path.unlink()
+
+
+def vacuum(spec: Pipeline, root: str) -> Any:
+    """Vacuum tables of which all files, and all commits that a checkpoint covers, are old enough to go."""
+    for commit in Path(root).glob("*/*/_delta_log/*.json"):
+        os.utime(commit, (0, 0))
+    return maintain(cast("Any", VacuumingSession()), spec, root, "vacuum")
+
+
+class StreamError(Exception):
+    """Stands for what Spark raises where it cannot write its checkpoint."""
+
+
+ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in range(5)]
+"""Rows of the table of others: keys that no change is of."""
+
+
+def make_table(path: str, columns: pa.Schema) -> None:
+    """Make a table as others have it: the user's columns alone."""
+    Writer().create(path, Definition(columns), name="theirs", info={})
+    rows = pa.Table.from_pylist(ADOPTED, columns)
+    empty = Snapshot.read(path)
+    assert empty is not None
+    Writer().commit(empty, [DataFile.write(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+
+
+def change_state(plan: Plan) -> None:
+    """Delete a data file's rows of the state, as others do."""
+    state = plan.state.snapshot()
+    first, *_ = state.files.values()
+    Writer().commit(state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows, as far as an adoption asks Spark for them."""
+
+    rows: pa.Table
+
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def columns(self) -> list[str]:
+        return self.rows.column_names
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802
+        return Frame(self.rows.rename_columns(names))
+
+    def limit(self, n: int) -> Frame:
+        return Frame(self.rows.slice(0, n))
+
+    def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Frame:  # noqa: N802
+        batches = [batch for batch in self.rows.to_batches() if len(batch)]
+        results = [result for batch in work(batches) for result in batch.to_pylist()]
+        return Frame(pa.Table.from_pylist(results))
+
+    def collect(self) -> list[Any]:
+        rows: list[Any] = self.rows.to_pylist()
+        return rows
+
+
+def adopt_without_spark() -> None:
+    """Have adoptions read the table, and give it columns, without Spark; what they refuse is not looked for."""
+
+    def unadopted(_: Any, tables: Plan) -> Frame:
+        sink = Snapshot.read(tables.sink.path)
+        assert sink is not None
+        rows = sink.rows(tables.sink.schema)
+        left = rows.filter(pc.is_null(rows["_changed_by"]))
+        return Frame(left.select(tables.spec.sink_table.columns.names))
+
+    def extend(sink: SinkTable, _: Any) -> None:
+        found = Snapshot.read(sink.path)
+        assert found is not None
+        actions = Definition(sink.stored_schema, sink.stored_properties).redefining(found)
+        Writer().commit(found, actions, {"operation": "SET TBLPROPERTIES"})
+
+    swap_inside("ebbtide.operations._adopt._adoptable", unadopted)
+    swap_inside("ebbtide.operations._adopt._unadopted", unadopted)
+    swap_inside("ebbtide.tables.SinkTable.extend", extend)
+
+
+def spoil(path: str) -> None:
+    """Take a data file out of a table, as somebody else does who deletes its rows."""
+    found = Snapshot.read(path)
+    assert found is not None
+    [file, *_] = found.files.values()
+    Writer().commit(found, replacing([file], []), {"operation": "DELETE"})
+
+
+@dataclass(frozen=True)
+class NetChangesHere:
+    """What differs between a sink and a backfill's, as far as a swap asks Spark for it."""
+
+    own: dict[tuple[Any, ...], dict[str, Any]]
+    taken: dict[tuple[Any, ...], dict[str, Any]]
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+    def _differing(self) -> list[tuple[Any, ...]]:
+        return sorted(
+            key for key in {*self.own, *self.taken} if self._text(self.own, key) != self._text(self.taken, key)
+        )
+
+    def _text(self, rows: dict[tuple[Any, ...], dict[str, Any]], key: tuple[Any, ...]) -> str:
+        row = {name: value for name, value in rows.get(key, {}).items() if name != "_changed_by"}
+        return repr(row)
+
+    @property
+    def present(self) -> pa.Table:
+        keys = [dict(zip(self.key, key, strict=True)) for key in self._differing() if key in self.own]
+        return pa.Table.from_pylist(keys, pa.schema([self.schema.field(name) for name in self.key]))
+
+    @property
+    def coming(self) -> pa.Table:
+        return pa.Table.from_pylist([self.taken[key] for key in self._differing() if key in self.taken], self.schema)
+
+    def counts(self) -> dict[str, int]:
+        keys = self._differing()
+        changed = sum(key in self.own and key in self.taken for key in keys)
+        deleted = sum(key not in self.taken for key in keys)
+        return {"added": len(keys) - changed - deleted, "changed": changed, "deleted": deleted}
+
+    def keys(self, most: int) -> list[dict[str, Any]]:
+        return [dict(zip(self.key, key, strict=True)) for key in self._differing()[:most]]
+
+
+def swap_without_spark() -> None:
+    """Have swaps compare sinks, and give keys other rows, without Spark."""
+
+    def net_changes(_: Any, plan: Plan, version: int) -> NetChangesHere:
+        sinks = []
+        for path, at in ((plan.sink.path, None), (plan.backfill.sink.path, version)):
+            snapshot = Snapshot.read(path, at)
+            assert snapshot is not None
+            rows = snapshot.rows(plan.sink.schema).to_pylist()
+            sinks.append({tuple(row[name] for name in plan.sink.key): row for row in rows})
+        own, taken = sinks
+        return NetChangesHere(own, taken, plan.sink.schema, plan.sink.key)
+
+    def replace(sink: SinkTable, _: Any, keys: pa.Table, rows: pa.Table, facts: Any) -> None:
+        adds = [DataFile.write(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
+        key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
+        sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
+
+    swap_inside("ebbtide.runtime._completeness.SinkDifference.to_backfill", net_changes)
+    swap_inside("ebbtide.tables.SinkTable.replace", replace)
+
+
+def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:
+    """Do what a user asks for, by name.
+
+    Args:
+        work: `run`, `refresh`, `cleanup`, `compaction`, `merge` (a bounded one), `vacuum`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
+            step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
+            the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
+            (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given).
+        spec: The pipeline as it is for this.
+        root: Folder of the tables.
+        clock_ms: The time.
+        given: Of `run` and `refresh` perhaps `accept_loss`; `follows`: a run goes on for ever; of `replay` the `mended` lines, the oldest
+            record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
+    """
+    set_limits(width=given.get("width", 2))
+    if "checkpoints" in given:
+        set_limits(checkpoint_interval=given["checkpoints"])
+    if work in ("run", "refresh"):
+        begin = getattr(driver, work)
+        options: dict[str, Any] = {"accept_loss": given.get("accept_loss", False)}
+        if given.get("follows"):
+            options["follow"] = Following(interval_ms=1)
+        return begin(SPARK, spec, root, clock=lambda: clock_ms, **options)
+    if work in ("migrate", "alter"):
+        return migration.apply(SPARK, spec, root, clock_ms)
+    if work == "rewind":
+        return rewind.apply(SPARK, spec, root, to_step=1)
+    if work == "undo":
+        _, last = Plan.under(root, spec).state.last()
+        return rewind.apply(SPARK, spec, root, to_step=last.step)
+    if work == "change":
+        return change_state(Plan.under(root, spec))
+    if work == "repair":
+        assume("a sink like the state")
+        return repair.repair(SPARK, spec, root)
+    if work == "restore":
+        with stepping(SPARK, Plan.under(root, spec), parts=("state",)) as stepper:
+            return restore_state(stepper)
+    if work == "clock":
+        return clock.apply(SPARK, spec, root, clock_ms, "it was ahead", to_ms=clock_ms - HOUR // 2)
+    if work == "table":
+        return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
+    if work == "adopt":
+        set_limits(rows_per_step=2)
+        return adopt.apply(SPARK, spec, root, clock_ms)
+    if work == "backfill":
+        return backfill.start(SPARK, spec, root, clock=lambda: clock_ms)
+    if work == "spoil":
+        return spoil(Plan.under(root, spec).sink.path)
+    if work == "swap":
+        swap_without_spark()
+        return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+    if work == "erase":
+        keys = Path(root, "keys.jsonl")
+        keys.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in given["keys"]))
+        ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
+        return operation_named("erase").act("apply", ctx, operation_named("erase").asked({"keys": str(keys)}))
+    if work == "merge":
+        set_limits(rewriting_rows_in_part=4)  # several ranges, of which some are left
+        return operation_named("compact").apply(
+            Context(spec, root, lambda: SPARK), operation_named("compact").Params(max_files=2)
+        )
+    if work == "vacuum":
+        return vacuum(spec, root)
+    if work == "drop":
+        return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
+    if work == "replay":
+        records = Plan.under(root, spec).quarantine.records(Selection()).to_pylist()
+        origins = [origin_of(record["origin"]) for record in records]
+        mended = {origin: line.encode() for origin, line in zip(origins, given["mended"], strict=False)}
+        return quarantine_replay.apply(SPARK, spec, root, clock_ms, Selection(), mended, accept_late=True)
+    return maintain(SPARK, spec, root, work)
+
+
+def die_behind_a_decision(session: Any, root: Any, spec: Pipeline, clock_ms: int = START + HOUR) -> None:
+    """Run until a step is decided, and end before any table beside the state has it."""
+    last = Plan.under(str(root), spec).state.last()
+    before = 0 if last is None else last[1].step
+
+    def killed(_spark: Any, _plan: Any, head: Head, _known: Any = None) -> dict[str, int]:
+        if head.facts.step > before:
+            raise InterruptedError
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ebbtide.runtime._step.publish", killed)
+        with pytest.raises(InterruptedError):
+            driver.run(session, spec, str(root), clock=lambda: clock_ms)
+
+
+def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head, _known: Any = None) -> dict[str, int]:
+    """Stands for `publish` in a run that is killed as soon as a step is decided; before the first one there is nothing to publish."""
+    if head.facts.step:
+        raise InterruptedError
+    return {}

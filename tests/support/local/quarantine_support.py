@@ -1,0 +1,75 @@
+"""What tests of the quarantine need: records in it, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crashes.disk import DiskPipeline
+from local.support import spec
+
+from ebbtide.delta import Log
+from ebbtide.operations import Report
+from ebbtide.operations._quarantine import replay as quarantine_replay
+from ebbtide.operations._quarantine.redecoding import Corrected, origin_of
+from ebbtide.spec import Pipeline
+from ebbtide.tables import Selection
+
+ALL = Selection()
+BY_SEQ: dict[str, Any] = {"order": {"sequence": ["seq"]}, "format": {"type": "plain"}}
+LINES = {"source": {"path": "in", "records": "value"}}
+
+
+def by_seq(schema: str = "id BIGINT NOT NULL, n INT, seq INT", **more: Any) -> Pipeline:
+    """A plain changelog by sequence."""
+    return spec(schema, **{**BY_SEQ, **LINES, **more})
+
+
+def held(pipeline: DiskPipeline, selection: Selection = ALL) -> list[dict[str, Any]]:
+    """The records in a quarantine."""
+    rows: list[dict[str, Any]] = pipeline.plan.quarantine.records(selection).to_pylist()
+    return rows
+
+
+def raws(pipeline: DiskPipeline) -> list[bytes]:
+    """Their bytes."""
+    return [row["raw"] for row in held(pipeline)]
+
+
+def corrected_as(pipeline: DiskPipeline, *lines: str) -> Corrected:
+    """Lines in the place of the records in the quarantine, the oldest first."""
+    records = held(pipeline)[: len(lines)]
+    return {origin_of(row["origin"]): line.encode() for row, line in zip(records, lines, strict=True)}
+
+
+def replay(
+    pipeline: DiskPipeline,
+    of: Pipeline | None = None,
+    *,
+    selection: Selection = ALL,
+    corrected: Corrected | None = None,
+    now_ms: int = 0,
+    accept_late: bool = False,
+) -> Report:
+    """Replay records of a pipeline on disk; it goes on from there."""
+    report = quarantine_replay.apply(
+        pipeline,
+        of or pipeline.spec,
+        root_of(pipeline),
+        now_ms,
+        selection,
+        corrected,
+        accept_late=accept_late,
+    )
+    pipeline.reload()
+    return report
+
+
+def root_of(pipeline: DiskPipeline) -> str:
+    """The folder of all pipelines."""
+    return str(Path(pipeline.plan.root).parent)
+
+
+def commits(pipeline: DiskPipeline) -> dict[str, list[int]]:
+    """The versions of all tables."""
+    return {name: Log(pipeline.plan.at(name)).versions() for name in ("state", "sink", "quarantine", "ledger")}
