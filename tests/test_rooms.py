@@ -102,10 +102,14 @@ MOST_FLOORS = 15
 
 MOST_NAMES_OF_DOOR = 25
 """Names that a room may offer to others."""
+WIDER_DOORS = {
+    "runtime": 30,  # a run, the steps of operations, the computation of views and the turns of a fleet each ask for other names
+}
+"""Rooms that may offer more."""
 AT_MOST = {
     "names across rooms": 516,
-    "names from behind doors": 5,
-    "inner names in tests": 513,
+    "names from behind doors": 0,
+    "inner names in tests": 510,
     "patches in tests": 296,
     "files that an operation needs": 12,
     "longest chain of files": 16,
@@ -434,7 +438,7 @@ def test_imports_inside_functions_and_for_types_count(tmp_path):
 
 @pytest.mark.parametrize("room", HAVING_DOORS)
 def test_door_is_narrow(room):
-    assert len(counters.names_of_door(room)) <= MOST_NAMES_OF_DOOR
+    assert len(counters.names_of_door(room)) <= WIDER_DOORS.get(room, MOST_NAMES_OF_DOOR)
 
 
 @pytest.mark.parametrize("what", AT_MOST)

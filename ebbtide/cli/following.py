@@ -20,8 +20,7 @@ from ebbtide.redaction import shown
 if TYPE_CHECKING:
     from ebbtide.fleet import Event, Failed
     from ebbtide.inspect import WatchedFleet
-    from ebbtide.runtime import Observer, RunSummary, StepProgress
-    from ebbtide.runtime._turns import InTurn
+    from ebbtide.runtime import InTurn, Observer, RunSummary, StepProgress
     from ebbtide.spec import Pipeline
 
 Report = Callable[[Reporter, str, "Pipeline", "RunSummary", Live], None]

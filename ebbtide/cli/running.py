@@ -82,8 +82,7 @@ def run(
 
     Logs of Spark and output of your functions are in ROOT/.logs.
     """
-    from ebbtide.runtime import RunBegun
-    from ebbtide.runtime._idle import idle_run
+    from ebbtide.runtime import RunBegun, idle_run
 
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")

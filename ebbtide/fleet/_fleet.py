@@ -15,12 +15,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ebbtide.fleet._slots import Slots, pipeline_at_work
-from ebbtide.runtime import Observer, Plan, RunSummary, StepProgress
-from ebbtide.runtime._turns import InTurn
+from ebbtide.runtime import InTurn, Observer, Plan, RunSummary, StepProgress
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:  # a code location in Dagster loads this module, and no step
-    from ebbtide.runtime._looks import Look
+    from ebbtide.runtime import Look
 
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0

@@ -24,8 +24,7 @@ from ebbtide.inspect._metrics import Distribution, Values
 from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
 from ebbtide.ledger import Holder, LastVerdict, NoStep
 from ebbtide.redaction import redacted
-from ebbtide.runtime import Observer, Phase, Plan, StepProgress, system_clock
-from ebbtide.runtime._looks import Look
+from ebbtide.runtime import Look, Observer, Phase, Plan, StepProgress, system_clock
 from ebbtide.spec import Pipeline
 
 TRIGGERS = 10

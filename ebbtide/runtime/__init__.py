@@ -4,7 +4,8 @@
 `StepProgress` and `RunEnded`, and a `RunSummary` sums it up. A `Plan` has a pipeline's parts and tables, a `Stepper` makes steps under the
 lease, `SourceSteps` those that read; a `Stager` writes a batch, which is `Staged` until it is decided. `Diagnosis` says which parts
 of the `OwnTables` do not fit together. Operations ask `SinkHistory` and `SinkDifference` what a sink must show, `StateRewrite` and `Selecting` for
-the state's files with other rows, `ErasureKey` and `purge` for the rows of erased keys.
+the state's files with other rows, `ErasureKey` and `purge` for the rows of erased keys. `idle_run` sees without a session that a run would
+find nothing to do. A fleet gives each run its `InTurn`, and gets a `Look` at the source; SQL asks `view_source` for a view's `ViewLineage`.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from ebbtide.runtime._engines import auto_session as auto_session
     from ebbtide.runtime._erasing import ErasureKey as ErasureKey
     from ebbtide.runtime._fold import StateRewrite as StateRewrite
+    from ebbtide.runtime._guests import ViewLineage as ViewLineage
+    from ebbtide.runtime._guests import view_source as view_source
+    from ebbtide.runtime._idle import idle_run as idle_run
     from ebbtide.runtime._local import local_session as local_session
+    from ebbtide.runtime._looks import Look as Look
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from ebbtide.runtime._selection import Selecting as Selecting
     from ebbtide.runtime._stage import Staged as Staged
     from ebbtide.runtime._step import Stepper as Stepper
+    from ebbtide.runtime._turns import InTurn as InTurn
     from ebbtide.runtime._way_back import SinkHistory as SinkHistory
     from ebbtide.runtime._workers.staging import Stager as Stager
 else:

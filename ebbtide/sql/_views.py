@@ -14,8 +14,7 @@ from ebbtide.ddl import ddl_of, is_exact
 from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.frames import spark_schema
-from ebbtide.runtime import Plan
-from ebbtide.runtime._guests import ViewLineage, view_source
+from ebbtide.runtime import Plan, ViewLineage, view_source
 from ebbtide.sql._catalog import (
     PIPELINE,
     Catalog,

@@ -4,7 +4,8 @@ import pytest
 
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import _guests as guests
-from ebbtide.runtime._guests import ViewSource, view_source
+from ebbtide.runtime import view_source
+from ebbtide.runtime._guests import ViewSource
 
 
 @pytest.fixture(autouse=True)

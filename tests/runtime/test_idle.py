@@ -12,8 +12,8 @@ from local.local_run import HOUR, SPARK, START, die_behind_a_decision
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.model import Append, Decision, Rewrite
+from ebbtide.runtime import idle_run
 from ebbtide.runtime._driver import reset
-from ebbtide.runtime._idle import idle_run
 
 EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
 

@@ -49,11 +49,10 @@ from ebbtide.errors import (
     SourceUnavailableError,
 )
 from ebbtide.inspect import Lag, MetricsAtRest, WatchedFleet, WatchedRun
-from ebbtide.runtime import Plan, SourceSteps
+from ebbtide.runtime import Look, Plan, SourceSteps
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._following import Faults, Following
-from ebbtide.runtime._looks import Look
 from ebbtide.sources import Client, Discovery, KafkaSource, SourceSettings, Span, matching
 from ebbtide.sources._kafka import client as client_module
 from ebbtide.sources._kafka import source as source_module

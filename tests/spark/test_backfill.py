@@ -7,8 +7,7 @@ from oracles.judging import verdict_of
 from ebbtide import run
 from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import swap as backfill_swap
-from ebbtide.runtime import Plan
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import Plan, idle_run
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],

@@ -12,8 +12,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
-from ebbtide.runtime import Plan
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import Plan, idle_run
 
 FILES = [
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],

@@ -10,8 +10,7 @@ from ebbtide.delta import Log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
 from ebbtide.inspect import status
 from ebbtide.operations._migration import migrate as migration
-from ebbtide.runtime import Plan
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import Plan, idle_run
 from ebbtide.tables import SinkTable
 
 FIRST = (

@@ -8,7 +8,7 @@ from ebbtide import run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DeltaLogError, LateFileError, SourceReadError
 from ebbtide.ledger import Lease
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import idle_run
 
 pytestmark = pytest.mark.spark
 START = 1_000_000_000_000

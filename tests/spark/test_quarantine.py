@@ -15,8 +15,7 @@ from ebbtide.checks import _quarantine as rate
 from ebbtide.checks._judged import Judged
 from ebbtide.inspect import QuarantineSummary
 from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.runtime import Plan, system_clock
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import Plan, idle_run, system_clock
 from ebbtide.tables import Selection
 
 CRASH = Path(__file__).parent / "crash.py"

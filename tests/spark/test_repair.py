@@ -19,8 +19,7 @@ from ebbtide.inspect import status
 from ebbtide.ledger import DataCommit
 from ebbtide.operations import maintain
 from ebbtide.operations._repair import repair as repairing
-from ebbtide.runtime import Plan, SinkDifference, SinkHistory, system_clock
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import Plan, SinkDifference, SinkHistory, idle_run, system_clock
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],

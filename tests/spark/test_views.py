@@ -16,7 +16,7 @@ from ebbtide import MaterializedView, UpsertPipeline, refresh, run
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
 from ebbtide.runtime import _reading as reading
 from ebbtide.runtime import _step as stepping
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import idle_run
 from ebbtide.sql import Catalog, EmbeddedSession, parse_text
 from ebbtide.sql._views import plan_view, write_view
 from ebbtide.views import staging

@@ -21,7 +21,7 @@ from ebbtide.errors import EbbtideError
 from ebbtide.inspect import Lag
 from ebbtide.operations import _pausing as pausing
 from ebbtide.operations import _rewind as rewind
-from ebbtide.runtime._idle import idle_run
+from ebbtide.runtime import idle_run
 
 PARTS = ("state", "sink", "quarantine", "ledger")
 WITH_CHANGELOG = (*PARTS, "changelog")

@@ -22,9 +22,8 @@ from ebbtide.ledger import Lease, StepFacts
 from ebbtide.operations._repair import repair
 from ebbtide.operations._repair.report import RepairReport
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress
+from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress, idle_run
 from ebbtide.runtime._following import Following
-from ebbtide.runtime._idle import idle_run
 from ebbtide.spec import Pipeline
 from ebbtide.tables import SinkTable
 from ebbtide.tables._step_commits import commit_stage
