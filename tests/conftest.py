@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from frame.limits import limits, set_for_good
+from frame.limits import limits, refuse_lasting
 from frame.shell import Shell
 from hypothesis import HealthCheck, Phase, settings
 
@@ -77,9 +77,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _module_put_back() -> Iterator[None]:
     """Give back the limits that are set, and all else that is swapped inside the product, by the end of a file's tests."""
-    assert set_for_good() == []
+    refuse_lasting()
     with limits():
         yield
+    refuse_lasting()
 
 
 @pytest.fixture(autouse=True)

@@ -108,10 +108,11 @@ WITHOUT_LIBRARIES = """
 import sys
 sys.path.insert(0, "tests/support")
 sys.modules["prompt_toolkit"] = None
-import memory_session, pyarrow, click.testing
+import pyarrow, click.testing
+from local.memory_session import MemorySession
 from ebbtide.sql import Target
 from ebbtide.cli import main
-Target.open = lambda target: memory_session.MemorySession({"few": pyarrow.table({"id": [7]})})
+Target.open = lambda target: MemorySession({"few": pyarrow.table({"id": [7]})})
 sys.stdin.isatty = sys.stdout.isatty = lambda: len(sys.argv) > 1
 """
 

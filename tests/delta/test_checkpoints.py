@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from frame.limits import set_limits
+from frame.limits import set_limits, swap_inside
 
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
@@ -17,9 +17,9 @@ PUTS = Writer()
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small():
     for name, number in {"INTERVAL": 2, "RECENT": 3, "RARE": 4}.items():
-        monkeypatch.setattr(checkpoints, name, number)
+        swap_inside(f"ebbtide.delta._checkpoints.{name}", number)
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def test_refresh_that_has_read_nothing_is_something_to_do(make):
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({}, "a decided step is published"),
+        ({}, "a step is published"),
         ({"order": "arrival", "materializer": {"emission": "every"}}, "the changelog is altered"),
     ],
 )

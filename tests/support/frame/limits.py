@@ -5,6 +5,7 @@ Tests set them by `set_limits`; each test, and each file, has them back at its e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import getattr_static
@@ -85,6 +86,9 @@ _Changed = tuple[Any, str, Any]
 _scopes: list[list[_Changed]] = [[]]
 """What has been set in each `limits` that lasts, in order; the first: for good, by a process that is no test."""
 
+_defaults: dict[str, Any] = {}
+"""The value of each limit when it was first looked at."""
+
 
 def set_limits(**values: Any) -> None:
     """Set limits until the end of the test, or of the `limits` that it is in."""
@@ -131,6 +135,15 @@ def limits(**values: Any) -> Iterator[None]:
         assert is_innermost, "limits that began within these still last"
 
 
-def set_for_good() -> list[str]:
-    """Return what is set outside of `limits`, as by a fixture of the whole session or a thread that outlives its test: nothing puts it back."""
-    return [f"{holder.__name__}.{name}" for holder, name, _ in _scopes[0]]
+def refuse_lasting() -> None:
+    """Refuse a limit that has another value than when it was first looked at, between the tests of two files: a test before has left it.
+
+    Raises:
+        AssertionError: there is one, as by a `monkeypatch` of what `set_limits` changes too, which is undone first.
+    """
+    for word, place in LIMITS.items():
+        module, _, name = place.rpartition(".")
+        if module in sys.modules:
+            value = getattr(sys.modules[module], name)
+            assert _defaults.setdefault(word, value) == value, f"{word} is {value}"
+    assert _scopes[0] == [], "what a fixture of the whole session sets, or a thread that outlives its test, stays"
