@@ -248,34 +248,35 @@ def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., 
     return run
 
 
-class _FirstLook(Observer):
-    """Calls a function at a run's first poll of its source: then it continues.
+class _First(Observer):
+    """Calls a function the first time that something comes of a run.
 
     Args:
-        looked: The function.
+        came: The function.
     """
 
-    def __init__(self, looked: Callable[[], None]) -> None:
-        self._looked: Callable[[], None] | None = looked
+    def __init__(self, came: Callable[[], None]) -> None:
+        self._came: Callable[[], None] | None = came
+
+    def _note(self) -> None:
+        if self._came is not None:
+            self._came()
+            self._came = None
+
+
+class _FirstLook(_First):
+    """At a run's first poll of its source: then it continues."""
 
     def look(self, look: Look) -> None:
         """Take a look."""
-        if self._looked is not None:
-            self._looked()
-            self._looked = None
+        self._note()
 
 
-class _FirstSuccess(Observer):
-    """Calls a function once a run has read records, or has found that nothing waits: then it is past what it failed at.
+class _FirstSuccess(_First):
+    """Once a run has read records, or has found that nothing waits: then it is past what it failed at.
 
     A look alone shows nothing: a run that fails at its next step looks at its source first, each time it is begun again.
-
-    Args:
-        succeeded: The function.
     """
-
-    def __init__(self, succeeded: Callable[[], None]) -> None:
-        self._succeeded: Callable[[], None] | None = succeeded
 
     def step(self, progress: StepProgress) -> None:
         """Take a step; a tick reads nothing."""
@@ -286,8 +287,3 @@ class _FirstSuccess(Observer):
         """Take a look."""
         if not look.found.streams:
             self._note()
-
-    def _note(self) -> None:
-        if self._succeeded is not None:
-            self._succeeded()
-            self._succeeded = None

@@ -59,6 +59,5 @@ def stepping(
     with plan.ledger.lease(lease_ttl_s, asks=True) as lease:
         lease.settle()
         stepper = Stepper(plan, lease, started_ms)
-        if parts:
-            stepper.diagnosis.refuse(*parts)
+        stepper.diagnosis.refuse(*parts)
         yield stepper

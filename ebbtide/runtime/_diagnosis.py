@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import DataFile, Log, Snapshot
@@ -64,9 +64,9 @@ class Diagnosis:
         """Find faults, one after the other as they are asked for.
 
         Args:
-            parts: Parts to look at, in this order. Default: all.
+            parts: Parts to look at, in this order.
         """
-        for part in parts or get_args(Diagnosed):
+        for part in parts:
             yield from self._of[part]()
 
     def refuse(self, *parts: Diagnosed) -> None:
@@ -235,8 +235,31 @@ class Diagnosis:
 
     def _of_spec(self) -> Iterator[Fault]:
         """Find whether the spec's source, format, key, order, columns or ttl are not those of the last step."""
-        if isinstance(self._head.facts, StepFacts):
-            yield from of_spec(self._plan, self._head.facts)
+        step = self._head.facts
+        if isinstance(step, NoStep):
+            return
+        plan = self._plan
+        given = plan.spec.identity
+        stored = step.state.spec
+        changed = plan.spec.misfits(stored)
+        if not changed:
+            return
+        may_migrate = set(plan.spec.migrates)
+        if "columns" in changed:
+            may_migrate.add("format")  # settings of single columns may change with them
+        if set(changed) <= may_migrate:
+            name = "changed, can migrate"
+        elif "source" in changed or "format" in changed:
+            name = "changed, another source"
+        else:
+            name = "changed"
+        yield Fault.of(
+            "spec",
+            name,
+            pipeline=plan.spec.name,
+            given="; ".join(f"{each}: {given.get(each)}" for each in changed),
+            stored="; ".join(f"{each}: {stored.get(each)}" for each in changed),
+        )
 
 
 def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:
@@ -262,35 +285,6 @@ def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:
             last_epoch=last.epoch,
             step=last.step,
         )
-
-
-def of_spec(plan: Plan, step: StepFacts) -> Iterator[Fault]:
-    """Find whether a spec does not fit a step.
-
-    Args:
-        step: Facts of the step.
-    """
-    given = plan.spec.identity
-    stored = step.state.spec
-    changed = plan.spec.misfits(stored)
-    if not changed:
-        return
-    may_migrate = set(plan.spec.migrates)
-    if "columns" in changed:
-        may_migrate.add("format")  # settings of single columns may change with them
-    if set(changed) <= may_migrate:
-        name = "changed, can migrate"
-    elif "source" in changed or "format" in changed:
-        name = "changed, another source"
-    else:
-        name = "changed"
-    yield Fault.of(
-        "spec",
-        name,
-        pipeline=plan.spec.name,
-        given="; ".join(f"{each}: {given.get(each)}" for each in changed),
-        stored="; ".join(f"{each}: {stored.get(each)}" for each in changed),
-    )
 
 
 def _of_missing(part: str, name: str, snapshot: Snapshot) -> Iterator[Fault]:
