@@ -110,6 +110,24 @@ def test_arrival_mode_passes_ordering_before_and_after_compaction(tmp_path):
     assert set(judge(tables, "ordering").values()) == {0}
 
 
+def again_later(row):
+    order = {**row["_order"], "step": 9}
+    return [row, {**row, "_order": order}] if row["_kind"] == "-D" else [row]
+
+
+def test_second_deletion_in_the_changelog_breaks_ordering(tmp_path):
+    lines = [change(kind, id=1, v="a", n=1) for kind in ("+I", "-D")]
+    tables = made_of(tmp_path, lines, order="arrival", materializer={"emission": "every"})
+    assert judge(tables, "ordering")["expect_emitted_to_follow", "critical"] == 0
+    rewrite(tables.changelog, again_later, "WRITE")
+    assert judge(tables, "ordering")["expect_emitted_to_follow", "critical"] == 1
+
+
+def test_every_check_names_its_repair():
+    for check in CHECKS:
+        assert check.repair.endswith("."), check.name
+
+
 UNMATCHED = "expect_retractions_to_find_their_rows"
 
 

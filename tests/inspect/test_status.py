@@ -7,6 +7,7 @@ import socket
 from dataclasses import asdict
 
 import pytest
+from frame.limits import set_limits
 from local.local_pipeline import up
 
 from ebbtide.delta import Snapshot
@@ -106,6 +107,15 @@ def test_pipeline_whose_records_were_all_bad_is_said_with_the_first_reason(make)
     assert found.all_bad in found.text()
     pipeline.read(up(1, 1))
     assert status(pipeline.spec, pipeline.root).all_bad is None
+
+
+def test_records_of_all_steps_are_summed_up_though_few_steps_are_looked_at(make):
+    pipeline = make()
+    for number in range(4):
+        pipeline.read(up(number, number), "{")
+    set_limits(steps_looked_back=1)
+    found = status(pipeline.spec, pipeline.root)
+    assert (found.read.records, found.read.quarantined) == (8, 4)
 
 
 def test_json_has_all_in_one_level(make):

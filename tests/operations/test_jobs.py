@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pytest
 from frame.interrupting import killed_before
 from frame.limits import set_limits
@@ -14,8 +15,12 @@ from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.operations import Context, maintain, operations
+from ebbtide.operations import _registry as registry
 from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._maintenance import doomed
+from ebbtide.operations._maintenance.cleanup import delete_entries
+from ebbtide.operations._maintenance.jobs import Maintenance
+from ebbtide.operations._maintenance.judging import Doom
 from ebbtide.operations._maintenance.measuring import _report
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -49,6 +54,27 @@ def test_job_has_nothing_to_do_where_there_is_no_step(make):
     assert str(raised.value) == (
         "The maintenance job does not exist. Got: forget. Allowed: cleanup, compaction, vacuum."
     )
+
+
+class Forget(Maintenance):
+    """Drop all entries."""
+
+    name = "forget"
+
+    def step(self, spark, stepper):
+        everything = Doom(lambda entries, operator: np.ones(len(entries), dtype=bool))
+        return delete_entries(spark, stepper, stepper.facts(Cause(what="cleanup")), everything).is_step
+
+
+def test_job_of_a_class_of_its_own_is_run_by_its_name(make, monkeypatch):
+    own = registry.built_in()
+    monkeypatch.setattr(registry, "built_in", lambda _: [*own, Forget()])
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2))
+    report = pipeline.do("forget")
+    assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
+    with pytest.raises(ConfigError, match=r"Got: forget_all\. Allowed: cleanup, compaction, forget, vacuum"):
+        pipeline.do("forget_all")
 
 
 def test_job_of_a_pipeline_whose_state_was_lost_is_refused(make):
@@ -109,15 +135,34 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     assert pipeline.read(up(1, 9))[0].step == 4
 
 
+def an_hour_later(pipeline):
+    """Move the clock of the last step on without a tick."""
+    with pipeline.stepper() as stepper:
+        later = stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR))
+        stepper.commit(later, [])
+
+
 def expired_tombstones(make, n=1):
     """Every second key was deleted an hour before the last step's clock, and no tick came since."""
     pipeline = make(**EXPIRING)
     lines = [up(number, number, "+U" if number % 2 else "-D") for number in range(1, 2 * n + 1)]
     pipeline.read(*lines, clock_ms=START)
-    with pipeline.stepper() as stepper:
-        later = stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR))
-        stepper.commit(later, [])
+    an_hour_later(pipeline)
     return pipeline
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_row_that_a_tick_has_yet_to_delete_from_the_sink_stays_in_the_state(make, job):
+    """A run that was stopped before its tick: the state still owes the sink a deletion."""
+    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    an_hour_later(pipeline)
+    pipeline.do(job)
+    assert (pipeline.rows(), [id_ for id_, _, _ in stored(pipeline)]) == ({1: 1}, [1])
+    pipeline.run(START + HOUR)
+    assert pipeline.rows() == {}
+    pipeline.do(job)
+    assert stored(pipeline) == []
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])

@@ -47,21 +47,6 @@ def rows(spark, tmp_path, spec):
     return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
 
 
-@pytest.mark.grid  # without Spark: tests/operations/test_adopt.py
-def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path):
-    set_limits(rows_per_step=3)
-    spec = spec_of(tmp_path, "sequence", "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
-    made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
-    before = rows(spark, tmp_path, spec)
-    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
-    done = adopting.apply(spark, spec, str(tmp_path), 0)
-    assert (done["rows"], done["steps"]) == (5, [1, 2])
-    assert rows(spark, tmp_path, spec) == before
-    run(spark, spec, str(tmp_path))
-    assert rows(spark, tmp_path, spec) == AFTER["sequence"]
-    assert verdict_of(spark, Plan.under(str(tmp_path), spec), "complete").passed
-
-
 @pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
 @pytest.mark.parametrize("mode", MODES)
 def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):

@@ -6,13 +6,10 @@ import pytest
 from crashes.power import copies_at_syncs
 from frame.limits import limits
 from local.local_pipeline import LATER, LocalPipeline, up
-from oracles.judging import verdict_of
 
 import ebbtide
-from ebbtide.delta import Log, Snapshot, Writer
-from ebbtide.errors import DeltaLogError
+from ebbtide.delta import Snapshot, Writer
 from ebbtide.operations import maintain
-from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _local as local
 from ebbtide.runtime import _spark_stream as spark_stream
@@ -110,43 +107,3 @@ def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tm
         relied.note()
         pipeline.read(up(2, 5))
     assert relied.hold(copies) == set(relied.sinks)
-
-
-def torn(pipeline, left):
-    """Tear the newest commit of the sink, as a cut may before it is synced: Hadoop's checksum of it is not there then either."""
-    pipeline.read(up(1, 2), up(3, 2))
-    plan = pipeline.plan
-    commit = Path(Log(plan.sink.path).commit_file(plan.sink.version()))
-    raw = commit.read_bytes()
-    commit.write_bytes(left(raw))
-    commit.with_name(f".{commit.name}.crc").unlink()
-    return commit
-
-
-@pytest.mark.grid  # without Spark: tests/operations/test_repair_damages.py and test_appended.py
-@pytest.mark.parametrize("part", [0, 0.5])
-def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, part):
-    commit = torn(pipeline, lambda raw: raw[: int(len(raw) * part)])
-    pipeline.put(up(2, 4))
-    for _ in range(2):
-        with pytest.raises(DeltaLogError, match=rf"'{commit}' .* is torn or damaged.*'ebbtide repair --apply'"):
-            pipeline.run()
-    report = repair.repair(pipeline.spark, pipeline.spec, pipeline.root)
-    [finding] = report.findings
-    assert (report.action, finding.table, finding.is_aside) == ("repair", "sink", True)
-    assert pipeline.rows() == {1: 2, 2: 1, 3: 2}
-    pipeline.run()
-    assert pipeline.rows() == {1: 2, 2: 4, 3: 2}
-    assert not repair.plan(pipeline.spark, pipeline.spec, pipeline.root).differs
-
-
-@pytest.mark.grid  # found without Spark: tests/operations/test_repair_damages.py; repaired by the state: test_repair.py
-def test_commit_of_spark_that_a_cut_has_torn_between_two_lines_is_found_by_the_state(pipeline):
-    """Spark's commits have no checksum: such a one reads as whole."""
-    torn(pipeline, lambda raw: b"".join(raw.splitlines(keepends=True)[:-1]))
-    pipeline.run()
-    found = verdict_of(pipeline.spark, pipeline.plan, "complete").findings
-    assert any(finding.broken for finding in found)
-    report = repair.repair(pipeline.spark, pipeline.spec, pipeline.root)
-    assert report.differs
-    assert pipeline.rows() == {1: 2, 2: 1, 3: 2}

@@ -39,18 +39,6 @@ def test_row_filled_from_another_key_is_changed_in_place(spark, tmp_path):
     assert (shown[500], shown[101], shown[119]) == ("long", "new", "other")
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_decide.py
-def test_swapped_keys_keep_their_values_whatever_arrives_first(spark, tmp_path):
-    start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
-    moves = [event("u", 7, 2, KEPT, was=9), event("u", 6, 1, KEPT, was=2), event("u", 5, 9, KEPT, was=1)]
-    others = [[event("c", 100 + n, 100 + n, "other")] for n in range(3)]
-    steps = [start, *([move, *other] for move, other in zip(moves, others, strict=True))]
-    of = of_folder(write(tmp_path / "in", *steps), spec("id BIGINT NOT NULL, notes STRING"))
-    run(spark, of, str(tmp_path))
-    shown = {row["id"]: row["notes"] for row in sink(spark, tmp_path, of)}
-    assert shown == {1: "two", 2: "one", 100: "other", 101: "other", 102: "other"}
-
-
 def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     of = of_folder(
         write(tmp_path / "in", [event("u", 5, 2, KEPT, was=1)]), spec("id BIGINT NOT NULL, notes STRING", ttl="30d")

@@ -310,15 +310,6 @@ def test_sparks_analyzer_refuses_what_does_not_follow_from_a_row(spark, tmp_path
     assert refused("v", pa.int64())
 
 
-@pytest.mark.grid  # in order of arrival: above
-def test_too_many_failing_rows_end_the_run_before_anything_of_the_step(spark, tmp_path):
-    source = write(tmp_path / "in", *FILES)
-    spec = transformed(plain_spec(source, **BY_SEQUENCE), NUMBERS, quarantine={"max_rows_per_step": 0})
-    with pytest.raises(QuarantineThresholdError, match="1 of 4"):
-        run(spark, spec, str(tmp_path))
-    assert rows(spark, tmp_path, spec) == [(1, 1, "v1"), (2, 2, "v2"), (4, 4, "v4")]
-
-
 @pytest.mark.grid
 def test_run_killed_after_the_decision_is_finished_by_the_next(spark, tmp_path):
     personal = {"columns": {"v": {"personal": True}}}

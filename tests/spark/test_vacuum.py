@@ -5,16 +5,12 @@ import os
 import pytest
 from clusters.spark_support import LOCAL, change, plain_spec, sink, write
 from deltalake import DeltaTable
-from frame.limits import set_limits
 from operating import operation_named
 
 from ebbtide import run
 from ebbtide.amounts import amount
 from ebbtide.delta import Log, Snapshot, Writer
-from ebbtide.inspect import status
-from ebbtide.ledger import Lease
 from ebbtide.operations import Context, maintain
-from ebbtide.runtime import Plan
 
 
 def keep_nothing_old(table):
@@ -106,29 +102,3 @@ def planned_and_bounded(spark, spec, root, on_disk):
     assert bounded["files_left"] == planned["files_removed"] - 2 > 0
     assert bounded.text().endswith(f"{amount(bounded['files_left'], 'file')} left, at least: the next run continues.")
     return planned
-
-
-def test_the_newest_turns_of_a_lease_stay(tmp_path):
-    path = str(tmp_path / "ledger")
-    for _ in range(60):
-        with Lease(path, "p", 3600):
-            pass
-    Writer().trim_log(path, commits_kept=30)
-    assert len(Log(path).versions()) == 121, "fewer than a hundred are let be"
-    Writer().trim_log(path, commits_kept=5)
-    assert Log(path).versions() == list(range(116, 121))
-    assert DeltaTable(path).version() == 120
-    with Lease(path, "p", 3600) as lease:
-        assert lease.facts.epoch == 61
-
-
-def test_status_sums_up_without_reading_all_steps(spark, tmp_path):
-
-    source = write(tmp_path / "in", *([change("+I", n, "a", n), "{"] for n in range(4)))
-    spec = plain_spec(source)
-    run(LOCAL, spec, str(tmp_path))
-    set_limits(steps_looked_back=1)
-    found = status(spec, str(tmp_path))
-    assert (found.read.records, found.read.quarantined) == (8, 4)
-    _, last = Plan.under(str(tmp_path), spec).state.last()
-    assert (last.frontier.total_records, last.frontier.total_quarantined) == (8, 4)
