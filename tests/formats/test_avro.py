@@ -4,13 +4,13 @@ import json
 from datetime import date, datetime
 from decimal import Decimal
 
-import pyarrow as pa
 import pytest
 from frame.circumstances import assume
 from frame.limits import limits
 from hypothesis import given
 from hypothesis import strategies as st
-from inputs.avro_support import DECIMAL, avro, batch, envelope_of, record, unscaled
+from inputs.avro_support import DECIMAL, OF_SHOP, avro, batch, envelope_of, record, unscaled
+from inputs.lines import staged
 from local.support import plain, spec
 
 from ebbtide.formats import Decoding, stored_form
@@ -47,24 +47,10 @@ TYPES = {
 COLUMNS = {"id": "long", **{name: avro_type for name, (avro_type, *_) in TYPES.items()}}
 SCHEMA = "id BIGINT, " + ", ".join(f"{name} {type_}" for name, (_, type_, *_) in TYPES.items())
 ROW = {"id": 1, **{name: value for name, (_, _, value, _) in TYPES.items()}}
-SOURCE = {
-    "version": "3",
-    "connector": "p",
-    "name": "s",
-    "db": "d",
-    "schema": "public",
-    "table": "t",
-    "ts_ms": 5,
-    "lsn": 9,
-}
 
 
 def envelope(row, op="c"):
-    return {"before": None, "after": row, "source": SOURCE, "op": op}
-
-
-def staged(decoding, records):
-    return pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
+    return {"before": None, "after": row, "source": OF_SHOP, "op": op}
 
 
 def exactly(decoding, records):

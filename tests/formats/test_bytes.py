@@ -9,7 +9,8 @@ import pytest
 from frame.circumstances import assume
 from hypothesis import example, given
 from hypothesis import strategies as st
-from inputs.avro_support import avro, batch, envelope_of
+from inputs.avro_support import OF_SHOP, avro, batch, envelope_of
+from inputs.lines import staged
 from local.support import change, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
@@ -122,24 +123,14 @@ def test_records_with_and_without_a_schema_in_one_step_are_read_each_by_its_own(
 @pytest.mark.usefixtures("_on_both_paths")
 def test_text_in_avro_is_read_by_the_spec_and_bytes_as_they_are():
     schema = envelope_of({"id": "long", "b": "string", "raw": "bytes"})
-    source = {
-        "version": "3",
-        "connector": "p",
-        "name": "s",
-        "db": "d",
-        "schema": "public",
-        "table": "t",
-        "ts_ms": 5,
-        "lsn": 9,
-    }
     values = [{"id": n, "b": text, "raw": b"\x01"} for n, text in enumerate(["cafe", "", "xx"])]
     records = batch(
-        [avro(1, schema, {"before": None, "after": row, "source": source, "op": "c"}) for row in values], {1: schema}
+        [avro(1, schema, {"before": None, "after": row, "source": OF_SHOP, "op": "c"}) for row in values], {1: schema}
     )
     found = []
     for encodings in ({"b": "hex", "raw": "hex"}, {}):
         of = spec(f"{SCHEMA}, raw BINARY", format={"type": "debezium", "encodings": encodings})
-        rows = [row for part in of.decoding.decode([records], step=1, wall_ms=0) for row in part.to_pylist()]
+        rows = staged(of.decoding, records).to_pylist()
         found.append(sorted((row["id"], row["b"], row["raw"]) for row in rows if row["_reason"] is None))
     assert found == [[(0, b"\xca\xfe", b"\x01"), (1, b"", b"\x01")], []]
 

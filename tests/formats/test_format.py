@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from inputs.lines import staged
 
 import ebbtide.formats
 from ebbtide.changelog import RowKind
-from ebbtide.formats import RECORDS, BadRecordError, DecodedChange, Decoding, Format
+from ebbtide.formats import BadRecordError, DecodedChange, Decoding, Format
 
 ROOM = Path(ebbtide.formats.__file__).parent
 FORMATS = {
@@ -45,9 +46,7 @@ def test_format_of_ones_own_is_decoded_and_its_bad_records_are_named():
     columns = pa.schema([pa.field("sensor", pa.int64(), nullable=False), ("value", pa.float64())])
     decoding = Decoding(columns, ("sensor",), format_)
     lines = [b'{"sensor": 1, "value": 2.5}', b'{"sensor": 2, "value": -1}', b'{"sensor": "x", "value": 1}']
-    batch = pa.record_batch([["a"] * 3, [0] * 3, range(3), lines], schema=RECORDS)
-    rows = pa.Table.from_batches(decoding.decode([batch], step=1, wall_ms=None), decoding.schema)
-    found = rows.select(["_kind", "_op", "sensor", "value", "_reason"]).to_pylist()
+    found = staged(decoding, lines).select(["_kind", "_op", "sensor", "value", "_reason"]).to_pylist()
     assert [tuple(row.values()) for row in found] == [
         ("+I", "reading", 1, 2.5, None),
         (None, None, None, None, "negative"),

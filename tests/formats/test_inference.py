@@ -4,9 +4,10 @@ import json
 
 import pyarrow as pa
 import pytest
+from inputs.lines import batch_of
 from local.support import UNAVAILABLE, change, envelope, plain, spec
 
-from ebbtide.formats import RECORDS, agreed, type_of_value
+from ebbtide.formats import agreed, type_of_value
 from ebbtide.model import BatchSummary
 from ebbtide.runtime._drift import columns_taken_in
 
@@ -19,7 +20,7 @@ def decoded(of, *lines):
     batches = []
     for number, line in enumerate(lines):
         text = line if isinstance(line, str) else json.dumps(line)
-        batches.append(pa.record_batch([["f"], [0], [number], [text.encode()]], schema=RECORDS))
+        batches.append(batch_of([text], first=number))
     return pa.Table.from_batches(decoding.decode(batches, step=1, wall_ms=None), decoding.schema)
 
 

@@ -6,11 +6,12 @@ import random
 import pyarrow as pa
 import pytest
 from frame.circumstances import assume
+from inputs.lines import staged
 from inputs.tool_records import SCHEMA, WRITERS, history, lines, records
 from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
-from ebbtide.formats import RECORDS, TOOLS, BadRecordError, MappedDecoder
+from ebbtide.formats import TOOLS, BadRecordError, MappedDecoder
 from ebbtide.formats._mapped import of_text
 from ebbtide.formats._mysql_types import column_type
 from ebbtide.formats._record_map import event_ms_of
@@ -37,12 +38,6 @@ def played(format_, values, schema=SCHEMA, **fields):
     pipeline = MemoryPipeline(spec(format_, schema, **fields))
     pipeline.step([value if isinstance(value, str) else json.dumps(value) for value in values])
     return pipeline
-
-
-def records_of(values):
-    n = len(values)
-    columns = [["1.jsonl"] * n, [0] * n, list(range(n)), [value.encode() for value in values]]
-    return pa.record_batch(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS)
 
 
 def decoder(**fields):
@@ -394,14 +389,15 @@ def test_records_are_the_same_on_the_quick_path_and_on_the_exact_one(order):
     values = [json.dumps(record) for record in [*written, *odd]]
     of_orders = spec({"type": "maxwell"}, source={"table": "orders"}, order=order)
 
-    def staged():
-        batch = records_of(values)
-        table = pa.Table.from_batches(of_orders.decoding.decode([batch], step=1, wall_ms=0))
-        return sorted(table.to_pylist(), key=lambda row: (row["_order"]["position"], str(row["_kind"])))
+    def decoded():
+        return sorted(
+            staged(of_orders.decoding, values).to_pylist(),
+            key=lambda row: (row["_order"]["position"], str(row["_kind"])),
+        )
 
-    quick = staged()
+    quick = decoded()
     assume("values of tools not typed at once")
-    assert quick == staged()
+    assert quick == decoded()
 
 
 @pytest.mark.parametrize("is_quick", [True, False])

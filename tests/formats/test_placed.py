@@ -4,10 +4,11 @@ import json
 
 import pyarrow as pa
 import pytest
+from inputs.lines import batch_of, staged
 from local.support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
 
 from ebbtide.extend import PLACED_RECORDS
-from ebbtide.formats import RECORDS, stored_form
+from ebbtide.formats import stored_form
 
 ODD = [
     record(envelope("d", 5) | {"before": None}, 1, key='{"id": 4}'),  # the key alone says which row
@@ -18,11 +19,6 @@ ODD = [
     record(envelope("c", 7, after={"id": 1, "n": "much"}), 7),
     record(envelope("c", 8, after={"id": 1, "n": 2}), 8),
 ]
-
-
-def as_lines(lines):
-    n = len(lines)
-    return pa.record_batch([["f"] * n, [0] * n, range(n), lines], schema=RECORDS)
 
 
 def as_placed(lines):
@@ -41,7 +37,7 @@ def as_placed(lines):
 
 
 def decoded(decoding, batch):
-    rows = pa.Table.from_batches(decoding.decode([batch], step=1, wall_ms=0), decoding.schema)
+    rows = staged(decoding, batch)
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows.drop_columns(["_raw"]).to_pylist())
 
 
@@ -50,12 +46,12 @@ def test_shop_s_records_are_the_same_rows_both_ways(table):
     topic = f'"topic": "shop.public.{table}"'.encode()
     lines = [line for line in lines_of(SHOP / "capture") if topic in line][:3_000]
     decoding = shop(table).decoding
-    assert decoded(decoding, as_placed(lines)) == decoded(decoding, as_lines(lines))
+    assert decoded(decoding, as_placed(lines)) == decoded(decoding, batch_of(lines))
 
 
 def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
     decoding = spec().decoding
-    assert decoded(decoding, as_placed(ODD)) == decoded(decoding, as_lines(ODD))
+    assert decoded(decoding, as_placed(ODD)) == decoded(decoding, batch_of(ODD))
 
 
 def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_record():
@@ -67,7 +63,7 @@ def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_re
         record(envelope("d", 7, before={"id": 1}), 3, new_key='{"id": 2}'),
     ]
     rows = decoded(decoding, as_placed(lines))
-    assert rows == decoded(decoding, as_lines(lines))
+    assert rows == decoded(decoding, batch_of(lines))
     moved = {row["_kind"]: row["_moved_from"] for row in map(json.loads, rows) if row["_moved_from"]}
     of_key = {key: [{"sequence": {"_lsn": 7}, "key": {"id": key}}] for key in (1, 2)}
     assert moved == {"+I": of_key[1], "-D": of_key[2]}
@@ -85,4 +81,4 @@ def test_record_that_is_too_large_still_has_its_place():
 
 def test_quarantine_keeps_the_line_that_a_record_would_be():
     assert [json.loads(line) for line in stored_form(as_placed(ODD)).to_pylist()] == [json.loads(line) for line in ODD]
-    assert stored_form(as_lines([b"{"])).to_pylist() == [b"{"]
+    assert stored_form(batch_of([b"{"])).to_pylist() == [b"{"]

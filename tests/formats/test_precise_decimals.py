@@ -6,14 +6,13 @@ import base64
 import json
 from decimal import Decimal
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inputs.lines import batch_of, staged
 from local.support import envelope, plain, record, spec
 from pydantic import ValidationError
 
-from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder
 from ebbtide.testing import MemoryPipeline
 
@@ -28,11 +27,11 @@ def unscaled(number: int) -> str:
     return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
 
 
-def line_of(total) -> bytes:
-    return record(envelope("c", 5, after={"id": 1, "total": total})).encode()
+def line_of(total) -> str:
+    return record(envelope("c", 5, after={"id": 1, "total": total}))
 
 
-def staged(pipeline, *totals):
+def totals_of(pipeline, *totals):
     """What becomes of records, one for each value: the total, or why it is bad."""
     lines = [record(envelope("c", 5, after={"id": n, "total": total}), n) for n, total in enumerate(totals)]
     pipeline.step(lines)
@@ -53,18 +52,18 @@ def test_base64_for_a_decimal_is_bad_and_names_the_option(make, value):
 
 
 def test_text_is_a_number_without_the_option_and_base64_with_it():
-    assert staged(MemoryPipeline(spec(SCHEMA)), "1234", "12.50") == [Decimal(1234), Decimal("12.50")]
+    assert totals_of(MemoryPipeline(spec(SCHEMA)), "1234", "12.50") == [Decimal(1234), Decimal("12.50")]
     pipeline = MemoryPipeline(WITH_OPTION)
     values = ["AU74", "1234", "/w==", "AA==", None, 7, {"scale": 1, "value": "AU74"}]
     found = [Decimal("857.52"), Decimal("-26588.24"), Decimal("-0.01"), Decimal(0), None, Decimal(7), Decimal("8575.2")]
-    assert staged(pipeline, *values) == found
+    assert totals_of(pipeline, *values) == found
 
 
 @pytest.mark.parametrize(
     "value", ["12.50", "12", "", "AU7", "AU74 ", {"scale": 3, "value": "AU74"}, {"scale": "1", "value": "AU74"}, {}, []]
 )
 def test_value_that_is_not_base64_or_has_more_digits_is_bad_with_the_option(value):
-    [detail] = staged(MemoryPipeline(WITH_OPTION), value)
+    [detail] = totals_of(MemoryPipeline(WITH_OPTION), value)
     assert detail.endswith("allowed: base64 of a decimal that fits decimal128(10, 2), as format.encodings says precise")
 
 
@@ -75,8 +74,8 @@ def test_value_that_is_not_base64_or_has_more_digits_is_bad_with_the_option(valu
 @example(2**15)
 @example(-(2**15))
 def test_any_unscaled_number_is_read_to_the_precision_of_its_column(number):
-    batch = pa.record_batch([["f"], [0], [0], [line_of(unscaled(number))]], RECORDS)
-    quickly = pa.Table.from_batches(DECODING.decode([batch], step=1, wall_ms=0), DECODING.schema)
+    batch = batch_of([line_of(unscaled(number))])
+    quickly = staged(DECODING, batch)
     exactly = DECODING._decode_exactly(batch, 1, 0)
     fits = abs(number) < 10**10
     for found in (quickly, exactly):
@@ -85,7 +84,7 @@ def test_any_unscaled_number_is_read_to_the_precision_of_its_column(number):
 
 
 def test_base64_with_the_option_is_read_quickly():
-    batch = pa.record_batch([["f"], [0], [0], [line_of("AU74")]], RECORDS)
+    batch = batch_of([line_of("AU74")])
     quickly, left = QuickDecoder.of(DECODING).decode(batch, 1, 0)
     assert (quickly["total"].to_pylist(), left.num_rows) == ([Decimal("857.52")], 0)
 

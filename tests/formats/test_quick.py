@@ -6,15 +6,14 @@ import json
 from dataclasses import fields, replace
 
 import msgspec
-import pyarrow as pa
 import pytest
 from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inputs.lines import batch_of, both_ways, staged
 from local.support import change, envelope, plain, record, spec
 from oracles.any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
 
-from ebbtide.formats import RECORDS
 from ebbtide.formats._forms import TakenChanges
 from ebbtide.formats._quick import QuickDecoder
 
@@ -26,29 +25,16 @@ MOST_IGNORED = 100
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
 
 
-def batch(lines):
-    n = len(lines)
-    data = [line.encode() if isinstance(line, str) else line for line in lines]
-    return pa.record_batch([["f"] * n, [3] * n, range(10, 10 + n), data], schema=RECORDS)
-
-
-def both(decoding, lines, wall_ms=None):
-    """The staged rows of the quick path with the exact one behind it, and of the exact one alone."""
-    records = batch(lines)
-    mixed = pa.Table.from_batches(decoding.decode([records], step=7, wall_ms=wall_ms), decoding.schema)
-    exact = decoding._decode_exactly(records, 7, wall_ms)
-    return in_order(mixed), in_order(exact)
-
-
-def in_order(staged):
-    rows = staged.to_pylist(maps_as_pydicts="strict")
-    return sorted(map(repr, rows))
+def refuse_unlike_exact(decoding, records, wall_ms=None):
+    """The staged rows of all paths are those of the exact one alone."""
+    mixed, exact = both_ways(decoding, records, wall_ms)
+    assert mixed == exact
 
 
 def taken(decoding, lines, wall_ms=None):
     """How many changes the quick path takes, and how many records it leaves."""
-    staged, left = QuickDecoder.of(decoding).decode(batch(lines), 7, wall_ms)
-    return len(staged), left.num_rows
+    rows, left = QuickDecoder.of(decoding).decode(batch_of(lines), 7, wall_ms)
+    return len(rows), left.num_rows
 
 
 @pytest.mark.parametrize(("form", "mode"), thinned(MODES[1:], 2))
@@ -60,8 +46,7 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
         for _ in range(data.draw(st.integers(0, 2))):
             value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
         lines.append(line_of(form, value, data.draw(st.none() | TEXTS)))
-    mixed, exact = both(spec_of(form, mode).decoding, lines, wall_ms=10**12)
-    assert mixed == exact
+    refuse_unlike_exact(spec_of(form, mode).decoding, batch_of(lines), wall_ms=10**12)
 
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=3), st.integers(0, 200))
@@ -69,8 +54,7 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
 def test_damaged_bytes_are_staged_as_by_the_exact_path(damage, at):
     line = neighbour("update", 1)
     lines = [line, *(line[:at] + each + line[at + len(each) :] for each in damage)]
-    mixed, exact = both(spec_of("update", "log").decoding, lines)
-    assert mixed == exact
+    refuse_unlike_exact(spec_of("update", "log").decoding, batch_of(lines))
 
 
 ROWS = {"id": 1, "n": 2, "notes": "x"}
@@ -118,8 +102,7 @@ def test_what_is_not_plain_is_left(name):
     decoding = replace(spec(SCHEMA, source={"path": "in", "table": "orders"}).decoding, max_record_bytes=1000)
     fine = record(of_orders("c", 5, after=ROWS), 1)
     assert taken(decoding, [fine, LEFT[name], fine]) == (2, 1)
-    mixed, exact = both(decoding, [fine, LEFT[name], fine])
-    assert mixed == exact
+    refuse_unlike_exact(decoding, batch_of([fine, LEFT[name], fine]))
 
 
 def test_records_of_another_topic_are_neither_taken_nor_left():
@@ -132,8 +115,7 @@ def test_retraction_takes_both_rows_of_an_update_and_leaves_one_that_is_only_a_k
     whole = record(PLAIN_RECORDS["update with its old row"], 1)
     key_only = record(envelope("u", 5, before={"id": 1}, after=ROWS), 2)
     assert taken(decoding, [whole, key_only]) == (2, 1)
-    mixed, exact = both(decoding, [whole, key_only])
-    assert mixed == exact
+    refuse_unlike_exact(decoding, batch_of([whole, key_only]))
 
 
 def test_unknown_columns_are_learnt_from_the_records_that_have_them():
@@ -141,20 +123,21 @@ def test_unknown_columns_are_learnt_from_the_records_that_have_them():
     lines = [record(envelope("c", 5, after=ROWS | {"more": 1, "with, comma": 2, "": 3}), 1)]
     lines += [record(envelope("c", 6, after=ROWS | {"id": 2, "more": 1}), 2)]
     first = QuickDecoder.of(decoding)
-    learnt = first.learning(decoding._decode_exactly(batch(lines), 7, None))
-    staged, left = learnt.decode(batch(lines), 7, None)
-    assert (len(staged), left.num_rows) == (1, 1)  # a name with a comma is not told apart
-    assert staged["_ignored"].to_pylist() == ["more"]
-    assert learnt.learning(decoding._decode_exactly(batch(lines[1:]), 7, None)) is learnt
-    mixed, exact = both(decoding, lines * 2)
-    assert mixed == exact
+    learnt = first.learning(decoding._decode_exactly(batch_of(lines), 7, None))
+    rows, left = learnt.decode(batch_of(lines), 7, None)
+    assert (len(rows), left.num_rows) == (1, 1)  # a name with a comma is not told apart
+    assert rows["_ignored"].to_pylist() == ["more"]
+    assert learnt.learning(decoding._decode_exactly(batch_of(lines[1:]), 7, None)) is learnt
+    refuse_unlike_exact(decoding, batch_of(lines * 2))
 
 
 def test_not_so_many_unknown_columns_are_learnt_that_reading_them_costs_more():
     decoding = spec(SCHEMA).decoding
     wide = ROWS | {f"c{number}": 1 for number in range(MOST_IGNORED + 1)}
     first = QuickDecoder.of(decoding)
-    assert first.learning(decoding._decode_exactly(batch([record(envelope("c", 5, after=wide), 1)]), 7, None)) is first
+    assert (
+        first.learning(decoding._decode_exactly(batch_of([record(envelope("c", 5, after=wide), 1)]), 7, None)) is first
+    )
 
 
 def test_decimals_written_as_floats_keep_their_digits():
@@ -164,7 +147,7 @@ def test_decimals_written_as_floats_keep_their_digits():
             '\\"price\\": 0', '\\"price\\": 0.12345678901234567'
         )
     ]
-    [row] = pa.Table.from_batches(decoding.decode([batch(lines)], step=1, wall_ms=None)).to_pylist()
+    [row] = staged(decoding, lines).to_pylist()
     assert str(row["price"]) == "0.12345678901234567"
 
 
@@ -178,8 +161,7 @@ def test_plain_changes_are_taken_quickly_with_their_places(row, position):
     lines = lines if len(position) != 1 else [line.replace('"part": 4, ', "") for line in lines]
     decoding = of.decoding
     assert taken(decoding, lines) == (4, 0)
-    mixed, exact = both(decoding, lines)
-    assert mixed == exact
+    refuse_unlike_exact(decoding, batch_of(lines))
 
 
 def test_change_of_the_test_support_is_taken():
@@ -196,14 +178,13 @@ def test_column_whose_name_cannot_be_read_quickly_is_read_exactly():
     decoding = spec('id BIGINT NOT NULL, `a"b` INT').decoding
     assert QuickDecoder.of(decoding) is None
     lines = [record(envelope("c", 5, after={"id": 1, 'a"b': 3}), 1)]
-    [row] = pa.Table.from_batches(decoding.decode([batch(lines)], step=1, wall_ms=None)).to_pylist()
+    [row] = staged(decoding, lines).to_pylist()
     assert row['a"b'] == 3
 
 
 def test_plain_row_beside_its_kind_may_have_columns_of_those_names():
     decoding = plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}).decoding
-    mixed, exact = both(decoding, [json.dumps({"kind": "+I", "id": 1})])
-    assert mixed == exact
+    refuse_unlike_exact(decoding, batch_of([json.dumps({"kind": "+I", "id": 1})]))
 
 
 KINDS = st.sampled_from(["+I", "-U", "+U", "-D"])
@@ -230,8 +211,7 @@ def test_bare_value_that_has_the_name_of_a_header_is_taken_quickly():
     lines = [json.dumps({"kind": "+I", "row": ROWS | {"notes": name}}) for name in (OLD_KEY, NEW_KEY)]
     decoding = plain(SCHEMA).decoding
     assert taken(decoding, lines) == (2, 0)
-    mixed, exact = both(decoding, lines)
-    assert mixed == exact
+    refuse_unlike_exact(decoding, batch_of(lines))
 
 
 @pytest.mark.parametrize("header", ["old_key", "new_key"])

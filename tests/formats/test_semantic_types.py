@@ -9,10 +9,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from frame.circumstances import assume
-from inputs.avro_support import avro, batch, envelope_of
+from inputs.avro_support import OF_SHOP, avro, batch, envelope_of
+from inputs.lines import batch_of, staged
 from local.support import envelope, record, spec
 
-from ebbtide.formats import RECORDS
 from ebbtide.formats._quick import QuickDecoder
 from ebbtide.testing import MemoryPipeline
 
@@ -76,16 +76,6 @@ TYPES = {
     ),
 }
 """Logical type to Connect's type, a value as JSON, and what it is in the columns that take it."""
-SOURCE = {
-    "version": "3",
-    "connector": "p",
-    "name": "s",
-    "db": "d",
-    "schema": "public",
-    "table": "t",
-    "ts_ms": 5,
-    "lsn": 9,
-}
 AVRO = {"int32": "int", "int64": "long", "string": "string", "bytes": "bytes"}
 IN_AVRO = [name for name, (connect_type, *_) in TYPES.items() if connect_type in AVRO]
 DDL = ", ".join(f"c{number} {type_} DEFAULT NULL" for number, type_ in enumerate(COLUMNS))
@@ -94,8 +84,7 @@ DECODING = spec(f"id BIGINT NOT NULL, {DDL}").decoding
 
 def judge(records: pa.RecordBatch, name: str) -> None:
     """Hold staged rows to the table above; the record of each has the value in one column."""
-    staged = pa.Table.from_batches(DECODING.decode([records], step=1, wall_ms=0), DECODING.schema)
-    rows = {row["_order"]["position"]: row for row in staged.to_pylist(maps_as_pydicts="strict")}
+    rows = {row["_order"]["position"]: row for row in staged(DECODING, records).to_pylist(maps_as_pydicts="strict")}
     right = TYPES[name][2]
     for number, column in enumerate(COLUMNS):
         row = rows[number]
@@ -111,9 +100,8 @@ def test_json_with_a_schema_is_right_or_bad_by_the_type_s_name(name):
         field = {"field": f"c{number}", "type": connect_type, "name": name, "parameters": {"scale": "2"}}
         schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int64"}, field]}]}
         row = {"id": 1, f"c{number}": value}
-        lines.append(record({"schema": schema, "payload": envelope("c", 5, after=row)}, number).encode())
-    n = len(lines)
-    judge(pa.record_batch([["f"] * n, [0] * n, range(n), lines], schema=RECORDS), name)
+        lines.append(record({"schema": schema, "payload": envelope("c", 5, after=row)}, number))
+    judge(batch_of(lines), name)
 
 
 @pytest.mark.parametrize("name", IN_AVRO)
@@ -125,7 +113,7 @@ def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name):
     for number in range(len(COLUMNS)):
         columns = {"id": "long", f"c{number}": {**type_, "connect.parameters": {"scale": "2"}}}
         schemas[number] = envelope_of(columns)
-        event = {"before": None, "after": {"id": 1, f"c{number}": raw}, "source": SOURCE, "op": "c"}
+        event = {"before": None, "after": {"id": 1, f"c{number}": raw}, "source": OF_SHOP, "op": "c"}
         values.append(avro(number, schemas[number], event))
     records = batch(values, schemas)
     judge(records, name)

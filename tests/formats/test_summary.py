@@ -4,11 +4,11 @@ import json
 
 import pyarrow as pa
 import pytest
+from inputs.lines import batch_of, staged
 from local.support import UNAVAILABLE, change, envelope, evenly, plain, record, spec
 from servers.store_support import stateful
 
 from ebbtide.changelog import OffsetRanges
-from ebbtide.formats import RECORDS
 from ebbtide.model import BatchSummary
 from ebbtide.testing import MemoryPipeline
 
@@ -32,13 +32,11 @@ def deletes(partition):
         yield record(envelope("c", 1, after={"id": i}), 3 * i, partition=partition, topic="foreign")
 
 
-def staged(pipeline, lines):
+def summed_up(pipeline, lines):
     """What the workers sum up of lines, read in parts."""
     decoding, parts = pipeline.decoding, []
     for step, part in enumerate(evenly(lines, 7)):
-        values = [line.encode() for line in part]
-        records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
-        for batch in decoding.decode([records], step=1, wall_ms=0):
+        for batch in decoding.decode([batch_of(part, part=step)], step=1, wall_ms=0):
             summary = decoding.summarize(pa.Table.from_batches([batch]), tracks_offsets=True)
             assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
             parts.append(summary)
@@ -48,7 +46,7 @@ def staged(pipeline, lines):
 def test_places_of_all_records_read_are_one_interval_a_partition():
     pipeline = spec(**BY_ARRIVAL)
     lines = [line for partition in range(3) for line in deletes(partition)]
-    total = staged(pipeline, lines)
+    total = summed_up(pipeline, lines)
     whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
     assert OffsetRanges().with_ranges(total.offsets).read == whole
     assert (total.counts.records, total.counts.bad, total.counts.changes) == (12_000, 3000, 6000), (
@@ -65,12 +63,8 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
 
 def summary_of(pipeline, *lines, tracks_offsets=False):
     """The summary of a few lines, as it comes to the driver."""
-    values = [line.encode() for line in lines]
-    n = len(values)
-    records = pa.record_batch([["f"] * n, [0] * n, range(n), values], RECORDS)
     decoding = pipeline.decoding
-    rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
-    summary = decoding.summarize(rows, tracks_offsets=tracks_offsets)
+    summary = decoding.summarize(staged(decoding, lines), tracks_offsets=tracks_offsets)
     assert BatchSummary.from_json(BatchSummary.to_json(summary)) == summary
     return summary
 
@@ -109,7 +103,7 @@ def test_summary_says_what_stands_in_a_batch(order, newest, key_changes):
 
 
 def test_records_that_name_no_place_leave_none():
-    total = staged(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
+    total = summed_up(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
     assert (total.counts.bad, total.offsets) == (2, {"t/0": [(7, 7)]})
 
 
@@ -118,14 +112,14 @@ def test_bad_record_of_a_plain_changelog_has_been_read_too(bad):
     pipeline = plain(format={"type": "plain", "position": ["p", "n"]})
     good = {"kind": "+I", "row": {"id": 1, "n": 1}}
     lines = [json.dumps({"p": 3, "n": n} | body) for n, body in enumerate([good, bad, good])]
-    assert OffsetRanges().with_ranges(staged(pipeline, lines).offsets).read == {"/3": [(0, 2)]}
+    assert OffsetRanges().with_ranges(summed_up(pipeline, lines).offsets).read == {"/3": [(0, 2)]}
 
 
 def test_kinds_that_a_function_does_not_take_have_been_read_too():
     format_ = {"type": "plain", "position": ["p", "n"]}
     pipeline = stateful("ebbtide.functions:Deduplicate", format=format_, kinds=["+I"], schema="id BIGINT", key=["id"])
     lines = [json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": 1}}) for n, kind in enumerate(["+I", "-D", "+I"])]
-    assert OffsetRanges().with_ranges(staged(pipeline, lines).offsets).read == {"/0": [(0, 2)]}
+    assert OffsetRanges().with_ranges(summed_up(pipeline, lines).offsets).read == {"/0": [(0, 2)]}
 
 
 @pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])

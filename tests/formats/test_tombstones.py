@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 from crashes.disk import DiskPipeline
+from inputs.lines import staged
 from local.support import envelope, record, spec
 
 from ebbtide.extend import PLACED_RECORDS
@@ -106,8 +107,7 @@ def placed(lines):
     ],
 )
 def test_of_a_topic_s_records_a_tombstone_behind_its_delete_is_staged_once(lines, doubts):
-    decoding = spec().decoding
-    rows = pa.Table.from_batches(decoding.decode([placed(lines)], step=1, wall_ms=0), decoding.schema).to_pylist()
+    rows = staged(spec().decoding, placed(lines)).to_pylist()
     assert [row["id"] for row in rows if row["_kind"] == StagedKind.IN_DOUBT] == doubts
 
 

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local.support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
+from local.notes_log import PIPELINES
+from local.notes_log import run as played
+from local.support import change, cut, envelope, plain, record, spec
 from oracles.reference import Histories
 
-from ebbtide.operators._arrival.rows import above_floor
-from ebbtide.testing import MemoryPipeline
-
-WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
-"""With all entries at hand; that with the touched ones alone is the harder case."""
-PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 SPEC = plain("id BIGINT NOT NULL, n INT, f DOUBLE")
 FULL = spec("id BIGINT NOT NULL, n INT", order="arrival")
+run = partial(played, of=SPEC)
 CUTS = st.lists(st.integers(0, 99), max_size=6)
 ROWS = st.fixed_dictionaries(
     {"id": st.integers(0, 2), "n": st.sampled_from([None, 0, 1]), "f": st.sampled_from([None, 0.0, 1.5])}
 )
 CHANGES = st.lists(st.tuples(st.sampled_from(["+I", "-U", "+U", "-D"]), ROWS), max_size=30)
-
-
-def run(*steps, of=SPEC, kind=MemoryPipeline):
-    pipeline = kind(of)
-    for lines in steps:
-        pipeline.step(lines)
-    assert pipeline.quarantine == []
-    return pipeline
 
 
 def numbers(pipeline):
@@ -204,9 +193,3 @@ def test_retraction_finds_a_row_whatever_form_its_value_is_written_in(type_, num
     for steps in ([added, retracted], [[*added, *retracted]]):
         pipeline = run(*steps, of=of)
         assert (pipeline.rows(), pipeline.metrics["unmatched"], pipeline.quarantine) == ([], 0, [])
-
-
-def test_only_what_stands_behind_a_truncate_is_above_it():
-    below = [(1, 9, 9), (2, 0, 9), (2, 1, 4), (2, 1, 5)]
-    above = [(2, 1, 6), (2, 2, 0), (3, 0, 0)]
-    assert above_floor(np.array([*below, *above]), (2, 1, 5)).tolist() == [False] * 4 + [True] * 3

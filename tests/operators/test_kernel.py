@@ -59,10 +59,6 @@ def test_compiled_and_plain_give_the_same(events, replaces, waits, first, n_stor
         assert one.dtype == other.dtype
 
 
-def test_kernel_takes_no_events():
-    assert kernel.materialize(*coded([])).outcome.tolist() == []
-
-
 def test_history_walked_to_its_end_and_back_is_linear():
     """Rows retracted oldest first, newest first, and from the middle."""
     n = 200_000
@@ -72,38 +68,3 @@ def test_history_walked_to_its_end_and_back_is_linear():
         found = kernel.materialize(np.zeros(2 * n, int), like, adds)
         assert found.outcome[-1] == DELETE
         assert not found.alive.any()
-
-
-@pytest.mark.parametrize(
-    ("first", "adds", "shown", "last", "visible"),
-    [
-        (False, "", [], [], []),
-        (False, "+0", [0], [0], [0]),
-        (False, "+0 +1", [1], [1], [1]),
-        (True, "+0 +1", [0], [0], [0]),
-        (False, "+0 -0", [-1], [1], [-1]),
-        (True, "+0 +1 -0 -1", [-1], [3], [-1]),
-        (False, "+0 -0 +1", [2], [2], [2]),
-        (False, "+0 +1 -1", [0], [2], [0]),
-        (False, "-0", [-1], [-1], [-1]),
-    ],
-)
-def test_key_shows_the_row_that_its_last_event_left(first, adds, shown, last, visible):
-    events = [(0, int(event[1]), event[0] == "+") for event in adds.split()]
-    found = kernel.materialize(*coded(events), first=first)
-    assert (found.shown.tolist(), found.last_emitting_event.tolist()) == (shown, last)
-    assert found.visible_row.tolist() == visible
-
-
-def test_equal_rows_stand_side_by_side_unless_there_is_an_upsert_key():
-    same = coded([(0, 0, True), (0, 0, True)])
-    assert kernel.materialize(*same).alive.tolist() == [True, True]
-    assert kernel.materialize(*same, replaces=True).alive.tolist() == [True, False]
-
-
-def test_marks_are_truths_and_places_whole_numbers():
-    found = kernel.materialize(*coded([(0, 0, True)]))
-    assert {name: array.dtype for name, array in found._asdict().items()} == dict.fromkeys(found._fields, np.int64) | {
-        "outcome": np.int8,
-        "alive": np.bool_,
-    }

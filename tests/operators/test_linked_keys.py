@@ -6,46 +6,10 @@ import base64
 
 import pyarrow as pa
 import pytest
-from local.support import UNAVAILABLE as KEPT
+from local.notes_log import KEPT, come_from, event, gone_to, moved, notes, run, written
 from local.support import envelope, record, spec
 
 from ebbtide.testing import MemoryPipeline
-
-SPEC = spec("id BIGINT NOT NULL, notes STRING")
-
-
-def event(op, lsn, key=1, notes=None, *, was=None):
-    after = None if op == "d" else {"id": key, "notes": notes}
-    before = {"id": key if was is None else was} if op == "d" or was is not None else None
-    return record(envelope(op, lsn, before=before, after=after))
-
-
-def moved(lsn, old, new, notes=KEPT):
-    return event("u", lsn, new, notes, was=old)
-
-
-def gone_to(lsn, old, new):
-    return record(envelope("d", lsn, before={"id": old}), new_key=f'{{"id": {new}}}')
-
-
-def come_from(lsn, old, new):
-    return record(envelope("c", lsn, after={"id": new, "notes": KEPT}), old_key=f'{{"id": {old}}}')
-
-
-def run(*steps, of=SPEC):
-    pipeline = MemoryPipeline(of)
-    for step in steps:
-        pipeline.step(step)
-    assert pipeline.quarantine == []
-    return pipeline
-
-
-def notes(pipeline):
-    return {row["id"]: row["notes"] for row in pipeline.rows()}
-
-
-def written(pipeline, step):
-    return {entry["id"]: entry for entry in pipeline.state.to_pylist() if entry["_step"] == step}
 
 
 @pytest.mark.parametrize("turn", [1, -1])
@@ -157,20 +121,6 @@ def test_row_does_not_take_what_a_delete_ended_before_the_one_that_it_came_from(
     """The delete is known from an entry that was written since."""
     pipeline = run([event("d", 15, 1)], [event("c", 20, 1, "new")], [event("u", 8, 1, "dead"), moved(17, 1, 2)])
     assert notes(pipeline) == {1: "new", 2: None}
-
-
-@pytest.mark.parametrize(("read_ms", "found"), [(101, "read"), (100, None), (99, None)])
-def test_row_takes_what_a_stored_snapshot_row_of_its_new_key_has_if_that_was_read_after_it_came(read_ms, found):
-    read = record(envelope("r", None, after={"id": 2, "notes": "read"}, ts_ms=read_ms))
-    change = record(envelope("u", 5, before={"id": 1}, after={"id": 2, "notes": KEPT}, ts_ms=100))
-    pipeline = run([read], [change])
-    assert notes(pipeline) == {2: found}
-
-
-@pytest.mark.parametrize(("turn", "found"), [(1, "read"), (-1, None)])
-def test_row_takes_what_a_snapshot_row_of_its_old_key_has_only_if_that_was_read_before_it_left(turn, found):
-    pipeline = run([event("r", None, 1, "read"), moved(5, 1, 2)][::turn])
-    assert notes(pipeline) == {2: found}
 
 
 def test_tombstone_waits_for_no_value():

@@ -13,8 +13,7 @@ from servers.store_support import line, stateful
 from ebbtide.errors import StatefulFunctionError
 from ebbtide.keyed_state import MapStateDescriptor
 from ebbtide.keyed_state._context import StateContext
-from ebbtide.operators import StateSpec
-from ebbtide.replay._ttl import RowsStore
+from ebbtide.operators import RowsStore, StateSpec
 from ebbtide.stores import HeapStore, RocksDbStore
 from ebbtide.testing import MemoryPipeline
 

@@ -5,34 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from local.support import OnlyTouchedKeys, envelope, record, spec
-from oracles.reference import UNAVAILABLE
-
-from ebbtide.testing import MemoryPipeline
-
-SPEC = spec("id BIGINT NOT NULL, notes STRING")
-WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
-PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
-KEPT = UNAVAILABLE
-
-
-def event(op, lsn, key=1, notes=None, *, was=None):
-    after = None if op in "dt" else {"id": key, "notes": notes}
-    before = {"id": key if was is None else was} if op == "d" or was is not None else None
-    return record(envelope(op, lsn, before=before, after=after))
-
-
-def run(*steps, kind=MemoryPipeline, of=SPEC):
-    """Run steps; each is one event or a list of them."""
-    pipeline = kind(of)
-    for step in steps:
-        pipeline.step([step] if isinstance(step, str) else step)
-    assert pipeline.quarantine == []
-    return pipeline
-
-
-def notes(pipeline):
-    return {row["id"]: row["notes"] for row in pipeline.rows()}
+from local.notes_log import KEPT, PIPELINES, event, notes, run
+from local.support import envelope, record, spec
 
 
 def arrivals(*events):
@@ -160,56 +134,6 @@ def test_value_not_sent_stays_through_several_updates_and_steps():
 
 
 @PIPELINES
-@pytest.mark.parametrize("together", [True, False])
-def test_changed_key_takes_the_value_not_sent_from_the_old_key(kind, together):
-    steps = [event("c", 4, 1, "long"), event("u", 5, 2, KEPT, was=1)]
-    assert notes(run(*([steps] if together else steps), kind=kind)) == {2: "long"}
-
-
-@PIPELINES
-@pytest.mark.parametrize("cuts", range(8))
-def test_key_changed_again_and_again_takes_the_value_along(kind, cuts):
-    log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in (1, 2, 3))]
-    steps = [[log[0]]]
-    for n, line in enumerate(log[1:]):
-        if cuts >> n & 1:
-            steps.append([])
-        steps[-1].append(line)
-    assert notes(run(*steps, kind=kind)) == {4: "long"}
-
-
-@PIPELINES
-def test_key_changed_there_and_back_keeps_the_value(kind):
-    there_and_back = [event("u", 5, 2, KEPT, was=1), event("u", 6, 1, KEPT, was=2)]
-    pipeline = run(event("c", 4, 1, "long"), there_and_back, event("c", 9, 3, "other"), kind=kind)
-    assert notes(pipeline) == {1: "long", 3: "other"}
-
-
-@PIPELINES
-def test_swap_by_updates_of_the_key_swaps_the_values(kind):
-    swap = [event("u", 5, 0, KEPT, was=1), event("u", 6, 1, KEPT, was=2), event("u", 7, 2, KEPT, was=0)]
-    start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
-    for steps in ([*start, *swap], [start, swap], [start + swap]):
-        assert notes(run(*steps, kind=kind)) == {1: "two", 2: "one"}
-
-
-@PIPELINES
-def test_changed_key_arriving_before_the_old_key_s_row_waits_for_it_through_other_steps(kind):
-    pipeline = run(event("u", 5, 2, KEPT, was=1), kind=kind)
-    assert (notes(pipeline), pipeline.metrics["waiting"], pipeline.metrics["pending_key_changes"]) == ({2: None}, 1, 1)
-    pipeline.step([event("c", 8, 7, "other")])
-    pipeline.step([event("c", 9, 8, "another")])
-    pipeline.step([event("c", 4, 1, "long")])
-    assert notes(pipeline) == {2: "long", 7: "other", 8: "another"}
-
-
-@PIPELINES
-def test_chain_of_changed_keys_arriving_before_the_first_row_waits_for_it(kind):
-    pipeline = run(event("u", 5, 2, KEPT, was=1), event("u", 6, 3, KEPT, was=2), event("c", 4, 1, "long"), kind=kind)
-    assert notes(pipeline) == {3: "long"}
-
-
-@PIPELINES
 @pytest.mark.parametrize("first", [0, 2], ids=["together", "row later"])
 def test_key_changed_more_often_than_python_calls_deep_takes_the_value_along(kind, first):
     log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in range(1, 1201))]
@@ -227,18 +151,6 @@ def test_changed_key_does_not_take_a_value_of_the_old_key_s_next_or_former_life(
 def test_changed_key_does_not_take_a_snapshot_row_read_after_it(kind):
     pipeline = run(event("u", 5, 2, KEPT, was=1), [event("c", 6, 1, "next"), event("r", None, 1, "next")], kind=kind)
     assert notes(pipeline) == {1: "next", 2: None}
-
-
-@PIPELINES
-def test_changed_key_with_all_values_is_right_in_any_order(kind):
-    events = (
-        event("c", 4, 1, "old"),
-        event("u", 5, 2, "moved", was=1),
-        event("u", 6, 2, "later"),
-        event("c", 7, 1, "new"),
-    )
-    for steps in itertools.islice(arrivals(*events), 0, None, 5):
-        assert notes(run(*steps, kind=kind)) == {1: "new", 2: "later"}
 
 
 def test_update_whose_before_has_the_same_key_is_no_move():

@@ -6,33 +6,13 @@ import itertools
 import json
 
 import pytest
-from local.support import UNAVAILABLE, change, envelope, plain, record, spec
+from local.notes_log import KEPT, NOTES, event, run, written
+from local.support import change, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 
-NOTES = spec("id BIGINT NOT NULL, notes STRING")
 BY_TIME = {"order": {"sequence": ["at"]}}
 TIMED = {"ttl": "100ms", "time_characteristic": "EVENT_TIME"}
-KEPT = UNAVAILABLE
-
-
-def event(op, lsn, key=1, notes=None, *, was=None, ts_ms=0):
-    after = None if op in "dt" else {"id": key, "notes": notes}
-    before = {"id": key if was is None else was} if op == "d" or was is not None else None
-    return record(envelope(op, lsn, before=before, after=after, ts_ms=ts_ms))
-
-
-def run(*steps, of=NOTES):
-    pipeline = MemoryPipeline(of)
-    for step in steps:
-        pipeline.step(step)
-    assert pipeline.quarantine == []
-    return pipeline
-
-
-def written(pipeline, step):
-    """The entries of a step by key."""
-    return {entry["id"]: entry for entry in pipeline.state.to_pylist() if entry["_step"] == step}
 
 
 def place(entry):
@@ -180,6 +160,12 @@ def test_retraction_alone_is_stored_with_its_content():
     pipeline.step([change("+I", id=1, at=5, n=1), change("-D", id=2, at=5)])
     assert pipeline.rows() == []
     assert written(pipeline, 2)[2]["_retracted"] is None
+
+
+def test_stored_retraction_takes_back_no_row_that_is_like_it_without_its_values():
+    """Of what was taken back the digest alone is stored."""
+    pipeline = run([change("-U", id=1, at=5, n=1)], [change("+U", id=1, at=5, n=None)], of=by_column())
+    assert pipeline.rows() == [{"id": 1, "at": 5, "n": None}]
 
 
 def test_conflict_found_late_is_noted_once():

@@ -9,16 +9,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local.notes_log import PIPELINES
 from local.support import OnlyTouchedKeys, cut, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 
-WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
-"""With all entries at hand; that with the touched ones alone is the harder case."""
-PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 Row = dict[str, Any]
 RETRACTED, ADDED, FINALLY_DELETED = "-U", "+U", "-D"
 

@@ -6,17 +6,14 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from local.support import OnlyTouchedKeys, cut, envelope, record, spec
+from local.notes_log import PIPELINES
+from local.support import cut, envelope, record, spec
 from oracles.reference import UNAVAILABLE, fold_log, read_event
 
 from ebbtide.testing import MemoryPipeline
 
-WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
-"""With all entries at hand; that with the touched ones alone is the harder case."""
-PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 SPEC = spec("id BIGINT NOT NULL, n INT, notes STRING, memo STRING DEFAULT 'none'")
 PICK = st.integers(0, 3)
 CUTS = st.lists(st.integers(0, 99), max_size=6)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from local.support import UNAVAILABLE, OnlyTouchedKeys, acted_on, envelope, record, spec
+from local.notes_log import PIPELINES
+from local.support import UNAVAILABLE, acted_on, envelope, record, spec
 from plans import operator_of
 
 from ebbtide.entries import Step
 from ebbtide.testing import MemoryPipeline
-
-WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
-PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 
 
 def pipeline_of(kind=MemoryPipeline, delay="0s", **ttl):

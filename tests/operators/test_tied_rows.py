@@ -1,39 +1,22 @@
 """Rows that lost a tie: which are kept beside the row that won, for how long, and what is reported where they are not known."""
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
+from local.notes_log import newest
+from local.notes_log import run as played
 from local.support import change, envelope, plain, record, spec
-
-from ebbtide.operators._sequence.ties import digests
-from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, at INT, n INT"
 BY_TIME = {"order": {"sequence": ["at"]}}
+LEAST, MIDDLE, GREATEST = 2, 1, 3
+"""Numbers in the order of the digests of their rows: the last one counts."""
+run = partial(played, of=plain(SCHEMA, **BY_TIME))
 
 
 def row(kind, n, at=5):
     return change(kind, id=1, at=at, n=n)
-
-
-def by_digest(*numbers, at=5):
-    """Numbers in the order of the digests of their rows: the last one counts."""
-    rows = pa.table({"id": [1] * len(numbers), "at": [at] * len(numbers), "n": list(numbers)})
-    return [n for _, n in sorted(zip(digests(rows).tolist(), numbers, strict=True))]
-
-
-LEAST, MIDDLE, GREATEST = by_digest(1, 2, 3)
-
-
-def run(*steps, of=None):
-    pipeline = MemoryPipeline(of or plain(SCHEMA, **BY_TIME))
-    for step in steps:
-        pipeline.step(step)
-    assert pipeline.quarantine == []
-    return pipeline
-
-
-def newest(pipeline):
-    return max(pipeline.state.to_pylist(), key=lambda entry: entry["_step"])
 
 
 def shown(pipeline):
@@ -53,6 +36,18 @@ def without_tied_rows(pipeline):
     field = schema.field(index)
     pipeline.state = pipeline.state.set_column(index, field, pa.nulls(len(pipeline.state), field.type))
     return pipeline
+
+
+def test_digest_of_a_row_is_what_it_was_when_it_was_stored():
+    """Digests stand in stored state: a row's must be the same in every process and version."""
+    of = plain(f"{SCHEMA}, f DOUBLE, s STRING, d DECIMAL(6,2), m MAP<BIGINT, BIGINT>", **BY_TIME)
+    rows = [
+        {"id": 1, "at": 5, "n": 1, "f": 1.5, "s": "a", "d": "1.50", "m": {"10": 2, "9": 1}},
+        {"id": 2, "at": 5, "n": None, "f": -0.0, "s": "\u00e9", "d": "-2", "m": None},
+    ]
+    pipeline = run([change("-U", **each) for each in rows], of=of)
+    stored = [entry["_retracted"] for entry in pipeline.state.to_pylist()]
+    assert stored == [[1653780657871761739], [679297667183338171]]
 
 
 def test_rows_that_lost_a_tie_stay_until_a_greater_sequence_comes():

@@ -60,6 +60,19 @@ SOURCE = {
 }
 
 
+OF_SHOP = {
+    "version": "3",
+    "connector": "p",
+    "name": "s",
+    "db": "d",
+    "schema": "public",
+    "table": "t",
+    "ts_ms": 5,
+    "lsn": 9,
+}
+"""Where an event came from."""
+
+
 class Registers(Protocol):
     """What gives a schema an id."""
 

@@ -18,7 +18,7 @@ from ebbtide.keyed_state import (
 )
 from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
 from ebbtide.keyed_state._context import StateContext
-from ebbtide.replay._ttl import RowsStore
+from ebbtide.operators import RowsStore
 
 ListState = ListStateDescriptor.kind
 MapState = MapStateDescriptor.kind
