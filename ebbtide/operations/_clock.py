@@ -70,12 +70,6 @@ def apply(
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    if not reason.strip():
-        raise ConfigError.of(
-            "Setting a clock needs a reason.",
-            got="none",
-            allowed="a text, kept with the step",
-        )
     tables = Plan.under(root, spec)
     if not has_state(tables):
         return _report(spec.name)

@@ -8,11 +8,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 from crashes.disk import DiskPipeline
-from local.quarantine_support import raws, replay
+from local.quarantine_support import context_of, raws
+from operating import act
 
 from ebbtide import load
 from ebbtide.cli import main
-from ebbtide.operations._quarantine.redecoding import read_corrected
 
 SPEC = """
 type: ebbtide.dagster.UpsertPipeline
@@ -113,7 +113,8 @@ def test_what_show_prints_is_mended_and_replayed(tmp_path):
         None,
         ["bad_json"],
     )
-    replay(disk, corrected=read_corrected(str(corrected)))
+    act("quarantine.replay", "apply", context_of(disk), records=str(corrected))
+    disk.reload()
     assert disk.rows() == [{"id": 1, "n": 5}]
 
 

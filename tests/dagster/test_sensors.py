@@ -11,7 +11,6 @@ from ebbtide import MaterializedView
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.metadata import follows_its_source
 from ebbtide.errors import PausedError
-from ebbtide.operations import _pausing as pausing
 
 
 @pytest.fixture
@@ -130,7 +129,7 @@ def test_view_is_launched_by_the_sensor_only_if_it_follows_its_inputs():
 
 def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, look):
     pipeline.put(up(1, 1))
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", 0)
+    pipeline.act("pause", clock_ms=0, reason="why")
     spec = pipeline.with_fields(schedules={"stream": "0 * * * *", "cleanup": "0 3 * * *"})
     by_name = {schedule.name: schedule for schedule in pipeline_definitions(spec).schedules}
     resources = {"storage": StorageResource(root=pipeline.root)}
@@ -144,7 +143,7 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
     assert held.run_requests == []
     assert "waiting: 1 file" in held.skip_reason.skip_message
     assert "why" in held.skip_reason.skip_message
-    pausing.resume(pipeline.spec, pipeline.root, 0)
+    pipeline.act("resume", clock_ms=0)
     assert len(launch("t_schedule").run_requests) == 1
     assert len(look(held.cursor).run_requests) == 1
 

@@ -9,13 +9,10 @@ from frame.interrupting import killed_before
 from frame.limits import limits, set_limits
 from frame.thinned import thinned
 from local.local_pipeline import Kept, LocalPipeline, up
-from local.local_run import SPARK, START
+from local.local_run import START
 
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.errors import DeltaLogError, TableMismatchError
-from ebbtide.operations import _pausing as pausing
-from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.tables import Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -52,8 +49,8 @@ def put_back(pipeline, name, *, with_files=False):
 def findings(pipeline):
     """The findings of a repair; a second repair has none."""
     report = pipeline.repair()
-    assert pipeline.repair().findings == ()
-    return [finding.text() for finding in report.findings]
+    assert pipeline.repair()["findings"] == []
+    return list(report.lines[1:-1])
 
 
 def contents(pipeline):
@@ -165,7 +162,7 @@ def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(ma
     pipeline.read(up(1, 1), "{", "{2")
     shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
     pipeline.read(up(2, 2), "[")
-    quarantine_drop.apply(SPARK, pipeline.spec, pipeline.root, Selection(limit=1), "given up")
+    pipeline.act("quarantine.drop", limit=1, note="given up")
     assert contents(pipeline)[1] == [b"[", b"{2"]
     put_back(pipeline, "quarantine", with_files=with_files)
     again = "1 row of step 2 can be appended again" if with_files else f"1 row of step 2 {GONE}"
@@ -228,8 +225,8 @@ def test_refresh_moves_a_table_aside_whose_log_cannot_be_read(five_steps, name, 
 
 
 def ask_anew(pipeline):
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "the ledger was torn", START)
-    pausing.resume(pipeline.spec, pipeline.root, START)
+    pipeline.act("pause", clock_ms=START, reason="the ledger was torn")
+    pipeline.act("resume", clock_ms=START)
 
 
 @pytest.mark.parametrize(

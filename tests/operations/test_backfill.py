@@ -18,10 +18,8 @@ from ebbtide import MaterializedView
 from ebbtide.delta import Writer
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger import Lease
-from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import asked as backfill_asked
 from ebbtide.operations._backfill import build as backfill
-from ebbtide.operations._backfill import status as backfill_status
 from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.operations._backfill.asked import Asked
 from ebbtide.operations._backfill.swap import _report
@@ -48,7 +46,7 @@ def test_backfill_is_built_beside_and_changes_nothing(make):
     assert pipeline.versions() == before
     assert pipeline.is_idle()
     pipeline.read(up(6, 7))
-    assert backfill_status.status(pipeline.spec, pipeline.root, START)["waiting"] > 0
+    assert pipeline.act("backfill.status", "plan", START)["waiting"] > 0
     assert pipeline.do("backfill")["records"] == 7
 
 
@@ -173,7 +171,7 @@ def test_place_is_one_of_the_source_and_stays(make):
         " Allowed: a topic, with order: {sequence: ...}."
     )
     assert not Location(pipeline.plan.backfills).exists()
-    assert backfill_status.status(pipeline.spec, pipeline.root, START).text() == (
+    assert pipeline.act("backfill.status", "plan", START).text() == (
         "t: no backfill.\n  To begin one: 'ebbtide backfill start'."
     )
 
@@ -182,14 +180,14 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make):
     pipeline = with_steps(make)
     pipeline.do("backfill")
     with Lease(pipeline.plan.backfill.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
-        backfill.drop(pipeline.spec, pipeline.root)
-    backfill.drop(pipeline.spec, pipeline.root)
+        pipeline.act("backfill.drop")
+    pipeline.act("backfill.drop")
     assert not Location(pipeline.plan.backfills).exists()
     pipeline.do("backfill")
     with killed_before("the sink takes its rows"):
         pipeline.do("swap")
     with pytest.raises(BackfillError) as raised:
-        backfill.drop(pipeline.spec, pipeline.root)
+        pipeline.act("backfill.drop")
     assert str(raised.value) == (
         "The backfill of 't' is being swapped in, in step 3. Run 'ebbtide run' or 'ebbtide backfill swap --apply': either completes the swap and drops the backfill."
     )
@@ -240,7 +238,7 @@ def test_backfill_goes_on_while_the_pipeline_is_paused_or_run(make):
         assert pipeline.do("backfill")["waiting"] == 0
         with pytest.raises(LeaseHeldError):
             pipeline.do("swap")
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", START)
+    pipeline.act("pause", clock_ms=START, reason="why")
     assert pipeline.do("swap").step == 3
     with pytest.raises(PausedError):
         pipeline.run()
@@ -403,10 +401,10 @@ def test_backfill_begun_behind_a_swap_is_another_one(make):
     pipeline.do("backfill")
     pipeline.do("swap")
     pipeline.do("backfill")
-    assert backfill_status.status(pipeline.spec, pipeline.root, START)["records"] == 6
+    assert pipeline.act("backfill.status", "plan", START)["records"] == 6
     assert pipeline.do("swap").step == 4
     pipeline.do("backfill")
-    backfill.drop(pipeline.spec, pipeline.root)
+    pipeline.act("backfill.drop")
     assert not Location(pipeline.plan.backfills).exists()
 
 
@@ -518,11 +516,11 @@ def test_pace_is_of_the_last_steps_alone_and_none_of_steps_at_one_time(make, mon
         pipeline.put(*(up(10 * number + n, number) for n in range(4 - number)))
     pipeline.run()
     pipeline.do("backfill")
-    found = backfill_status.status(pipeline.spec, pipeline.root, START)
+    found = pipeline.act("backfill.status", "plan", START)
     assert (found.step, found["records"], found["records_per_second"], found["seconds_left"]) == (3, 9, 3.5, 0)
     set_limits(last_steps=2)
-    assert backfill_status.status(pipeline.spec, pipeline.root, START)["records_per_second"] == 3.0
-    backfill.drop(pipeline.spec, pipeline.root)
+    assert pipeline.act("backfill.status", "plan", START)["records_per_second"] == 3.0
+    pipeline.act("backfill.drop")
     monkeypatch.setattr(local_run, "BATCH_MS", 0)
     found = pipeline.do("backfill")
     assert (found.step, found["records_per_second"], found["seconds_left"]) == (3, None, None)

@@ -23,7 +23,6 @@ from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.ledger import ErasureLedger
 from ebbtide.operations import Context
-from ebbtide.operations import _rewind as rewind
 from ebbtide.operations._erase import erase, views
 from ebbtide.runtime import Plan
 
@@ -303,7 +302,7 @@ def key_change(old, new, n, v):
 def test_rewind_to_before_an_erasure_is_refused(pipeline):
     act(pipeline, "apply")
     with pytest.raises(HistoryGoneError):
-        rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=1)
+        pipeline.act("rewind", to_step=1)
 
 
 @BY_SEQUENCE

@@ -47,7 +47,7 @@ def test_job_has_nothing_to_do_where_there_is_no_step(make):
     assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup").text() == NOTHING
     shutil.rmtree(pipeline.home)
     with pytest.raises(ConfigError, match=r"'t' has made no step yet\. .* Run 'ebbtide run' first"):
-        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+        pipeline.act("rewind", "plan", to_step=1)
     assert not pipeline.home.exists()
     with pytest.raises(ConfigError) as raised:
         maintain(SPARK, pipeline.spec, pipeline.root, "forget")
@@ -407,16 +407,16 @@ def three_steps(make):
 
 def test_rewind_counts_no_records_that_an_earlier_one_has_given_back(three_steps):
     pipeline = three_steps
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
-    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 2
+    pipeline.act("rewind", to_step=2)
+    assert pipeline.act("rewind", "plan", to_step=1)["records"] == 2
     pipeline.run()
-    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 3
+    assert pipeline.act("rewind", "plan", to_step=1)["records"] == 3
 
 
 def test_rewind_is_planned_and_done_with_all_tables(three_steps):
     pipeline = three_steps
     versions = pipeline.versions()
-    planned = rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    planned = pipeline.act("rewind", "plan", to_step=1)
     assert pipeline.versions() == versions, "a plan changes nothing"
     state_version = next(version for version, facts in pipeline.plan.state.steps() if facts.step == 1)
     places = planned["places"]
@@ -436,7 +436,7 @@ def test_rewind_is_planned_and_done_with_all_tables(three_steps):
         f"  state to version {state_version}, sink to version 1, quarantine to version 0",
         "  To do it: 'ebbtide rewind --to-step 1 --apply'.",
     )
-    done = rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    done = pipeline.act("rewind", to_step=1)
     assert done.as_dict() == {**planned.as_dict(), "step": 4}
     assert done.text().endswith("\n  Done in step 4. The next run reads on from there.")
     assert pipeline.rows() == {1: 1, 2: 2}
@@ -446,13 +446,13 @@ def test_rewind_is_planned_and_done_with_all_tables(three_steps):
     assert [(step.step, step.kind, step.batch_id) for step in steps] == [(5, "batch", 0), (6, "batch", 1)]
     assert pipeline.rows() == {1: 3}
     assert pipeline.plan.quarantine.size() == 1
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 3)
+    pipeline.act("rewind", to_step=3)
     assert pipeline.rows() == {1: 3}, "a rewind can be rewound"
 
 
 def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
     with pytest.raises(HistoryGoneError) as raised:
-        rewind.plan(SPARK, three_steps.spec, three_steps.root, 9)
+        three_steps.act("rewind", "plan", to_step=9)
     assert str(raised.value) == (
         "'t' cannot go back to step 9. Got: step 9."
         " Allowed: 1 to 3: the steps since the last refresh whose commits are kept."
@@ -460,14 +460,14 @@ def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
     )
     three_steps.do("refresh")
     with pytest.raises(HistoryGoneError, match="Allowed: 4 to 7: "):
-        rewind.plan(SPARK, three_steps.spec, three_steps.root, 3)
+        three_steps.act("rewind", "plan", to_step=3)
 
 
 def test_pipeline_that_has_made_no_step_cannot_go_back(make):
     pipeline = make()
     pipeline.plan.state.create()
     with pytest.raises(HistoryGoneError, match="Allowed: 0 to 0: "):
-        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+        pipeline.act("rewind", "plan", to_step=1)
 
 
 def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
@@ -475,7 +475,7 @@ def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
     three_steps.do("migrate")
     versions = three_steps.versions()
     with pytest.raises(SpecChangedError) as raised:
-        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+        three_steps.act("rewind", to_step=1)
     assert str(raised.value) == (
         "Step 1 of 't' was made with another spec. Got: ttl. Allowed: step 4 or a later one; or the spec of the step."
         " Name one of these, or change the spec back first."
@@ -496,7 +496,7 @@ def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_a
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     Writer().commit_version(sink, Log(sink).versions()[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
-    assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
+    assert three_steps.act("rewind", "plan", to_step=1)["versions"]["sink"] == 1
 
 
 def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three_steps):
@@ -505,7 +505,7 @@ def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three
         (three_steps.home / "sink" / file.path).unlink()
     versions = three_steps.versions()
     with pytest.raises(HistoryGoneError, match=r"sink' cannot be brought back to version 1\. .* deleted, as by VACUUM"):
-        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+        three_steps.act("rewind", to_step=1)
     assert three_steps.versions() == versions
 
 
@@ -518,7 +518,7 @@ def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
         )
         with pytest.raises(InterruptedError):
             three_steps.run()
-    rewind.apply(SPARK, three_steps.spec, three_steps.root, 4)
+    three_steps.act("rewind", to_step=4)
     assert three_steps.rows() == {1: 3, 5: 5}
 
 

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 from frame.interrupting import killed_before
 from local.local_pipeline import up
-from local.local_run import HOUR, SPARK, START, change_state, spoil
+from local.local_run import HOUR, START, change_state, spoil
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import LeaseHeldError, MigrationError, TableMismatchError
 from ebbtide.ledger import Lease
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.operations._migration.undo import undo as undo_migration
 
 BACK = "Change the spec back and migrate again: removed stamps and values do not come back."
 WIDER = {"schema": "id BIGINT NOT NULL, n BIGINT"}
@@ -20,7 +18,7 @@ RENAMED = {"schema": "id BIGINT NOT NULL, amount INT", "columns": {"amount": {"r
 
 
 def undo(pipeline):
-    return undo_migration(SPARK, pipeline.spec, pipeline.root)
+    return pipeline.act("migrate", "undo")
 
 
 def contents(pipeline, *names):
@@ -48,7 +46,7 @@ def test_tables_are_as_before_a_migration_that_is_undone_and_runs_go_on(make):
     assert contents(pipeline, "state", "sink", "changelog") == before
     assert (pipeline.last.cause.what, pipeline.last.state.spec) == ("migration", spec.identity)
     pipeline.spec = spec
-    assert migration.plan(SPARK, spec, pipeline.root)["changes"] == []
+    assert pipeline.act("migrate", "plan")["changes"] == []
     pipeline.read(up(1, 1, "-D"), clock_ms=START)
     assert pipeline.rows() == {2: 2}
 
@@ -157,7 +155,7 @@ def test_undoing_that_died_is_finished_by_the_next_run(make):
 def test_migration_of_a_pipeline_without_a_step_does_nothing(make):
     pipeline = make()
     for _ in ("without a state", "with an empty one"):
-        assert migration.plan(SPARK, pipeline.spec, pipeline.root)["changes"] == []
+        assert pipeline.act("migrate", "plan")["changes"] == []
         assert pipeline.do("migrate")["changes"] == []
         pipeline.plan.state.create()
     assert list(pipeline.versions()) == ["state"]
@@ -166,10 +164,10 @@ def test_migration_of_a_pipeline_without_a_step_does_nothing(make):
 def test_what_no_migration_changes_is_named_before_and_after(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    change_key = pipeline.with_fields(key=["n"])
+    pipeline.spec = pipeline.with_fields(key=["n"])
     with pytest.raises(MigrationError) as raised:
-        migration.plan(SPARK, change_key, pipeline.root)
-    allowed = ", ".join(sorted(change_key.migrates))
+        pipeline.act("migrate", "plan")
+    allowed = ", ".join(sorted(pipeline.spec.migrates))
     assert str(raised.value) == (
         "The stored state of 't' cannot be migrated to the spec. Got: key: ['id'] -> ['n']."
         f" Allowed: a change of {allowed}. Run 'ebbtide refresh' to rebuild the sink from the source."

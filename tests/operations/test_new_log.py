@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from local.local_run import SPARK
+from local.local_run import time_text
 from local.support import envelope, spec
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLogError
-from ebbtide.operations._repair import repair
 from ebbtide.runtime import SinkHistory
 
 
@@ -34,7 +33,7 @@ def switched(make):
 
 
 def acknowledge(pipeline, event_ms=20):
-    repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "failover", event_ms)
+    pipeline.act("acknowledge", reason="failover", new_log=time_text(event_ms))
 
 
 def test_changes_after_an_acknowledged_switch_win_in_every_later_step(switched):
@@ -159,6 +158,8 @@ def test_record_of_another_log_is_not_replayed_from_the_quarantine(of_mysql):
         {"schema": "id BIGINT NOT NULL, at TIMESTAMP", "event_time": "at"},
     ],
 )
-def test_log_of_what_is_not_ordered_by_one_cannot_begin_again(fields, tmp_path):
+def test_log_of_what_is_not_ordered_by_one_cannot_begin_again(fields, make):
+    pipeline = make()
+    pipeline.spec = spec(**fields)
     with pytest.raises(ConfigError, match="not ordered by a log that could begin again"):
-        repair.acknowledge(SPARK, spec(**fields), str(tmp_path), "why", 5)
+        acknowledge(pipeline)

@@ -10,13 +10,10 @@ from frame.limits import limits
 from inputs.other_writers import THEIRS, begun, changed, step_three, values
 from inputs.parquet_pages import compressed_by_lzo
 from local.local_pipeline import LATER, Kept
-from local.local_run import SPARK
 
 from ebbtide.delta import Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
 from ebbtide.model import RestoreAndApply
-from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._repair import repair
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +70,7 @@ def test_pipeline_goes_on_after_a_write_of_delta_rs_and_a_repair_takes_it_back(k
     shown = values(pipeline)
     assert [shown.get(id_) for id_ in (3, 7, 8)] == [after.get(id_) for id_ in (3, 7, 8)]
     report = pipeline.repair()
-    assert bool(report.findings) is (name not in CHANGES_NO_ROW)
+    assert bool(report["findings"]) is (name not in CHANGES_NO_ROW)
     assert values(pipeline) == after
     pipeline.read(*changed(4, 3))
     assert [row[1] for row in values(pipeline)[3]] == ["v4"]
@@ -164,10 +161,10 @@ def test_step_that_the_sink_cannot_take_ends_no_way_out(kept, right, name):
         step_three(pipeline)
     assert pipeline.last.step == 3
     with pytest.raises(RepairError, match=r"step 3 is not in it yet.*Run 'ebbtide repair --apply'"):
-        repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
+        pipeline.act("acknowledge", reason="meant so")
     report = pipeline.repair()
     assert isinstance(pipeline.last.decision.tables["sink"], RestoreAndApply)
-    assert "other clients changed rows: version" in report.findings[0].found
+    assert "other clients changed rows: version" in report["findings"][0]["found"]
     assert values(pipeline) == after
 
 
@@ -180,8 +177,8 @@ def test_rewind_undoes_a_step_that_the_sink_cannot_take(kept, right, name):
     with pytest.raises(error):
         step_three(pipeline)
     with pytest.raises(error):
-        rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=3)
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=2)
+        pipeline.act("rewind", to_step=3)
+    pipeline.act("rewind", to_step=2)
     assert values(pipeline) == before
     pipeline.run(LATER)
     assert values(pipeline) == after

@@ -1,16 +1,15 @@
 """Records that are given up, by hand or by the spec's limits: counted, and never more than was meant."""
 
-import pyarrow as pa
 import pytest
 from crashes.disk import DiskPipeline
-from local.quarantine_support import ALL, by_seq, commits, held, raws, root_of
+from local.quarantine_support import by_seq, commits, context_of, held, raws, root_of
+from operating import act
 
 from ebbtide import status
 from ebbtide.operations import maintain
-from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.tables import Selection
 
 HOUR = 3_600_000
+SELECTED = {"reasons": ["bad_json"], "steps": [1, 2]}
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def trimmed(disk, **limits):
 
 def test_plan_of_a_drop_has_no_effects(disk):
     before = commits(disk)
-    plan = quarantine_drop.plan(disk.spec, root_of(disk), ALL)
+    plan = act("quarantine.drop", "plan", context_of(disk))
     assert (plan["dropped"], plan["reasons"], plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
     n_bytes = sum(map(len, raws(disk)))
     assert plan.text() == (
@@ -42,25 +41,18 @@ def test_plan_of_a_drop_has_no_effects(disk):
     assert commits(disk) == before
     [place] = plan["places"]
     assert (place["place"], place["rows"], place["files"], place["bytes"]) == ("quarantine", 6, 3, n_bytes)
-    some = quarantine_drop.plan(disk.spec, root_of(disk), Selection(reasons=("bad_json",), steps=(1, 2)))
+    some = act("quarantine.drop", "plan", context_of(disk), **SELECTED)
     assert [(place["rows"], place["files"], place["bytes"]) for place in some["places"]] == [(2, 2, 3)]
 
 
 def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):
     pipeline = DiskPipeline(by_seq(), tmp_path)
-    report = quarantine_drop.apply(pipeline, pipeline.spec, root_of(pipeline), ALL, "why")
+    report = act("quarantine.drop", "apply", context_of(pipeline), note="why")
     assert report.as_dict() == {"pipeline": "t", "dropped": 0, "reasons": {}, "step": None}
 
 
-def test_record_is_too_old_to_the_millisecond():
-    met = pa.table({"at": pa.array([999_999, 1_000_000, 1_000_001], pa.timestamp("ms", "UTC"))})
-    met = met.cast(pa.schema([("at", pa.timestamp("us", "UTC"))]))
-    assert quarantine_drop._not_after(met, 1_000_000).tolist() == [True, True, False]
-
-
 def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
-    selection = Selection(reasons=("bad_json",), steps=(1, 2))
-    report = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "cut off by a full disk")
+    report = act("quarantine.drop", "apply", context_of(disk), **SELECTED, note="cut off by a full disk")
     disk.reload()
     assert (report["dropped"], report["reasons"], report.step) == (2, {"bad_json": 2}, 4)
     assert sorted(raws(disk)) == [b"]]]", *[b'{"kind": "?"}'] * 3]
@@ -71,7 +63,7 @@ def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
         "cut off by a full disk",
     )
     assert facts.now_ms == 2 * HOUR, "the clock stands still"
-    again = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "again")
+    again = act("quarantine.drop", "apply", context_of(disk), **SELECTED, note="again")
     assert (again["dropped"], again.step) == (0, None)
     assert again.text() == "t: no quarantined record fits."
     disk.step(["{{"])
@@ -84,11 +76,12 @@ def test_cleanup_without_limits_drops_nothing(disk):
 
 
 def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(disk):
+    assert trimmed(disk, max_age="3600001ms")["quarantine_max_age"] == 2, "the second step's are an hour old"
     report = trimmed(disk, max_age="1h")
-    assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 4, 0)
-    assert "4 quarantined records dropped by max_age" in report.text()
+    assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (5, 2, 0)
+    assert "2 quarantined records dropped by max_age" in report.text()
     assert {row["step"] for row in held(disk)} == {3}
-    assert disk.head.facts.decision.removed == {"max_age": 4}
+    assert disk.head.facts.decision.removed == {"max_age": 2}
     assert trimmed(disk, max_age="1h").step is None
 
 

@@ -4,24 +4,21 @@ import json
 
 import pytest
 from crashes.disk import DiskPipeline
+from frame.interrupting import killed_before
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local.quarantine_support import ALL, by_seq, commits, corrected_as, held, raws, replay, root_of
+from local.quarantine_support import by_seq, commits, context_of, held, mended_as, raws, replay, root_of
 from local.support import change, envelope, plain, record, spec
-from operating import operation_named
+from operating import act
 from oracles.reference import fold_log, read_event
 
 from ebbtide import MaterializedView, StatefulPipeline
 from ebbtide.delta import Log, Snapshot, write_files
 from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect import QuarantinedRecord
-from ebbtide.ledger import writer_of
-from ebbtide.operations import Context, maintain
-from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.operations._quarantine.redecoding import read_corrected, redecoded
-from ebbtide.operations._quarantine.replay import Found
-from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan
+from ebbtide.ledger import Cause, writer_of
+from ebbtide.operations import maintain
+from ebbtide.operations._quarantine.redecoding import redecoded
 from ebbtide.tables import QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline
 
@@ -40,7 +37,7 @@ def test_records_that_a_mended_spec_reads_are_applied_and_leave(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([GOOD, NO_N, "{"])
     before = commits(disk)
-    plan = quarantine_replay.plan(WITH_DEFAULT, root_of(disk), 0, ALL)
+    plan = replay(disk, WITH_DEFAULT, action="plan", now_ms=0)
     assert (plan["replayed"], [kept["reason"] for kept in plan["kept"]], plan.step) == (1, ["bad_json"], None)
     assert "the same with '--apply'." in plan.text()
     assert commits(disk) == before, "a plan has no effects"
@@ -66,7 +63,7 @@ def test_spec_that_does_not_fit_the_state_is_refused_by_plan_and_replay(tmp_path
     disk.step([GOOD, NO_N])
     other = by_seq("id BIGINT NOT NULL, n BIGINT DEFAULT 7, seq INT")
     with pytest.raises(SpecChangedError):
-        quarantine_replay.plan(other, root_of(disk), 0, ALL)
+        replay(disk, other, action="plan", now_ms=0)
     with pytest.raises(SpecChangedError):
         replay(disk, other)
     assert raws(disk) == [NO_N.encode()]
@@ -74,13 +71,11 @@ def test_spec_that_does_not_fit_the_state_is_refused_by_plan_and_replay(tmp_path
 
 def test_pipeline_without_a_quarantine_has_nothing_to_replay(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
-    assert replay_text(disk) == "t: no quarantined record fits."
-    disk.step([GOOD])
-    assert replay_text(disk) == "t: no quarantined record fits."
-
-
-def replay_text(disk):
-    return quarantine_replay.apply(disk, disk.spec, root_of(disk), 0, ALL).text()
+    for step in (None, [GOOD]):
+        if step is not None:
+            disk.step(step)
+        for action in ("plan", "apply"):
+            assert act("quarantine.replay", action, context_of(disk)).text() == "t: no quarantined record fits."
 
 
 def test_record_that_is_still_bad_stays_with_the_reason_that_it_has_now(tmp_path):
@@ -101,11 +96,11 @@ def test_selection_says_which_records_are_meant(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     for number in (2, 3, 4):
         disk.step([change("+I", id=number, seq=number), "{"])
-    replay(disk, WITH_DEFAULT, selection=Selection(reasons=("bad_json",)))
+    replay(disk, WITH_DEFAULT, reasons=["bad_json"])
     assert ids(disk) == []
-    replay(disk, WITH_DEFAULT, selection=Selection(steps=(2,)))
+    replay(disk, WITH_DEFAULT, steps=[2])
     assert ids(disk) == [3]
-    replay(disk, WITH_DEFAULT, selection=Selection(reasons=("missing_column",), limit=1))
+    replay(disk, WITH_DEFAULT, reasons=["missing_column"], limit=1)
     assert ids(disk) == [2, 3], "the oldest first"
 
 
@@ -113,7 +108,7 @@ def test_records_of_one_file_leave_one_by_one(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([change("+I", id=number, seq=number) for number in (1, 2, 3)])
     for number in (1, 2, 3):
-        replay(disk, WITH_DEFAULT, selection=Selection(limit=1))
+        replay(disk, WITH_DEFAULT, limit=1)
         assert (ids(disk), len(raws(disk))) == (list(range(1, number + 1)), 3 - number)
     assert Snapshot.read(disk.plan.quarantine.path).files == {}, "a file without any left goes whole"
 
@@ -123,7 +118,7 @@ def test_replay_emits_what_the_records_would_have(tmp_path):
     disk = DiskPipeline(of, tmp_path)
     disk.step(["{", "["])
     lines = change("+I", id=1, n=1), change("-D", id=1, n=1)
-    replay(disk, corrected=corrected_as(disk, *lines), accept_late=True)
+    replay(disk, mended=mended_as(disk, *lines), accept_late=True)
     changelog = disk.plan.changelog
     emitted = Snapshot.read(changelog.path).rows(changelog.schema).to_pylist()
     assert [(row["_kind"], row["id"]) for row in emitted] == [("+I", 1), ("-D", 1)]
@@ -144,10 +139,10 @@ def test_function_takes_a_replayed_record_when_it_is_replayed(tmp_path):
     )
     disk = DiskPipeline(of, tmp_path)
     disk.step([seen(1, "1970-01-01T00:00:00Z"), seen(2, "yesterday")])
-    corrected = corrected_as(disk, seen(2, "1970-01-01T00:00:00Z"))
+    mended = mended_as(disk, seen(2, "1970-01-01T00:00:00Z"))
     with pytest.raises(ConfigError, match="Late: 1 record"):
-        replay(disk, corrected=corrected)
-    replay(disk, corrected=corrected, accept_late=True)
+        replay(disk, mended=mended)
+    replay(disk, mended=mended, accept_late=True)
     assert (ids(disk), raws(disk)) == ([1, 2], [])
 
 
@@ -159,9 +154,9 @@ def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
     wider = by_seq()
     report = replay(disk, wider)
     assert report.step is None
-    assert report["kept"][0]["detail"] == quarantine_replay.WHY_NOT["too_large"]
+    assert report["kept"][0]["detail"] == "only its head was kept; it needs a corrected record"
     assert "it needs a corrected record" in report.text()
-    replay(disk, wider, corrected=corrected_as(disk, long))
+    replay(disk, wider, mended=mended_as(disk, long))
     assert (ids(disk), raws(disk)) == ([1, 2], [])
 
 
@@ -177,10 +172,10 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(["{", "["])
     before = held(disk)
-    report = replay(disk, corrected=corrected_as(disk, NO_N))
+    report = replay(disk, mended=mended_as(disk, NO_N))
     assert [kept["reason"] for kept in report["kept"]] == ["missing_column"]
     assert held(disk) == before
-    report = replay(disk, corrected=corrected_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
+    report = replay(disk, mended=mended_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): "{}"})
     assert (report["replayed"], report["not_found"]) == (1, 1)
     assert "since no selected record has their origin: 1 corrected record." in report.text()
     assert raws(disk) == [b"["], "what no corrected record stands for is not tried"
@@ -206,65 +201,48 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
             '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2,
             "Line 2 of 'FILE' has the origin of an earlier one. Got: ('f', 0, 1).",
         ),
+        (None, "The file of corrected records does not exist. Got: FILE."),
     ],
 )
 def test_file_of_what_is_no_mended_record_is_refused_by_line(tmp_path, content, said):
-    (tmp_path / "corrected.jsonl").write_text(content)
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step(["{"])
+    mended = tmp_path / "corrected.jsonl"
+    if content is not None:
+        mended.write_text(content)
     with pytest.raises(ConfigError) as raised:
-        read_corrected(str(tmp_path / "corrected.jsonl"))
-    assert str(raised.value) == said.replace("FILE", str(tmp_path / "corrected.jsonl"))
-
-
-def test_mended_records_are_read_by_the_origins_of_those_that_they_stand_for(tmp_path):
-    lines = [
-        json.dumps({"origin": {"source": "f", "partition": 0, "position": position}, "raw": f"ä{position}"})
-        for position in (1, 2)
-    ]
-    (tmp_path / "corrected.jsonl").write_text("\n \n".join(lines))
-    found = read_corrected(str(tmp_path / "corrected.jsonl"))
-    assert found == {("f", 0, 1): "ä1".encode(), ("f", 0, 2): "ä2".encode()}
-
-
-def test_file_of_mended_records_that_is_absent_is_refused(tmp_path):
-    location = str(tmp_path / "nowhere.jsonl")
-    with pytest.raises(ConfigError) as raised:
-        read_corrected(location)
-    assert str(raised.value) == f"The file of corrected records does not exist. Got: {location}."
+        replay(disk, action="plan", records=str(mended))
+    assert str(raised.value) == said.replace("FILE", str(mended))
 
 
 # A crash between the decision and what follows from it.
 
 
-def decided(disk, of=WITH_DEFAULT):
+def decided(disk):
     """Decide a replay, and get no further."""
-    with stepping(disk, type(disk.plan).under(root_of(disk), of)) as stepper:
-        records = stepper.plan.quarantine.records(ALL)
-        attempt = redecoded(stepper.plan, records, {}, step=stepper.number + 1, wall_ms=0, erased=None, log_begins=())
-        assert quarantine_replay.decide(disk, stepper, attempt, 0)
-        return stepper.head
+    with killed_before("the sink is written"):
+        replay(disk, WITH_DEFAULT)
 
 
-def finish(disk, of=WITH_DEFAULT):
-    with stepping(disk, type(disk.plan).under(root_of(disk), of)) as stepper:
-        stepper.publish(disk)
-        stepper.publish(disk)
+def finish(disk):
+    """Have the next job finish it."""
+    maintain(disk, WITH_DEFAULT, root_of(disk), "cleanup")
     disk.reload()
 
 
 def test_replay_that_was_decided_is_finished_once(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([GOOD, NO_N, "{"])
-    head = decided(disk)
+    decided(disk)
     assert (ids(disk), len(raws(disk))) == ([1], 2), "decided, and not published"
+    _, facts = disk.plan.state.last()
     finish(disk)
     assert (ids(disk), raws(disk)) == ([1, 2], [b"{"])
-    assert disk.head.facts == head.facts
+    assert disk.head.facts == facts
     versions = commits(disk)
     finish(disk)
-    assert {name: commits(disk)[name] == versions[name] for name in ("state", "sink", "quarantine")} == {
-        "state": True,
-        "sink": True,
-        "quarantine": True,
+    assert {name: commits(disk)[name] for name in ("state", "sink", "quarantine")} == {
+        name: versions[name] for name in ("state", "sink", "quarantine")
     }
 
 
@@ -299,8 +277,8 @@ def test_replay_of_rows_that_wait_for_a_value_of_another_key_keeps_them_waiting(
     moved = record(envelope("u", 30, before={"id": 1, "notes": None}, after={"id": 2, "notes": unsent}), 1)
     created = record(envelope("c", 10, after={"id": 1, "notes": "kept"}), 0)
     disk.step(["{", "["])
-    replay(disk, corrected=corrected_as(disk, moved))
-    replay(disk, corrected=corrected_as(disk, created))
+    replay(disk, mended=mended_as(disk, moved))
+    replay(disk, mended=mended_as(disk, created))
     memory.step([moved])
     memory.step([created])
     assert disk.rows() == memory.rows() == [{"id": 2, "notes": "kept"}]
@@ -351,7 +329,7 @@ def test_by_sequence_the_sink_is_as_if_the_records_had_been_good(tmp_path_factor
         if good_of and (not todo or data.draw(st.booleans())):
             most = data.draw(st.integers(1, len(good_of)))
             chosen = [row["raw"] for row in held(disk, Selection(limit=most))]
-            replay(disk, corrected=corrected_as(disk, *(good_of.pop(raw) for raw in chosen)))
+            replay(disk, mended=mended_as(disk, *(good_of.pop(raw) for raw in chosen)))
     want = fold_log([read_event(line) for line in lines], ["id"])
     assert {(row["id"],): row for row in disk.rows()} == want
     assert raws(disk) == []
@@ -367,20 +345,20 @@ def test_by_arrival_a_late_record_is_refused_unless_accepted_and_one_within_the_
     disk.step(["{", "["], now_ms=0)
     disk.step([change("-D", id=1, n=1)], now_ms=10_000)
     one, two = change("+I", id=1, n=1), change("+I", id=2, n=2)
-    replay(disk, corrected=corrected_as(disk, one), now_ms=59_000)
+    replay(disk, mended=mended_as(disk, one), now_ms=59_000)
     assert (ids(disk), len(raws(disk))) == ([], 1), "the retraction had waited for it"
 
-    late = corrected_as(disk, two)
-    plan = quarantine_replay.plan(ARRIVAL, root_of(disk), 60_000, ALL, late)
+    late = mended_as(disk, two)
+    plan = replay(disk, ARRIVAL, action="plan", now_ms=60_000, mended=late)
     assert plan["late"] == 1
     assert "the same with '--apply --accept-late'." in plan.text()
     before = commits(disk)
     with pytest.raises(ConfigError, match=r"Late: 1 record.*Allowed: --accept-late.*ebbtide refresh"):
-        replay(disk, corrected=late, now_ms=60_000)
+        replay(disk, mended=late, now_ms=60_000)
     disk.reload()
     assert commits(disk)["state"] == before["state"]
     assert len(raws(disk)) == 1
-    replay(disk, corrected=late, now_ms=60_000, accept_late=True)
+    replay(disk, mended=late, now_ms=60_000, accept_late=True)
     assert (ids(disk), raws(disk)) == ([2], [])
 
 
@@ -391,7 +369,7 @@ def test_by_arrival_a_record_from_before_a_truncate_is_late(tmp_path):
     disk.step([record(envelope("t", 5), 5)])
     disk.step(["["])
     lines = [record(envelope("c", n, after={"id": n, "n": n}), n) for n in (1, 9)]
-    plan = quarantine_replay.plan(of, root_of(disk), 0, ALL, corrected_as(disk, *lines))
+    plan = replay(disk, of, action="plan", now_ms=0, mended=mended_as(disk, *lines))
     assert (plan["replayed"], plan["late"]) == (2, 1)
 
 
@@ -399,7 +377,7 @@ def test_by_arrival_a_truncate_is_not_replayed(tmp_path):
     of = spec(order="arrival", materializer={"retraction_grace": "1m"})
     disk = DiskPipeline(of, tmp_path)
     disk.step(["{", record(envelope("c", 2, after={"id": 2, "n": 2}), 2)])
-    report = replay(disk, corrected=corrected_as(disk, record(envelope("t", 1), 1)))
+    report = replay(disk, mended=mended_as(disk, record(envelope("t", 1), 1)))
     assert [kept["reason"] for kept in report["kept"]] == ["truncate"]
     assert ids(disk) == [2]
 
@@ -423,7 +401,7 @@ def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_ar
     bad = kafka(7, 1, op="?")
     by_arrival.step([bad])
     assert by_arrival.head.facts.frontier.offsets == {"t/0": [(7, 7)]}
-    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
+    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
     assert (ids(by_arrival), unmatched_or_twice(by_arrival)) == ([1], 1)
 
     by_arrival.step([bad, kafka(7, 1)])
@@ -435,21 +413,21 @@ def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_ar
 def test_record_that_came_good_at_its_place_meanwhile_is_not_applied_again(by_arrival):
     by_arrival.step(["{"])
     by_arrival.step([kafka(7, 1)])
-    report = replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
+    report = replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
     assert (report["counts"]["redelivered"], raws(by_arrival)) == (1, [])
     assert unmatched_or_twice(by_arrival) == 1
 
 
 def test_replayed_record_that_names_its_place_is_known_when_it_is_delivered_again(by_arrival):
     by_arrival.step(["{"])
-    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
+    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
     by_arrival.step([kafka(7, 1)])
     assert (by_arrival.metrics["redelivered"], unmatched_or_twice(by_arrival)) == (1, 1)
 
 
 def test_place_of_a_mended_record_that_is_bad_is_not_taken_for_read(by_arrival):
     by_arrival.step(["{", "["])
-    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1, op="?"), kafka(8, 2)), accept_late=True)
+    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1, op="?"), kafka(8, 2)), accept_late=True)
     by_arrival.step([kafka(7, 1)])
     assert (ids(by_arrival), len(raws(by_arrival))) == ([1, 2], 1)
 
@@ -466,7 +444,7 @@ def upserts(tmp_path):
 def test_of_upserts_a_replayed_record_takes_its_place_among_the_writes_of_its_key(upserts):
     late = [change("+U", id=id_, n=5) for id_ in (1, 2, 3)]
 
-    report = replay(upserts, corrected=corrected_as(upserts, *late))
+    report = replay(upserts, mended=mended_as(upserts, *late))
 
     assert upserts.rows() == [{"id": 1, "n": 9}, {"id": 3, "n": 5}], "a newer write, and a newer delete, stay"
     assert (report["replayed"], report["late"], report["counts"]["updated"]) == (3, 0, 1)
@@ -480,7 +458,7 @@ def test_of_upserts_a_replayed_truncate_empties_what_was_written_before_it(tmp_p
     disk.step([kafka(1, 1), kafka(2, 2), "{"])
     disk.step([kafka(4, 2)])
 
-    replay(disk, corrected=corrected_as(disk, record(envelope("t", 1), 3)))
+    replay(disk, mended=mended_as(disk, record(envelope("t", 1), 3)))
 
     assert disk.rows() == [{"id": 2, "n": 4}]
 
@@ -489,8 +467,8 @@ def test_replayed_records_apply_in_the_order_in_which_they_came(tmp_path):
     disk = DiskPipeline(ARRIVAL, tmp_path)
     disk.step(["{", "["])
     disk.step(["]"])
-    corrected = corrected_as(disk, *(change("+U", id=1, n=n) for n in (1, 2, 3)))
-    replay(disk, corrected=corrected, now_ms=0)
+    mended = mended_as(disk, *(change("+U", id=1, n=n) for n in (1, 2, 3)))
+    replay(disk, mended=mended, now_ms=0)
     assert disk.rows() == [{"id": 1, "n": 3}]
 
 
@@ -506,62 +484,63 @@ def test_cleanup_follows_on_a_replay_that_was_not_finished(tmp_path):
 def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     disk = DiskPipeline(ARRIVAL, tmp_path)
     disk.step(["{", "["], now_ms=0)
-    origins = [row["origin"] for row in held(disk)]
-    corrected = tmp_path / "corrected.jsonl"
-    nowhere = {"source": "nowhere", "partition": 0, "position": 0}
-    mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
-    lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
-    corrected.write_text("\n".join(lines))
-    operation = operation_named("quarantine.replay")
+    first, second = mended_as(disk, "", "")
+    mended = {second: change("+I", id=7, n=7), ("nowhere", 0, 0): change("+I", id=8, n=8)}
+    asked = {"mended": mended, "now_ms": 60_000}
 
-    def no_session():
-        raise AssertionError("a plan asks for none")
-
-    def do(action, clock_ms=60_000, session=no_session, **given):
-        ctx = Context(disk.spec, root_of(disk), session, clock=lambda: clock_ms)
-        return operation.act(action, ctx, operation.asked(given))
-
-    planned = do("plan", records=str(corrected))
+    planned = replay(disk, action="plan", **asked)
     assert [planned[name] for name in ("replayed", "late", "not_found", "step")] == [1, 1, 1, None]
     with pytest.raises(ConfigError, match="Late: 1 record"):
-        do("apply", session=lambda: disk, records=str(corrected))
-    done = do("apply", session=lambda: disk, records=str(corrected), accept_late=True)
+        replay(disk, **asked)
+    done = replay(disk, **asked, accept_late=True)
     assert (done["replayed"], done["not_found"], done.step) == (1, 1, 2)
     assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
-    assert disk.plan.state.last()[1].now_ms == 60_000
-    none_selected = do("plan", 0, records=str(corrected), steps=[9])
+    assert disk.head.facts.now_ms == 60_000
+    none_selected = replay(disk, action="plan", mended=mended, steps=[9])
     assert (none_selected["replayed"], none_selected["not_found"]) == (0, 2)
-    assert do("plan", 0, steps=[9]).text() == "t: no quarantined record fits."
+    assert (
+        replay(disk, action="plan", mended={first: "{"}, steps=[9]).text().startswith("t: no quarantined record fits.")
+    )
 
 
 def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
+    """As where a transform fails on its row, which Spark evaluates."""
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(["{", NO_N, "["])
     tables = type(disk.plan).under(root_of(disk), WITH_DEFAULT)
-    attempt = redecoded(tables, tables.quarantine.records(ALL), {}, step=2, wall_ms=0, erased=None, log_begins=())
+    records = tables.quarantine.records(Selection())
+    attempt = redecoded(tables, records, {}, step=2, wall_ms=0, erased=None, log_begins=())
     staged = attempt.staged(str(tmp_path / "staged"))
     origin = held(disk)[1]["origin"]
     assert staged.find([(2, 1, 0), (2, 3, 0)]) == {(2, 1, 0): (origin, NO_N.encode())}
     assert staged.find([]) == {}
 
 
-def test_bad_rows_of_a_view_are_no_records_to_replay(tmp_path):
-    view = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+def test_bad_rows_of_a_view_are_no_records_to_replay(make):
+    pipeline = make()
+    pipeline.spec = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT", key=["id"])
+    pipeline.plan.state.create()
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.facts(Cause(what="batch")), [])
     with pytest.raises(ConfigError) as raised:
-        quarantine_replay._attempt(Plan.under(str(tmp_path), view), None, 0, ALL, None)
+        pipeline.act("quarantine.replay", "plan")
     assert str(raised.value) == (
         "'v' is a materialized view: its bad rows are not records. Correct its query, or the rows of its tables; 'ebbtide quarantine drop'"
         " forgets them."
     )
 
 
-def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
-    origin = {"source": "a.jsonl", "partition": 0, "position": 3}
-    kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
-    lines = Found(2, kept, late=2, not_found=3).report("t").text().splitlines()
+def test_report_names_some_of_the_records_that_stay_and_counts_the_others(tmp_path):
+    disk = DiskPipeline(ARRIVAL, tmp_path)
+    disk.step(["{"] * 24, now_ms=0)
+    origins = [row["origin"] for row in held(disk)]
+    good = [change("+I", id=number, n=number) for number in (1, 2)]
+    nowhere = {("nowhere", 0, position): "{}" for position in range(3)}
+    mended = mended_as(disk, *["["] * 22, *good) | nowhere
+    lines = replay(disk, action="plan", mended=mended, now_ms=60_000).text().splitlines()
     assert lines[0] == "t: 2 records to replay, 22 left."
-    assert lines[1] == f"  stays: step 1, {QuarantinedRecord.place_text(origin)}: bad_json: no 0"
-    assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
+    shown = [f"  stays: step 1, {QuarantinedRecord.place_text(origin)}: bad_json: " for origin in origins[:20]]
+    assert [line[: len(start)] for line, start in zip(lines[1:21], shown, strict=True)] == shown
     assert lines[21:23] == [
         "  ... and 2 more (--json has them all)",
         "  Left out, since no selected record has their origin: 3 corrected records.",
@@ -571,10 +550,13 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
         " records. It is the same only within materializer.retraction_grace, and without a TRUNCATE since."
     )
     assert lines[24:] == ["  To do it: the same with '--apply --accept-late'."]
-    all_of_them = Found(0, kept[:20]).report("t").text()
-    assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
-    done = Found(2).report("t", 7, {"inserted": 1, "deleted": 0, "redelivered": 4})
-    assert done.text() == "t: 2 records replayed, 0 left.\n  Done in step 7: 1 inserted, 4 redelivered."
-    nothing = Found(1).report("t", 7, {"changes": 1})
-    assert nothing.text().endswith("Done in step 7: the tables do not change.")
-    assert nothing.as_dict()["counts"] == {"changes": 1}
+    all_of_them = replay(disk, action="plan", mended=mended_as(disk, *["["] * 20))
+    assert len(all_of_them.text().splitlines()) == 21, "nothing is to be done"
+
+
+def test_replay_of_what_newer_changes_have_superseded_changes_no_table(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step([change("+I", id=2, n=5, seq=5), NO_N])
+    done = replay(disk, WITH_DEFAULT)
+    assert done.text() == "t: 1 record replayed, 0 left.\n  Done in step 2: the tables do not change."
+    assert (done["counts"]["superseded"], disk.rows()) == (1, [{"id": 2, "n": 5, "seq": 5}])

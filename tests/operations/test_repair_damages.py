@@ -14,12 +14,11 @@ import pyarrow as pa
 import pytest
 from crashes import damages
 from crashes.damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
-from frame.circumstances import assume
 from frame.interrupting import killed_before
 from frame.limits import limits, set_limits
 from frame.thinned import graded, thinned
 from local.local_pipeline import LATER, Kept, LocalPipeline, up
-from local.local_run import HOUR, SPARK
+from local.local_run import HOUR
 from local.support import change
 from victims import refuse_fed_twice
 
@@ -27,7 +26,6 @@ from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger import BESIDE_STATE, Cause
 from ebbtide.model import Decision, RestoreAndApply, Rewrite
-from ebbtide.operations._repair import repair
 from ebbtide.tables import SinkTable
 
 FORGETS = {"order": "arrival", "ttl": "150m"}
@@ -102,7 +100,7 @@ class Aged:
     def refuse_wrong(self, pipeline: LocalPipeline) -> None:
         """Refuse a sink that is not right, or not after one more step, and a repair that leaves something to do."""
         assert shown(pipeline) == self.right[3]
-        assert planned(pipeline).findings == ()
+        assert pipeline.repair(action="plan")["findings"] == []
         if len(Log(pipeline.plan.sink.path).versions()) == 2:  # it began empty: the feed is all the repair's
             refuse_fed_twice(pipeline.plan)
         feed(pipeline, [MORE], 4)
@@ -130,10 +128,9 @@ def restored(pipeline):
     return action if isinstance(action, RestoreAndApply) else None
 
 
-def planned(pipeline):
-    with limits():
-        assume("a sink like the state")
-        return repair.plan(SPARK, pipeline.spec, pipeline.root)
+def has_no_way(pipeline):
+    """Whether a repair would be refused."""
+    return any(finding["is_refused"] for finding in pipeline.repair(action="plan")["findings"])
 
 
 OF_WHOLE = pytest.mark.parametrize("aged", graded(KINDS, WHOLE), indirect=True)
@@ -156,10 +153,9 @@ def hold_repaired(aged, name):
     _, pipelines = aged
     pipeline = pipelines.back_to(4)
     (FOREIGN | LOST)[name](pipeline)
-    [finding] = planned(pipeline).findings
-    report = pipeline.repair()
-    assert report.findings == (finding,)
-    assert (finding.table, report.losses) == ("sink", ())
+    [finding] = pipeline.repair(action="plan")["findings"]
+    assert pipeline.repair()["findings"] == [finding]
+    assert (finding["table"], finding["rows"]) == ("sink", ""), "no row is lost"
     assert restored(pipeline) is not None
     pipelines.refuse_wrong(pipeline)
 
@@ -214,8 +210,7 @@ def hold_without_change_sets(aged, gone, name):
     if not is_foreign:
         LOST[name](pipeline)
     is_refused = kind == "function" or (kind not in KEEPS_ALL and is_foreign)
-    report = planned(pipeline)
-    if report.refused and is_refused:
+    if is_refused and has_no_way(pipeline):
         versions = pipeline.versions()
         with pytest.raises(RepairError) as raised:
             pipeline.repair(pipelines.rows[3])
@@ -277,7 +272,7 @@ def test_forgotten_row_that_comes_and_goes_after_another_client_deleted_it_does_
     assert shown(pipeline) == []
     pipeline.repair()
     assert shown(pipeline) == [{"id": id_, "n": id_} for id_ in (1, 2, 4, 5)]
-    assert planned(pipeline).findings == ()
+    assert pipeline.repair(action="plan")["findings"] == []
 
 
 RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 6), (7, 7)]]
@@ -291,7 +286,7 @@ def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair
     assert not forgetful.is_idle(LATER + 3 * HOUR)
     forgetful.run(LATER + 3 * HOUR) if again == "run" else forgetful.repair()
     assert shown(forgetful) == untouched
-    assert planned(forgetful).findings == ()
+    assert forgetful.repair(action="plan")["findings"] == []
 
 
 def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful, untouched, monkeypatch):
@@ -318,7 +313,7 @@ def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(f
         stepper.commit(stepper.facts(Cause(what="repair"), decision=decision), [])
     forgetful.run(LATER + 3 * HOUR)
     assert shown(forgetful) == untouched
-    assert planned(forgetful).findings == ()
+    assert forgetful.repair(action="plan")["findings"] == []
 
 
 def test_repair_is_one_commit_of_the_sink(forgetful):
@@ -356,15 +351,15 @@ def test_what_was_acknowledged_stays_and_what_came_after_goes(make):
     feed(pipeline, FILES[:2])
     damages.delete(pipeline)
     accepted = shown(pipeline)
-    repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
-    assert planned(pipeline).findings == ()
+    pipeline.act("acknowledge", reason="meant so")
+    assert pipeline.repair(action="plan")["findings"] == []
     damages.insert(pipeline)
-    [finding] = planned(pipeline).findings
-    assert "other clients changed rows: version 4 (WRITE)" in finding.found
+    [finding] = pipeline.repair(action="plan")["findings"]
+    assert "other clients changed rows: version 4 (WRITE)" in finding["found"]
     pipeline.repair()
     assert shown(pipeline) == accepted
     damages.drop(pipeline)  # what was accepted is in no change set
-    assert planned(pipeline).refused
+    assert has_no_way(pipeline)
 
 
 def test_repair_of_another_table_accepts_the_sink_that_it_has_looked_at(make):
@@ -480,5 +475,5 @@ def test_more_rows_than_one_process_takes_are_compared_in_spark_instead(make):
     feed(pipeline, FILES)
     set_limits(way_back_most_rows=3)
     damages.drop(pipeline)
-    [finding] = planned(pipeline).findings
-    assert finding.text() == "sink: gone; rows that differ are written from the state"
+    planned = pipeline.repair(action="plan")
+    assert list(planned.lines[1:]) == ["sink: gone; rows that differ are written from the state"]

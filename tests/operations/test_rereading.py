@@ -7,7 +7,6 @@ from local.support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger import Cause, NoStep
-from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import rereading
 from ebbtide.operations._backfill.rereading import _report
 from ebbtide.sources import Span
@@ -53,7 +52,7 @@ def test_pipeline_that_is_not_paused_or_has_read_no_topic_is_refused(make):
     assert str(raised.value) == (
         "'t' is not paused. Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' afterwards."
     )
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", START)
+    pipeline.act("pause", clock_ms=START, reason="why")
     with pipeline.stepper() as stepper, pytest.raises(BackfillError) as raised:
         rereading._refuse_unpaused(stepper)
     assert str(raised.value) == "'t' has read nothing yet. Set source.start in the spec, and run it."

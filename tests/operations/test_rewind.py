@@ -8,12 +8,9 @@ import pytest
 from frame.limits import limits
 from frame.thinned import graded, thinned
 from local.local_pipeline import Kept, LocalPipeline, up
-from local.local_run import SPARK
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
-from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._repair import repair
 
 DAMAGED = ("state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet")
 
@@ -68,9 +65,9 @@ def three_steps(three_kept):
 def test_step_is_refused_of_which_the_sink_has_no_version(repaired, put_back, step):
     pipeline = repaired(put_back=put_back)
     versions = pipeline.versions()
-    for work in (rewind.plan, rewind.apply):
+    for action in ("plan", "apply"):
         with pytest.raises(HistoryGoneError) as raised:
-            work(SPARK, pipeline.spec, pipeline.root, step)
+            pipeline.act("rewind", action, to_step=step)
         assert str(raised.value) == (
             f"'t' cannot go back to step {step}: its sink was recreated or restored since. Got: step {step}."
             " Allowed: step 4, whose rows were written to the sink again, or a later one."
@@ -85,7 +82,7 @@ def test_step_is_refused_of_which_the_sink_has_no_version(repaired, put_back, st
 def test_steps_that_the_sink_has_are_gone_back_to_beside_a_repair(repaired, put_back, step):
     pipeline = repaired(put_back=put_back)
     wanted = {n: n for n in (1, 2, 3, 4, 6) if n <= step}
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, step)
+    pipeline.act("rewind", to_step=step)
     assert pipeline.rows() == wanted
     pipeline.run()
     assert pipeline.rows() == {n: n for n in (1, 2, 3, 4, 6)}
@@ -96,7 +93,7 @@ def test_step_after_which_the_sink_was_not_written_is_gone_back_to(make):
     pipeline.read(up(1, 1))
     pipeline.read("{")
     pipeline.read(up(3, 3))
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    pipeline.act("rewind", to_step=2)
     assert pipeline.rows() == {1: 1}
     pipeline.run()
     assert pipeline.rows() == {1: 1, 3: 3}
@@ -108,12 +105,12 @@ def test_step_before_columns_were_taken_in_is_refused_with_the_one_that_took_the
     pipeline.read(up(1, 1))
     pipeline.read(up(2, 2, more="x"))
     with pytest.raises(SpecChangedError) as raised:
-        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+        pipeline.act("rewind", "plan", to_step=1)
     assert str(raised.value) == (
         "Step 1 of 't' was made with another spec. Got: columns. Allowed: step 2 or a later one; or the spec of the step."
         " Name one of these, or change the spec back first."
     )
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    pipeline.act("rewind", to_step=2)
     assert pipeline.rows() == {1: 1}
     pipeline.run()
     assert pipeline.rows() == {1: 1, 2: 2}
@@ -145,9 +142,9 @@ def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to
     file.write_bytes(how(file.read_bytes()))
     versions = pipeline.versions()
     with pytest.raises(HistoryGoneError, match=f"{pattern[:4]}.* 1 of its data files damaged, as by a power cut"):
-        rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+        pipeline.act("rewind", to_step=2)
     assert pipeline.versions() == versions
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    pipeline.act("rewind", to_step=1)
     assert pipeline.rows() == {1: 1, 2: 1}
     pipeline.run()
     assert pipeline.rows() == {1: 2, 2: 1, 3: 3}
@@ -161,8 +158,8 @@ def test_repair_names_the_newest_step_that_can_be_gone_back_to(make):
             newest_file(pipeline, "sink/*.parquet").write_bytes(b"")
     newest_file(pipeline, "state/*.parquet").write_bytes(b"")
     with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are complete"):
-        repair.repair(SPARK, pipeline.spec, pipeline.root)
-    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+        pipeline.act("repair")
+    pipeline.act("rewind", to_step=2)
     assert pipeline.rows() == {1: 20, 2: 2}
     pipeline.run()
     assert pipeline.rows() == {1: 40, 2: 2, 3: 3, 4: 4}

@@ -3,20 +3,18 @@
 import pytest
 from frame.interrupting import killed_before
 from local.local_pipeline import up
-from local.local_run import HOUR, SPARK, START
+from local.local_run import HOUR, START
 from servers.store_support import line, stateful
 
 from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.ledger import Cause
-from ebbtide.operations._migration import migrate as migration
 from ebbtide.operations._migration.report import migration_report
-from ebbtide.operations._migration.undo import undo as undo_migration
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
 
 
 def planned(pipeline):
-    return migration.plan(SPARK, pipeline.spec, pipeline.root)
+    return pipeline.act("migrate", "plan")
 
 
 def to(pipeline, clock_ms, **fields):
@@ -184,7 +182,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
         f"options {{'by': 10}} -> {{}}, {stays}",
         f"kinds ['+I', '+U', '-D', '-U'] -> ['+U'], {stays}",
     ]
-    undo_migration(SPARK, pipeline.spec, pipeline.root)
+    pipeline.act("migrate", "undo")
     assert pipeline.last.state.spec == stored
     pipeline.do("migrate", START)
     assert planned(pipeline)["changes"] == []

@@ -9,7 +9,6 @@ from crashes.copies import LATE, MOMENTS, OTHER, CopiedPipeline
 from local.local_pipeline import LATER, up
 
 from ebbtide.errors import PausedError, TableMismatchError
-from ebbtide.operations import _pausing as pausing
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -53,14 +52,14 @@ def test_all_mixes_of_copies_end_right(make, state):
 def test_copy_that_was_made_while_paused_is_restored_as_the_page_says(make, tmp_path):
     pipeline, backup = make(), tmp_path / "backup"
     pipeline.read(up(1, 1), "{")
-    pausing.pause(pipeline.spec, pipeline.root, "me", "backup", LATER)
+    pipeline.act("pause", clock_ms=LATER, reason="backup")
     subprocess.run(["cp", "-a", str(pipeline.home), str(backup)], check=True)
-    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    pipeline.act("resume", clock_ms=LATER)
     pipeline.read(up(1, 2), "[")
     shutil.rmtree(pipeline.home)
     subprocess.run(["cp", "-a", str(backup), str(pipeline.home)], check=True)
     with pytest.raises(PausedError):
         pipeline.run()
-    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    pipeline.act("resume", clock_ms=LATER)
     pipeline.run()
     assert (pipeline.rows(), len(pipeline.table("quarantine", pipeline.plan.quarantine.schema))) == ({1: 2}, 2)

@@ -11,7 +11,6 @@ import ebbtide
 from ebbtide.delta import Log
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import Lease
-from ebbtide.operations import _pausing as pausing
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 TABLES = ("state", "sink", "changelog", "quarantine", "ledger")
@@ -55,7 +54,7 @@ def test_ledger_with_a_feature_that_is_not_written_takes_no_turn(make, feature):
         with pytest.raises(DeltaFeatureError, match=feature):
             lease._renew()
         with pytest.raises(DeltaFeatureError, match=feature):
-            pausing.pause(pipeline.spec, pipeline.root, "me", "a look", 0)
+            pipeline.act("pause", clock_ms=0, reason="a look")
         assert is_unwritten(ledger, before + 1)
         put_back(ledger, before)
 

@@ -9,11 +9,9 @@ from local.local_run import SPARK, swap_without_spark
 from servers.kafka_support import TopicPipeline, plainly
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import asked as backfill_asked
 from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import rereading
-from ebbtide.operations._backfill import status as backfill_status
 from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.runtime import Stepper
 from ebbtide.runtime._following import Following
@@ -45,7 +43,7 @@ def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(o
     found = start(pipeline, "earliest")
     assert (found["records"], found["waiting"], found["percent"]) == (7, 0, 100.0)
     pipeline.send(up(10, 10))
-    waits = backfill_status.status(pipeline.spec, pipeline.root, LATER)
+    waits = pipeline.act("backfill.status", "plan", LATER)
     assert (waits["waiting"], waits["percent"]) == (1, 87.5)
     assert "waiting: 1 record.\n  To continue: 'ebbtide backfill start'." in waits.text()
     report = pipeline.do("swap")
@@ -67,7 +65,7 @@ def test_backfill_begins_at_offsets_or_a_time_and_stays_there(over):
     with pytest.raises(BackfillError, match=r"Got: earliest\. Allowed: 0=2\. Continue that one"):
         start(pipeline, "earliest")
     assert start(pipeline)["records"] == 1
-    backfill.drop(pipeline.spec, pipeline.root)
+    pipeline.act("backfill.drop")
     assert start(pipeline, "1970-01-01T00:33:20")["records"] == 2
     assert pipeline.do("swap")["deleted"] == 1
     assert pipeline.rows() == {2: 2, 3: 3}
@@ -82,9 +80,9 @@ def test_place_that_is_not_there_or_has_no_record_behind_it_leaves_nothing(over)
     for place in ("2999-01-01T00:00:00", "0=1,1=0"):
         with pytest.raises(ConfigError, match=r"no record to build the backfill of 't' from.*before the last record"):
             start(pipeline, place)
-    assert backfill.drop(pipeline.spec, pipeline.root).text() == "t: there was no backfill."
+    assert pipeline.act("backfill.drop").text() == "t: there was no backfill."
     assert start(pipeline)["records"] == 1
-    assert backfill.drop(pipeline.spec, pipeline.root).text().startswith("t: backfill dropped.")
+    assert pipeline.act("backfill.drop").text().startswith("t: backfill dropped.")
 
 
 def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over):
@@ -137,7 +135,7 @@ def paused_at_latest(over, **fields):
     pipeline.run()
     pipeline.send(up(1, 7), up(9, 9), partition=1)
     pipeline.run()
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    pipeline.act("pause", clock_ms=LATER, reason="why")
     return pipeline
 
 
@@ -158,7 +156,7 @@ def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
     assert last.source.position == position
     with pytest.raises(PausedError):
         pipeline.run()
-    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    pipeline.act("resume", clock_ms=LATER)
     [step] = pipeline.run().steps
     assert (step.records, pipeline.rows()[8]) == (1, 8)
 
@@ -210,9 +208,9 @@ def killed_at_second(kill):
 
 
 def idle_unless_paused(pipeline):
-    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    pipeline.act("resume", clock_ms=LATER)
     is_idle = pipeline.is_idle()
-    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    pipeline.act("pause", clock_ms=LATER, reason="why")
     return is_idle
 
 

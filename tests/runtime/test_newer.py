@@ -9,16 +9,12 @@ from frame.exit_codes import REFUSED
 from frame.stored_names import ASKED, CHECKSUM
 from frame.thinned import thinned
 from local.local_pipeline import LATER, up
-from local.local_run import SPARK
 
 from ebbtide.cli.errors import exit_code
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, StoredFormatError
 from ebbtide.inspect import Lag, status
 from ebbtide.model import StoredDocument
-from ebbtide.operations import _pausing as pausing
-from ebbtide.operations._backfill import status as backfill_status
-from ebbtide.operations._repair import repair
 from ebbtide.sources import Span
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -56,11 +52,11 @@ COMMANDS = {
     "rewind": lambda pipeline: pipeline.do("rewind"),
     "cleanup": lambda pipeline: pipeline.do("cleanup"),
     "migrate": lambda pipeline: pipeline.do("migrate"),
-    "repair": lambda pipeline: repair.plan(SPARK, pipeline.spec, pipeline.root),
+    "repair": lambda pipeline: pipeline.act("repair", "plan"),
     "backfill": lambda pipeline: pipeline.do("backfill"),
     "lag": lambda pipeline: Lag.of(pipeline.spec, pipeline.root, LATER),
     "status": lambda pipeline: status(pipeline.spec, pipeline.root),
-    "pause": lambda pipeline: pausing.pause(pipeline.spec, pipeline.root, "me", "why", LATER),
+    "pause": lambda pipeline: pipeline.act("pause", clock_ms=LATER, reason="why"),
 }
 OF_ALL_TABLES = set(COMMANDS) - {"pause", "status", "backfill"}
 """What looks at the tables beside the state."""
@@ -154,7 +150,7 @@ def test_turn_of_a_newer_release_is_refused(pipeline, change, said):
 
 
 def test_pause_of_a_newer_release_is_refused(pipeline):
-    pausing.pause(pipeline.spec, pipeline.root, "me", "why", LATER)
+    pipeline.act("pause", clock_ms=LATER, reason="why")
     ledger = pipeline.plan.at("ledger")
     edit_facts(ledger, lambda turn: {**turn, "paused": {**turn["paused"], "until_ms": LATER}})
     refuse_newer(pipeline, OF_LEDGER, "Got: field 'paused.until_ms'.")
@@ -181,7 +177,7 @@ def test_backfill_of_a_newer_release_is_refused(pipeline):
     pipeline.do("backfill")
     asked = Path(pipeline.plan.backfills, ASKED)
     before = asked.read_text()
-    commands = (partial(pipeline.do, "swap"), lambda: backfill_status.status(pipeline.spec, pipeline.root, LATER))
+    commands = (partial(pipeline.do, "swap"), lambda: pipeline.act("backfill.status", "plan", LATER))
     changes = [(change, StoredFormatError, said) for change, said in NEWER.values()]
     changes.append((lambda _: {}, DamagedFileError, "is damaged"))
     changes.append((lambda _: [], DamagedFileError, "list, not an object"))

@@ -17,7 +17,6 @@ from ebbtide.cli import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import Cause, Lease, Ledger
 from ebbtide.ledger import _ledger as ledgers
-from ebbtide.operations import _pausing as pausing
 from ebbtide.runtime._following import Following
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -25,11 +24,11 @@ EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "dele
 
 
 def pause(pipeline, clock_ms=START, reason="the source is being repaired"):
-    return pausing.pause(pipeline.spec, pipeline.root, "ann", reason, clock_ms)
+    return pipeline.act("pause", clock_ms=clock_ms, reason=reason)
 
 
 def resume(pipeline, clock_ms=START):
-    return pausing.resume(pipeline.spec, pipeline.root, clock_ms)
+    return pipeline.act("resume", clock_ms=clock_ms)
 
 
 def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):

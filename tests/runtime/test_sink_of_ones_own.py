@@ -7,18 +7,13 @@ import pytest
 from frame.installing import install
 from frame.interrupting import killed_before
 from local.local_pipeline import killed, up
-from local.local_run import SPARK, START
+from local.local_run import START
 from pydantic import ValidationError
 
 from ebbtide.checks import checks_of
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect import status
 from ebbtide.model import Apply
-from ebbtide.operations import _adopt as adopt
-from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._backfill import build as backfill
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
 
 DOCUMENTS = {"type": "documents"}
@@ -226,7 +221,7 @@ def test_rewind_is_refused_where_it_is_planned(documents, limited):
     pipeline.read(up(2, 2))
     limited(pipeline)
     with pytest.raises(ConfigError, match="'restore', which the rewind asks for"):
-        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+        pipeline.act("rewind", "plan", to_step=1)
 
 
 def test_other_columns_are_refused_with_the_way_out(documents):
@@ -234,9 +229,9 @@ def test_other_columns_are_refused_with_the_way_out(documents):
     pipeline.read(up(1, 1))
     pipeline.spec = pipeline.with_fields(sink=DOCUMENTS, schema="id BIGINT NOT NULL, n BIGINT, w STRING DEFAULT 'x'")
     before = pipeline.versions()
-    for work in (migration.plan, lambda *of: migration.apply(*of, START)):
+    for action in ("plan", "apply"):
         with pytest.raises(ConfigError, match=r"action 'alter', which the migration asks for.*run 'ebbtide refresh'"):
-            work(SPARK, pipeline.spec, pipeline.root)
+            pipeline.act("migrate", action)
     assert pipeline.versions() == before
     pipeline.do("refresh")
     assert pipeline.plan.sink.rows() == [{"id": 1, "n": 1, "w": "x"}]
@@ -274,22 +269,22 @@ def test_truncate_is_refused(documents):
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("name", "action", "asked"),
     [
-        repair.plan,
-        repair.repair,
-        adopt.plan,
-        backfill.start,
-        lambda *of: repair.acknowledge(*of, "meant"),
-        lambda *of: adopt.apply(*of, START),
+        ("repair", "plan", {}),
+        ("repair", "apply", {}),
+        ("acknowledge", "apply", {"reason": "meant"}),
+        ("adopt", "plan", {}),
+        ("adopt", "apply", {}),
+        ("backfill.start", "apply", {}),
     ],
 )
-def test_what_compares_it_with_the_state_is_refused(documents, work):
+def test_what_compares_it_with_the_state_is_refused(documents, name, action, asked):
     pipeline = documents()
     pipeline.read(up(1, 1))
     before = pipeline.versions()
     with pytest.raises(ConfigError, match="The sink of 't' cannot perform the action"):
-        work(SPARK, pipeline.spec, pipeline.root)
+        pipeline.act(name, action, **asked)
     assert pipeline.versions() == before
 
 

@@ -18,7 +18,6 @@ from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, StoredFormatError
 from ebbtide.inspect import Lag, status
 from ebbtide.model import StoredDocument
-from ebbtide.operations import _pausing as pausing
 
 KEPT = Path(__file__).parent.parent / "data"
 ROOTS = (
@@ -131,8 +130,8 @@ def test_log_of_an_earlier_release_is_read_on_where_its_root_stands(name):
 def test_begin_that_an_earlier_release_has_noted_is_read_once(monkeypatch, first):
     pipeline, expected = kept_root("format_3/begun", LogPipeline)
     if first == "a pause":
-        pausing.pause(pipeline.spec, pipeline.root, "me", "an upgrade", LATER)
-        pausing.resume(pipeline.spec, pipeline.root, LATER)
+        pipeline.act("pause", clock_ms=LATER, reason="an upgrade")
+        pipeline.act("resume", clock_ms=LATER)
     else:
         with monkeypatch.context() as patch:
             patch.setattr("ebbtide.runtime._stream.Stream.discover", killed)

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
 from ebbtide.inspect import Lag
-from ebbtide.operations import _pausing as pausing
 from ebbtide.operations._backfill import rereading
 from ebbtide.runtime import Plan
 from ebbtide.spec import SourceStart
@@ -128,7 +127,7 @@ def test_sample_has_records_with_their_places(logged):
 def test_records_are_read_again_into_its_sink(logged):
     logged.read(put(1, 1), put(2, 2), put(3, 3))
     pipeline = logged.pipeline
-    pausing.pause(pipeline.spec, pipeline.root, "test", "repair of rows", LATER)
+    pipeline.act("pause", clock_ms=LATER, reason="repair of rows")
     report = rereading.reread(
         SPARK, pipeline.spec, pipeline.root, SourceStart(offsets={0: 1}), "again", clock=lambda: LATER
     )

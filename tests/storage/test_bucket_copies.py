@@ -1,11 +1,10 @@
 """A pipeline in a bucket, copied by the calls of `aws s3 sync` and put back as docs/how-to/backup.md says."""
 
 import pytest
-from local.local_pipeline import LATER, LocalPipeline, up
+from local.local_pipeline import LocalPipeline, up
 from servers.bucket_sync import client, empty, keys_below, sync
 
 from ebbtide.errors import PausedError
-from ebbtide.operations import _pausing as pausing
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LEFT_OUT = ("staged/",)
@@ -25,9 +24,9 @@ class InBucket:
         self.home, self.backup = f"{folder}/t", f"{folder}-backup/t"
 
     def back_up(self):
-        pausing.pause(self.pipeline.spec, self.pipeline.root, "me", "backup", LATER)
+        self.pipeline.act("pause", reason="backup")
         sync(self.store, self.home, self.backup, LEFT_OUT)
-        pausing.resume(self.pipeline.spec, self.pipeline.root, LATER)
+        self.pipeline.act("resume")
 
     def shown(self):
         return self.pipeline.rows(), len(self.pipeline.table("quarantine", self.pipeline.plan.quarantine.schema))
@@ -50,7 +49,7 @@ def test_copy_of_a_paused_pipeline_is_restored_as_the_page_says(copied):
     assert copied.shown() == ({1: 1}, 1)
     with pytest.raises(PausedError):
         copied.pipeline.run()
-    pausing.resume(copied.pipeline.spec, copied.pipeline.root, LATER)
+    copied.pipeline.act("resume")
     copied.pipeline.run()
     assert copied.shown() == ({1: 2, 2: 1}, 2)
 

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
+from pkgutil import resolve_name, walk_packages
 from typing import Any, Self
 
 from frame.waiting import PATIENCE_S
@@ -314,6 +315,10 @@ def _warm_up() -> None:
     from local.local_run import START, adopt_without_spark, perform, swap_without_spark
     from victims import KINDS, spec_of, write_source
 
+    from ebbtide import operations
+
+    for module in walk_packages(operations.__path__, f"{operations.__name__}."):
+        import_module(module.name)
     adopt_without_spark()
     swap_without_spark()
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,6 @@ from local.local_run import SPARK
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect import Lag
-from ebbtide.operations import _pausing as pausing
 from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime import idle_run
 
@@ -139,13 +138,13 @@ class AgedPipeline:
 
     def _pause(self) -> None:
         pipeline = self.pipeline
-        pausing.pause(pipeline.spec, pipeline.root, "me", "the ledger is gone", LATER)
-        pausing.resume(pipeline.spec, pipeline.root, LATER)
+        pipeline.act("pause", reason="the ledger is gone")
+        pipeline.act("resume")
 
     def _repair(self) -> None:
         """Repair; which rows the sink must have is what it had after the state's last step."""
         report = self.pipeline.repair(self._sinks[self.pipeline.last.frontier.total_records or 0])
-        self.losses += report.losses
+        self.losses += tuple(finding["rows"] for finding in report["findings"] if finding["rows"])
 
     def _note(self) -> None:
         plan = self.pipeline.plan

@@ -14,13 +14,13 @@ from frame.circumstances import assume
 from frame.limits import limits, swap_inside
 from local.local_run import HOUR, SPARK, START, perform
 from local.support import change, plain
+from operating import Here, act
 
 import ebbtide
 from ebbtide import StatefulPipeline
 from ebbtide.delta import DataFile, Log, Snapshot, replacing
 from ebbtide.ledger import Lease, StepFacts
-from ebbtide.operations._repair import repair
-from ebbtide.operations._repair.report import RepairReport
+from ebbtide.operations import Report
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress, idle_run
 from ebbtide.runtime._following import Following
@@ -100,6 +100,11 @@ class LocalPipeline:
         """Do what a user asks for; see `perform`."""
         return perform(work, self.spec, self.root, clock_ms, {"width": 100, **given})
 
+    def act(self, name: str, action: str = "apply", clock_ms: int = LATER, **asked: Any) -> Report:
+        """Plan or apply an operation as its command does; see `operating.act`."""
+        context = Here(self.spec, self.root, lambda: SPARK, by="ann", clock=lambda: clock_ms)
+        return act(name, action, context, **asked)
+
     def is_idle(self, clock_ms: int = LATER) -> bool:
         """Whether a run would find nothing to do."""
         return idle_run(self.spec, self.root, clock_ms) is not None
@@ -125,9 +130,9 @@ class LocalPipeline:
         found = {name: Log(self.plan.at(name)).versions() for name in TABLES}
         return {name: versions[-1] for name, versions in found.items() if versions}
 
-    def repair(self, rows: pa.Table | None = None) -> RepairReport:
+    def repair(self, rows: pa.Table | None = None, action: str = "apply") -> Report:
         """See `repair_here`."""
-        return repair_here(self.spec, self.root, rows)
+        return repair_here(self.spec, self.root, rows, action)
 
     @contextmanager
     def stepper(self) -> Iterator[Stepper]:
@@ -183,7 +188,7 @@ class Kept:
         return LocalPipeline(self._home, **self._fields)
 
 
-def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> RepairReport:
+def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None, action: str = "apply") -> Report:
     """Repair: where the sink is written from the state it gets these rows, which Spark works out; None: it must not be."""
 
     def give(sink: SinkTable, _: Any, work: Any) -> None:
@@ -194,7 +199,7 @@ def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> Repa
     with limits():
         assume("a sink like the state")
         swap_inside("ebbtide.tables.SinkTable.rewrite", give)
-        return repair.repair(SPARK, spec, root)
+        return act("repair", action, Here(spec, root, lambda: SPARK))
 
 
 def killed(*_: Any, **__: Any) -> None:

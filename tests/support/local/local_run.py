@@ -7,6 +7,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,23 +17,13 @@ import pyarrow.compute as pc
 import pytest
 from frame.circumstances import assume
 from frame.limits import set_limits, swap_inside
-from operating import operation_named
+from operating import Here, act, replay
 
 import ebbtide
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
 from ebbtide.delta._commit import named_files
 from ebbtide.ledger import Head
-from ebbtide.operations import Context, maintain
-from ebbtide.operations import _adopt as adopt
-from ebbtide.operations import _clock as clock
-from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._backfill import build as backfill
-from ebbtide.operations._backfill import swap as backfill_swap
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.operations._quarantine import drop as quarantine_drop
-from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.operations._quarantine.redecoding import origin_of
-from ebbtide.operations._repair import repair
+from ebbtide.operations import maintain
 from ebbtide.operations._repair.state import restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
@@ -47,6 +39,11 @@ BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
 SPARK = ebbtide.local_session(lambda batch_id: START + batch_id * BATCH_MS)
 """Stands for a session: these runs have none."""
+
+
+def time_text(time_ms: int) -> str:
+    """A time as a user gives it to an operation."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
 
 
 class VacuumingSession(LocalSession):
@@ -233,54 +230,52 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         if given.get("follows"):
             options["follow"] = Following(interval_ms=1)
         return begin(SPARK, spec, root, clock=lambda: clock_ms, **options)
+    context = Here(spec, root, lambda: SPARK, clock=lambda: clock_ms)
+    ask = partial(act, action="apply", context=context)
     if work in ("migrate", "alter"):
-        return migration.apply(SPARK, spec, root, clock_ms)
+        return ask("migrate")
     if work == "rewind":
-        return rewind.apply(SPARK, spec, root, to_step=1)
+        return ask("rewind", to_step=1)
     if work == "undo":
         _, last = Plan.under(root, spec).state.last()
-        return rewind.apply(SPARK, spec, root, to_step=last.step)
+        return ask("rewind", to_step=last.step)
     if work == "change":
         return change_state(Plan.under(root, spec))
     if work == "repair":
         assume("a sink like the state")
-        return repair.repair(SPARK, spec, root)
+        return ask("repair")
     if work == "restore":
         with stepping(SPARK, Plan.under(root, spec), parts=("state",)) as stepper:
             return restore_state(stepper)
     if work == "clock":
-        return clock.apply(SPARK, spec, root, clock_ms, "it was ahead", to_ms=clock_ms - HOUR // 2)
+        return ask("clock", to=time_text(clock_ms - HOUR // 2), reason="it was ahead")
     if work == "table":
         return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
     if work == "adopt":
         set_limits(rows_per_step=2)
-        return adopt.apply(SPARK, spec, root, clock_ms)
+        return ask("adopt")
     if work == "backfill":
-        return backfill.start(SPARK, spec, root, clock=lambda: clock_ms)
+        return ask("backfill.start")
     if work == "spoil":
         return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
         swap_without_spark()
-        return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+        return ask("backfill.swap", action="apply" if given.get("applies", True) else "plan")
     if work == "erase":
         keys = Path(root, "keys.jsonl")
         keys.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in given["keys"]))
-        ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
-        return operation_named("erase").act("apply", ctx, operation_named("erase").asked({"keys": str(keys)}))
+        return ask("erase", keys=str(keys))
     if work == "merge":
         set_limits(rewriting_rows_in_part=4)  # several ranges, of which some are left
-        return operation_named("compact").apply(
-            Context(spec, root, lambda: SPARK), operation_named("compact").Params(max_files=2)
-        )
+        return ask("compact", max_files=2)
     if work == "vacuum":
         return vacuum(spec, root)
     if work == "drop":
-        return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
+        return ask("quarantine.drop", steps=[1], note="given up")
     if work == "replay":
         records = Plan.under(root, spec).quarantine.records(Selection()).to_pylist()
-        origins = [origin_of(record["origin"]) for record in records]
-        mended = {origin: line.encode() for origin, line in zip(origins, given["mended"], strict=False)}
-        return quarantine_replay.apply(SPARK, spec, root, clock_ms, Selection(), mended, accept_late=True)
+        origins = [tuple(record["origin"].values()) for record in records]
+        return replay("apply", context, dict(zip(origins, given["mended"], strict=False)), accept_late=True)
     return maintain(SPARK, spec, root, work)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import operating
 from crashes.disk import DiskPipeline
 from local.support import spec
+from operating import Here, Origin
 
 from ebbtide.delta import Log
 from ebbtide.operations import Report
-from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.operations._quarantine.redecoding import Corrected, origin_of
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 
@@ -36,31 +36,28 @@ def raws(pipeline: DiskPipeline) -> list[bytes]:
     return [row["raw"] for row in held(pipeline)]
 
 
-def corrected_as(pipeline: DiskPipeline, *lines: str) -> Corrected:
+def mended_as(pipeline: DiskPipeline, *lines: str) -> dict[Origin, str]:
     """Lines in the place of the records in the quarantine, the oldest first."""
     records = held(pipeline)[: len(lines)]
-    return {origin_of(row["origin"]): line.encode() for row, line in zip(records, lines, strict=True)}
+    return {tuple(row["origin"].values()): line for row, line in zip(records, lines, strict=True)}
+
+
+def context_of(pipeline: DiskPipeline, of: Pipeline | None = None, now_ms: int = 0) -> Here:
+    """What an operation on a pipeline on disk is given: its spec, or another one."""
+    return Here(of or pipeline.spec, root_of(pipeline), lambda: pipeline, clock=lambda: now_ms)
 
 
 def replay(
     pipeline: DiskPipeline,
     of: Pipeline | None = None,
     *,
-    selection: Selection = ALL,
-    corrected: Corrected | None = None,
+    action: str = "apply",
+    mended: dict[Origin, str] | None = None,
     now_ms: int = 0,
-    accept_late: bool = False,
+    **asked: Any,
 ) -> Report:
     """Replay records of a pipeline on disk; it goes on from there."""
-    report = quarantine_replay.apply(
-        pipeline,
-        of or pipeline.spec,
-        root_of(pipeline),
-        now_ms,
-        selection,
-        corrected,
-        accept_late=accept_late,
-    )
+    report = operating.replay(action, context_of(pipeline, of, now_ms), mended, **asked)
     pipeline.reload()
     return report
 
