@@ -1,29 +1,38 @@
 """Each rule on tables that keep it and on tables that break it, through its expectation; on Spark: `tests/spark/test_rules.py`."""
 
 import json
+import random
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from local.folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from local.local_run import HOUR, SPARK, START
-from local.support import change, envelope, plain
-from oracles.judging import validate, verdict_of
+from local.support import UNAVAILABLE, change, envelope, plain
+from oracles.judging import sample_of, validate, verdict_of
 
 from ebbtide import run
-from ebbtide.checks import VersionRange, checks_of
+from ebbtide.checks import Check, VersionRange, checks_of
 from ebbtide.checks._engines import InProcess, broken
+from ebbtide.checks._entries import Entries
 from ebbtide.checks._event_time import stale_events
+from ebbtide.checks._inputs import TableRows
 from ebbtide.checks._judged import Batch
 from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
+from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
+from ebbtide.ledger import writer_of
 from ebbtide.operations import maintain
-from ebbtide.runtime import Plan
+from ebbtide.runtime import Plan, StateRewrite
 from ebbtide.spec._parts import ChecksConfig
+from ebbtide.tables import KeepEntries
 
 DAY = 24 * HOUR
 OLD = {"step": 0, "part": 0, "position": 0}
@@ -121,6 +130,87 @@ def test_second_deletion_in_the_changelog_breaks_ordering(tmp_path):
     assert judge(tables, "ordering")["expect_emitted_to_follow", "critical"] == 0
     rewrite(tables.changelog, again_later, "WRITE")
     assert judge(tables, "ordering")["expect_emitted_to_follow", "critical"] == 1
+
+
+def test_row_that_waited_for_a_value_until_that_expired_is_warned_of(tmp_path):
+    moved = envelope("u", 5, before={"id": 1, "v": "a", "n": 1}, after={"id": 2, "v": UNAVAILABLE, "n": 1})
+    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}, "ttl": "30d"}
+    tables = made_of(tmp_path, [json.dumps(moved)], **fields)
+    [tick] = run(SPARK, tables.spec, str(tmp_path / "root"), clock=lambda: START + 31 * DAY).steps
+    assert (tick.kind, tick.metrics["waiting_expired"]) == ("tick", 1)
+    waiting = sample_of(verdict_of(None, tables, "ordering", clock_ms=START), "expect_values_to_arrive")
+    assert [(row["id"], row["_waits"]) for row in waiting] == [(2, ["v"])]
+
+
+def test_contents_that_differ_at_one_sequence_break_ordering(tmp_path):
+    first = [change("+I", id=id_, v=v, n=id_) for id_, v in ((1, "a"), (2, "b"))]
+    there_and_back = [("+I", "a"), ("-U", "a"), ("+U", "b"), ("-U", "b"), ("+U", "a")]
+    later = [change("+U", id=1, v="c", n=1)]
+    later += [change(kind, id=3, v=v, n=4) for kind, v in there_and_back]
+    later += [change(kind, id=4, v="a", n=5) for kind in ("+I", "-U")]
+    tables = made_of(tmp_path, first, later, order={"sequence": ["n"]})
+    undecided = sample_of(verdict_of(None, tables, "ordering", clock_ms=START), "expect_sequences_to_decide")
+    assert [row["id"] for row in undecided] == [1, 3]
+
+
+def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(tmp_path):
+    steps = [[change(kind, id=1, v=v, n=n)] for kind, v, n in (("+I", "a", 1), ("+U", "b", 2), ("+U", "B", 2))]
+    tables = made_of(tmp_path, *steps, order={"sequence": ["n"]})
+    state = tables.state.snapshot()
+    later = [file for file in state.files.values() if file.least("_step") > 1]
+    keep = KeepEntries(is_whole=False)
+    adds = StateRewrite(tables, later, keep, is_whole=False, data_change=False).written(SPARK, step=3)
+    writer_of(tables.state.path).join(state, later, adds, {})
+    rows = tables.state.snapshot().rows(tables.state.schema).to_pylist()
+    noted = sorted((row["_step"], row["v"], row["_change"]) for row in rows if row["_entry"] == "row")
+    assert noted == [(1, "a", "I"), (3, "b", None)]
+    assert judge(tables, "ordering")["expect_sink_to_show_decisions", "critical"] == 0
+    rewrite(tables.sink, lambda row: [{**row, "v": "x"}])
+    assert judge(tables, "ordering")["expect_sink_to_show_decisions", "critical"] == 1
+
+
+FOLDED = {"arrival": (4, 9), "sequence": (4, 36), "rows of a function": (5, 38)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        param
+        for kind, (first, second) in FOLDED.items()
+        for param in ((kind, first), pytest.param(kind, second, marks=pytest.mark.grid))
+    ],
+)
+def test_state_folded_at_random_places_says_what_its_newest_entries_do(tmp_path, kind, seed):
+    rng = random.Random(f"{kind}{seed}")
+    pipeline = FoldedAtRandom(spec_at_random(kind, rng), tmp_path, rng)
+    for lines, now_ms in steps_at_random(kind, rng):
+        pipeline.play(lines, now_ms)
+    plan, engine = pipeline.plan, InProcess()
+    state_rows = TableRows(plan.state.path, plan.state.snapshot().version, plan.state.schema)
+    [decided] = engine.run({"state_rows": state_rows}, iter([Entries(plan, engine.dialect).decided(None)]))
+    found = decided.to_pylist()
+    by_key = {tuple(row[name] for name in plan.sink.key): row for row in found}
+    assert len(by_key) == len(found)
+    want = {key: row and row["_changed_by"] for key, row in told(plan).items()}
+    assert {key: None if row["_change"] == "D" else row["_changed_by"] for key, row in by_key.items()} == want
+    assert judge(plan, "ordering")["expect_sink_to_show_decisions", "critical"] == 0
+
+
+def judge_values(judged):
+    """A check of another module: no value is 'b'."""
+    import great_expectations as gx
+
+    yield Batch(
+        judged.sink_rows.read().to_pandas(),
+        [gx.expectations.ExpectColumnValuesToMatchRegex(column="v", regex="^[^b]*$")],
+    )
+
+
+def test_check_of_a_module_of_its_own_is_judged_as_the_others_are(tables, monkeypatch):
+    values = Check("values", "No value is 'b'.", judge="value_checks:judge_values")
+    monkeypatch.setitem(sys.modules, "value_checks", SimpleNamespace(judge_values=judge_values))
+    monkeypatch.setattr(checks, "CHECKS", (*CHECKS, values))
+    assert judge(tables, "values") == {("expect_column_values_to_match_regex", "critical"): 1}
 
 
 def test_every_check_names_its_repair():

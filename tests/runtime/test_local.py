@@ -5,6 +5,8 @@ import os
 import random
 import subprocess
 import sys
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,16 @@ from frame.limits import set_limits
 from local.local_run import SPARK
 from local.support import plain
 from oracles.shop_truth import same_as_truth
+from servers.store_support import line, stateful
 
 import ebbtide
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.cli import main
-from ebbtide.delta import Log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import ConfigError
+from ebbtide.runtime import Plan
 from ebbtide.runtime._refusals import refuse_spark_only
+from ebbtide.testing import MemoryPipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
 SPECS = PROJECT / "pipelines" / "defs"
@@ -93,3 +98,22 @@ def test_view_is_refused():
 def test_local_session_refuses_what_spark_has_alone():
     with pytest.raises(ConfigError, match="'createDataFrame'"):
         SPARK.createDataFrame([])
+
+
+def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(tmp_path):
+    set_limits(width=1000)  # superseded versions stay
+    parts = [
+        [line(i % 5, v="abc"[(i + n) % 3], seq=i, day=f"2026-01-0{1 + i % 3}") for i in range(20)] for n in range(3)
+    ]
+    source = {"path": str(write(tmp_path / "in", *parts)), "records": "value", "max_files_per_step": 1}
+    spec = stateful("user_functions:Everything", source=source, ttl={"recent": "365d"})
+    assert ebbtide.run(SPARK, spec, str(tmp_path)).totals["updated"] == 15
+    memory = MemoryPipeline(spec)
+    for part in parts:
+        memory.step(part)
+    plan = Plan.under(str(tmp_path), spec)
+    rows = Snapshot.read(plan.sink.path).rows(spec.sink_table.columns).sort_by("id").to_pylist()
+    assert rows == memory.rows()
+    entries = plan.state.snapshot().rows(plan.state.schema).to_pylist()
+    days = [dict(entry["_value_profile"]["by_day"]) for entry in entries if entry["_state"] == "profile"]
+    assert {(type(day), type(total)) for each in days for day, total in each.items()} == {(date, Decimal)}

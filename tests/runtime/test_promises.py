@@ -165,7 +165,7 @@ def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(session, tmp_path
     assert steps[2].metrics == {"expired": 1, "orphaned": 1}
 
 
-@pytest.mark.grid  # a shorter one: test_refresh.py
+@pytest.mark.grid  # a shorter one: the refresh below
 def test_spec_that_no_longer_fits_is_refused_until_refreshed(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 1, "b", 2)]))
     run(session, spec, str(tmp_path))

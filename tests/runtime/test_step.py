@@ -19,6 +19,7 @@ from ebbtide.errors import (
     LeaseLostError,
     QuarantineThresholdError,
     SchemaDriftError,
+    SpecChangedError,
     StoredFormatError,
 )
 from ebbtide.inspect import status
@@ -266,12 +267,26 @@ def test_tick_of_a_pipeline_in_which_nothing_expires_is_none(make, monkeypatch):
         assert SourceSteps(stepper).tick(SPARK, LATER) is None
 
 
-def test_tick_writes_down_that_the_source_has_moved(make):
+@pytest.mark.parametrize(
+    "fields", [{"source": {"records": "kafka", "topic": "other"}}, {"format": {"type": "plain", "kind": "op"}}]
+)
+def test_other_source_under_the_same_name_is_refused(make, fields):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.spec = pipeline.with_fields(**fields)
+    with pytest.raises(SpecChangedError, match=r"Is it another pipeline\? Then give it another name"):
+        pipeline.run()
+    assert pipeline.last.step == 1
+
+
+def test_source_that_has_moved_is_refused_until_that_is_accepted_and_a_tick_writes_it_down(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     moved = pipeline.source.rename(pipeline.source.with_name("moved"))
-    pipeline.source = moved
+    before, pipeline.source = pipeline.source, moved
     pipeline.spec = pipeline.with_fields()
+    with pytest.raises(SpecChangedError, match=rf"Got: {moved}\. Allowed: {before}\. .*--accept-source-path"):
+        pipeline.run()
     [tick] = pipeline.run(accept_source_path=True).steps
     assert tick.kind == "tick"
     assert pipeline.last.source.path == str(moved)

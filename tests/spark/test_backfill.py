@@ -33,21 +33,6 @@ def spoilt(spark, tmp_path, mode):
     return root, spec, Plan.under(str(root), spec).sink.version()
 
 
-@pytest.mark.grid  # without Spark: tests/operations/test_backfill.py
-def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
-    root, spec, version = spoilt(spark, tmp_path, "sequence")
-    assert backfill.start(spark, spec, str(root))["percent"] == 100
-    done = backfill_swap.swap_in(spark, spec, str(root), applies=True)
-    assert (done["added"], done["changed"], done["deleted"]) == (2, 1, 1)
-    assert [key["id"] for key in done["keys"]] == [1, 2, 3, 9]
-    assert shown(spark, root, spec) == [(1, "d"), (2, "b"), (3, "c"), (4, "f")]
-    tables = Plan.under(str(root), spec)
-    assert tables.sink.version() == version + 1
-    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version + 1)
-    changes = feed.load(tables.sink.path).select("id", "_change_type").collect()
-    assert sorted(map(tuple, changes)) == [(1, "delete"), (1, "insert"), (2, "insert"), (3, "insert"), (9, "delete")]
-
-
 @pytest.mark.grid
 @pytest.mark.parametrize("mode", MODES)
 def test_after_a_swap_reading_goes_on_and_checks_are_green(spark, tmp_path, mode):

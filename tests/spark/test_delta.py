@@ -8,7 +8,7 @@ from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Transaction, Writer
-from ebbtide.errors import VersionTakenError
+from ebbtide.errors import DeltaLogError, VersionTakenError
 from ebbtide.ledger._writers import LogStoreWriter
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
@@ -179,3 +179,22 @@ def test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made(spa
     with pytest.raises(VersionTakenError):
         writer.commit_version(table, 1, [], {"operation": "WRITE"})
     assert spark.read.format("delta").load(table).select("id", "v").collect() == [(1, "\u00e9\n")]
+
+
+@pytest.mark.grid
+def test_data_files_are_those_that_spark_reads(spark, tmp_path):
+    table = str(tmp_path / "t")
+    for n in range(12):
+        mode = "overwrite" if n == 5 else "append"
+        spark.range(n, n + 3).coalesce(1).write.format("delta").mode(mode).save(table)
+    assert any(path.name.endswith(".checkpoint.parquet") for path in (tmp_path / "t" / "_delta_log").iterdir())
+    files = Snapshot.read(table).files.values()
+    read = {path.removeprefix("file:") for path in spark.read.format("delta").load(table).inputFiles()}
+    assert {file.location(table) for file in files} == read
+    assert {(file.rows, file.least("id"), file.greatest("id")) for file in files} == {
+        (3, n, n + 2) for n in range(5, 12)
+    }
+    commits = tmp_path / "t" / "_delta_log"
+    (commits / f"{11:020d}.json").rename(commits / f"{12:020d}.json")
+    with pytest.raises(DeltaLogError, match="1 missing"):
+        Snapshot.read(table)

@@ -7,8 +7,7 @@ from oracles.judging import verdict_of
 from ebbtide import run
 from ebbtide.checks import VersionRange
 from ebbtide.delta import Log
-from ebbtide.errors import SchemaDriftError, SpecChangedError
-from ebbtide.inspect import status
+from ebbtide.errors import SpecChangedError
 from ebbtide.operations._migration import migrate as migration
 from ebbtide.runtime import Plan, idle_run
 from ebbtide.tables import SinkTable
@@ -41,19 +40,20 @@ def feed(spark, location, since):
 def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(spark, tmp_path, monkeypatch, how):
     root = str(tmp_path)
     source = write(tmp_path / "in", *FIRST)
+    session = spark if how == "merge" else LOCAL
     old = plain_spec(source, **OLD, sink={"write": how})
-    run(LOCAL, old, root)
+    run(session, old, root)
     tables = Plan.under(root, old)
     last_good = VersionRange.after(tables).until
     new = plain_spec(source, **NEW, sink={"write": how})
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
-        run(LOCAL, new, root)
+        run(session, new, root)
     with monkeypatch.context() as cut:
         cut.setattr(SinkTable, "perform", lambda *_: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             migration.apply(spark, new, root, 0)
     assert idle_run(new, root, clock_ms=0) is None, "something is left to do"
-    run(LOCAL, new, root)
+    run(session, new, root)
     migrated_at = Log(tables.sink.path).versions()[-1]
     assert sink(spark, tmp_path, new) == [
         {"id": 1, "text": "d", "seq": 4, "more": None, "level": 3},
@@ -67,44 +67,8 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
 
     renamed_source = change("+U", 1, "x", 5).replace('"v"', '"text"').replace('"seq"', '"more": {"x": 1}, "seq"')
     write(source, [renamed_source, change("+U", 2, "y", 3)], first=2)
-    run(LOCAL, new, root)
+    run(session, new, root)
     first, second = sink(spark, tmp_path, new)
     assert (first["text"], first["more"], second["text"]) == ("x", {"x": 1}, "y")
     assert {row["id"] for row in feed(spark, tables.sink.path, migrated_at + 1)} == {1, 2}
     assert red(spark, tmp_path, new, last_good) == set()
-
-
-def test_new_columns_are_taken_in_with_the_step_that_meets_them(spark, tmp_path):
-    root = str(tmp_path)
-    first = change("+I", 1, "a", 1, tier="gold", odd={"x": 1})
-    source = write(tmp_path / "in", [first])
-    spec = plain_spec(source, schema_evolution_mode="evolve", order={"sequence": ["seq"]})
-    found = run(LOCAL, spec, root)
-    assert (found.evolved, found.ignored_columns) == ({"tier": "STRING"}, ["odd"])
-    assert "columns taken in, to be added to the schema: `tier` STRING DEFAULT NULL" in status(spec, root).text()
-    tables = Plan.under(root, spec)
-    assert [row["tier"] for row in sink(spark, tmp_path, tables.spec)] == ["gold"], "of the first record too"
-    assert not verdict_of(spark, tables, "schema_drift").passed
-    write(source, [change("+I", 2, "b", 2, level=7), change("+U", 1, "c", 3, tier="basic", level=8)], first=1)
-    found = run(LOCAL, spec, root)
-    assert found.evolved == {"tier": "STRING", "level": "BIGINT"}
-    tables = Plan.under(root, spec)
-    rows = [(row["id"], row["tier"], row["level"]) for row in sink(spark, tmp_path, tables.spec)]
-    assert rows == [(1, "basic", 8), (2, None, 7)]
-    by_purpose = spec.model_copy(update={"ignored_columns": ["odd"]})
-    assert verdict_of(spark, Plan.under(root, by_purpose), "schema_drift").passed
-    adopted = plain_spec(source, order={"sequence": ["seq"]}, schema=tables.spec.schema_)
-    assert run(LOCAL, adopted, root).steps == []
-
-
-def test_run_is_refused_before_anything_of_the_step_is_committed(spark, tmp_path):
-    root = str(tmp_path)
-    source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2), change("+I", 3, 7, 3, new=1)])
-    spec = plain_spec(source, schema_evolution_mode="fail")
-    for _ in range(2):
-        with pytest.raises(SchemaDriftError, match=r"0001\.jsonl|partition 0 position 3"):
-            run(LOCAL, spec, root)
-        assert Plan.under(root, spec).state.last()[1].step == 1
-    quarantined = run(LOCAL, plain_spec(source, schema_evolution_mode="quarantine"), root)
-    assert quarantined.totals["quarantined"] == 1
-    assert [row["id"] for row in sink(spark, tmp_path, spec)] == [1, 2]

@@ -7,12 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from clusters.spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
+from clusters.spark_support import same_as_truth, shop_lines, shop_spec
 from frame.limits import set_limits
-from oracles.judging import verdict_of
 from servers.kafka_support import over_topic, records_of
 
-from ebbtide import refresh, run
+from ebbtide import run
 from ebbtide.runtime import Plan
 from ebbtide.runtime._following import Following
 
@@ -42,20 +41,3 @@ def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, br
     assert [step.kind for step in steps] == ["replay", "batch"]
     assert sum(facts.read.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
     assert same_as_truth(spark, tmp_path, spec)
-
-
-@pytest.mark.grid
-def test_loss_that_was_accepted_fails_its_check(spark, broker, tmp_path):
-    broker.create("lossy", 1)
-    broker.put("lossy", [{"partition": 0, "value": b"{}"}])
-    spec = over_topic(plain_spec(tmp_path), broker, "lossy")
-    run(spark, spec, str(tmp_path))
-    tables = Plan.under(str(tmp_path), spec)
-    assert verdict_of(spark, tables, "source_loss").passed
-    broker.put("lossy", [{"partition": 0, "value": b"{}"}])
-    broker.delete_below("lossy", {0: -1})  # all
-    run(spark, spec, str(tmp_path), accept_loss=True)
-    assert not verdict_of(spark, tables, "source_loss").passed
-    refresh(spark, spec, str(tmp_path), accept_loss=True)
-    assert not verdict_of(spark, tables, "source_loss").passed, "what a refresh could not read again"
-    refresh(spark, spec, str(tmp_path))

@@ -33,7 +33,7 @@ ALL_JUDGED = ("ordering", *JUDGED)
 def home(request, spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     spec = plain_spec(write(folder / "in", *FILES), **MODES[request.param])
-    run(LOCAL, spec, str(folder / "root"))
+    run(spark if request.param == "merge" else LOCAL, spec, str(folder / "root"))
     return folder, spec
 
 
@@ -133,7 +133,7 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back_from_the_state(spark,
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
     assert not repairing.plan(spark, spec, str(root)).differs
-    assert run(LOCAL, spec, str(root)).steps == []
+    assert run(spark, spec, str(root)).steps == []
 
 
 def judged(spark, root, spec):

@@ -1,7 +1,7 @@
 """A pipeline whose sink Spark merges goes back to an earlier step with all its tables, and on from there; of other sinks: tests/operations/test_jobs.py."""
 
 import pytest
-from clusters.spark_support import LOCAL, change, plain_spec, sink, table, write
+from clusters.spark_support import change, plain_spec, sink, table, write
 from oracles.judging import verdict_of
 
 from ebbtide import run
@@ -22,7 +22,7 @@ LAST = ([(2, "b"), (3, "d")], [b"{", b"["])
 def test_sink_that_spark_merges_goes_back_with_the_other_tables_and_forward_again(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", *FILES), order={"sequence": ["seq"]}, sink={"write": "merge"})
     root = tmp_path / "root"
-    run(LOCAL, spec, str(root))
+    run(spark, spec, str(root))
 
     def shown():
         rows = [(row["id"], row["v"]) for row in sink(spark, root, spec)]
@@ -32,7 +32,7 @@ def test_sink_that_spark_merges_goes_back_with_the_other_tables_and_forward_agai
     assert shown() == LAST
     assert rewinding.apply(spark, spec, str(root), 1).step == last + 1
     assert shown() == FIRST
-    run(LOCAL, spec, str(root))
+    run(spark, spec, str(root))
     assert shown() == LAST
     tables = Plan.under(str(root), spec)
     for check in ("ordering", "complete", "unique_key", "foreign_writes"):

@@ -12,10 +12,8 @@ from frame.limits import set_limits
 from frame.stored_names import RESERVED
 from pyspark.sql import SparkSession
 
-from ebbtide import MaterializedView, UpsertPipeline, refresh, run
-from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
-from ebbtide.runtime import _reading as reading
-from ebbtide.runtime import _step as stepping
+from ebbtide import MaterializedView, UpsertPipeline, run
+from ebbtide.errors import EbbtideError, SourceReadError, ViewQueryError
 from ebbtide.runtime import idle_run
 from ebbtide.sql import Catalog, EmbeddedSession, parse_text
 from ebbtide.sql._views import plan_view, write_view
@@ -191,68 +189,6 @@ def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(fi
     [step] = filled.run(GROUPED)
     assert (step.recomputed, step.metrics["updated"], step.records) == ("", 1, 1)
     filled.assert_right(GROUPED)
-
-
-@pytest.mark.grid  # without Spark: tests/views/test_staging.py
-def test_two_rows_for_one_key_stop_the_step_and_are_named(filled):
-    schema, personal = "v STRING NOT NULL, id BIGINT", {"v": {"personal": True}}
-    view = view_of("people_of", "SELECT o.v, o.id FROM orders o", ["v"], schema, ["orders"], columns=personal)
-    said = r"gives 2 rows for one key; nothing of the step was committed. Got: v=\*\*\*"
-    with pytest.raises(ViewKeyError, match=said):
-        filled.run(view)
-    assert filled.rows(view) == []
-    filled.change("orders", ("-D", 10, "1"))
-    [step] = filled.run(view)
-    assert step.step == 1
-    filled.assert_right(view)
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("place", ["decide", "publish"])
-def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch, place):
-    filled.run(BY_VALUE)
-    filled.change("orders", ("+U", 10, "2"), ("-D", 11, "1"))
-
-    def fail(*given, **more):
-        raise OSError("the disk is gone")
-
-    module = {"decide": reading, "publish": stepping}[place]
-    real = getattr(module, place)
-    calls = []
-
-    def failing(*given, **more):
-        calls.append(place)
-        return fail() if len(calls) == (2 if place == "publish" else 1) else real(*given, **more)
-
-    monkeypatch.setattr(module, place, failing)  # a run first publishes what the last one decided
-    with pytest.raises(OSError, match="disk"):
-        filled.run(BY_VALUE)
-    monkeypatch.undo()
-    filled.change("orders", ("+I", 15, "4"))
-    kinds = [step.kind for step in filled.run(BY_VALUE) + filled.run(BY_VALUE)]
-    assert kinds == (["batch"] if place == "decide" else ["replay", "batch"])
-    filled.assert_right(BY_VALUE)
-
-
-@pytest.mark.grid
-def test_other_query_other_table_and_lost_history_have_all_computed(filled):
-    filled.run(BY_VALUE)
-    other = BY_VALUE.model_copy(update={"query": BY_VALUE.query.replace("max(id)", "min(id)")})
-    [step] = filled.run(other)
-    assert (step.recomputed, step.metrics["updated"]) == ("the query has changed", 1)
-    filled.assert_right(other)
-    filled.change("orders", ("-D", 12, "2"))
-    for path in (filled.root / "orders" / "sink" / "_change_data").iterdir():
-        path.unlink()  # as VACUUM does
-    [step] = filled.run(other)
-    assert "of 'orders' the changes in versions 2 to 2 are gone" in step.recomputed
-    assert step.metrics["deleted"] == 1
-    refresh(filled.spark, filled.specs["orders"], str(filled.root))
-    [step] = filled.run(other)
-    assert "of 'orders' the columns or properties were changed" in step.recomputed
-    filled.assert_right(other)
-    with pytest.raises(SpecChangedError, match="columns"):
-        filled.run(other.model_copy(update={"schema_": "v STRING NOT NULL, n BIGINT, least BIGINT"}))
 
 
 UNFIT = {
