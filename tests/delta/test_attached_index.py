@@ -26,13 +26,3 @@ def test_positions_are_attached_unless_the_file_is_in_the_order_of_hashes(positi
     found_hashes, found_positions = index_in(note, content, IDENTITY)
     assert found_hashes.tolist() == HASHES.tolist()
     assert found_positions.tolist() == positions.tolist()
-
-
-@pytest.mark.parametrize(
-    ("type_", "where"),
-    [(pa.int64(), None), (pa.string(), ("kind", "entry"))],
-)
-def test_index_of_other_keys_or_rows_is_not_taken(type_, where):
-    other = identity_of(pa.schema([("key", type_)]), ["key"], where)
-    note, content = attachment(other, HASHES, np.arange(100))
-    assert index_in(note, content, IDENTITY) is None

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark
-from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
+from ebbtide.errors import DamagedFileError, DeltaFeatureError, DeltaLogError, TableMismatchError
 
 PUTS = Writer()
 
@@ -70,16 +70,42 @@ def forget(table, until):
         Path(Log(table).commit_file(version)).unlink()
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_checkpoint_that_lacks_a_part_does_not_count(table, lost):
+def gone(part):
+    part.unlink()
+
+
+def torn(part):
+    part.write_bytes(part.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_checkpoint_in_parts_is_read_without_older_commits(table, n_parts):
+    parted(table, n_parts)
+    put(table, 5)
+    forget(table, 4)
+    assert numbers(table) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("harm", [gone, torn])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_checkpoint_of_which_a_part_is_torn_or_gone_does_not_count(table, number, harm):
     [paths] = parted(table, 3)
-    paths[lost].unlink()
+    harm(paths[number])
     assert numbers(table) == [1, 2, 3, 4], "the commits have it all"
     assert Log(table).has(4)
     put(table, 5)
     forget(table, 3)
-    with pytest.raises(DeltaLogError, match="is not whole"):
+    with pytest.raises((DeltaLogError, DamagedFileError), match=r"_delta_log|is not whole"):
         Snapshot.read(table)
+
+
+@pytest.mark.parametrize("harm", [gone, torn])
+def test_older_checkpoint_is_read_where_a_part_of_the_newest_is_torn_or_gone(table, harm):
+    checkpoint(table, 2)
+    [[part, _]] = parted(table, 2)
+    forget(table, 2)
+    harm(part)
+    assert numbers(table) == [1, 2, 3, 4]
 
 
 def test_parts_of_two_writers_are_not_put_together(table):

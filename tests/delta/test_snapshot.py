@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
@@ -114,70 +113,8 @@ def test_checkpoint_with_vectors_and_transactions_is_read_without_older_commits(
     assert ids(table) == theirs(table) == [3, 4]
 
 
-def in_parts(table, n_parts):
-    """Write a checkpoint of the newest version in several parts, as some writers do; return their files."""
-    DeltaTable(table).create_checkpoint()
-    [whole] = Path(table, "_delta_log").glob("*.checkpoint.parquet")
-    actions = pq.read_table(whole)
-    parts = []
-    for number in range(n_parts):
-        name = whole.name.replace(".parquet", f".{number + 1:010d}.{n_parts:010d}.parquet")
-        part = whole.with_name(name)
-        begin, end = (len(actions) * at // n_parts for at in (number, number + 1))
-        pq.write_table(actions.slice(begin, end - begin), part)
-        parts.append(part)
-    whole.unlink()
-    return parts
-
-
-def gone(part):
-    part.unlink()
-
-
 def torn(part):
     part.write_bytes(part.read_bytes()[:-9])
-
-
-def without_commits(table, *versions):
-    for version in versions:
-        Path(Log(table).commit_file(version)).unlink()
-
-
-@pytest.mark.parametrize("n_parts", [2, 3])
-def test_checkpoint_in_parts_is_read_without_older_commits(tmp_path, n_parts):
-    table = made(tmp_path, rows(1, 2, 3), rows(4), rows(5))
-    deleted(table, "part-1.parquet", 1)
-    in_parts(table, n_parts)
-    without_commits(table, 0, 1, 2, 3)
-    found = Snapshot.read(table)
-    assert (ids(table), found.version, found.transactions) == ([1, 3, 4, 5], 4, {"app": 3})
-    deleted(table, "part-2.parquet", 0)
-    assert ids(table) == [1, 3, 5]
-
-
-@pytest.mark.parametrize("harm", [gone, torn])
-@pytest.mark.parametrize("number", [0, 1])
-def test_checkpoint_with_a_part_that_is_torn_or_gone_is_read_past_or_refused(tmp_path, number, harm):
-    table = made(tmp_path, rows(1, 2, 3), rows(4), rows(5))
-    deleted(table, "part-1.parquet", 1)
-    parts = in_parts(table, 2)
-    harm(parts[number])
-    assert ids(table) == [1, 3, 4, 5]
-    without_commits(table, 0, 1)
-    with pytest.raises((DeltaLogError, DamagedFileError), match="_delta_log"):
-        Snapshot.read(table)
-
-
-@pytest.mark.parametrize("harm", [gone, torn])
-def test_older_checkpoint_is_read_where_a_part_of_the_newest_is_torn_or_gone(tmp_path, harm):
-    table = made(tmp_path, rows(1, 2, 3), rows(4))
-    in_parts(table, 2)
-    without_commits(table, 0, 1)
-    deleted(table, "part-1.parquet", 1)
-    [part, _] = in_parts(table, 2)
-    assert part.name.startswith(f"{3:020d}")
-    harm(part)
-    assert ids(table) == [1, 3, 4]
 
 
 def test_advanced_is_what_a_whole_replay_gives(tmp_path):
@@ -188,13 +125,6 @@ def test_advanced_is_what_a_whole_replay_gives(tmp_path):
     PUTS.commit_version(table, 3, [transaction_mark("other", 5)], {"operation": "NOTHING"})
     assert start.advanced() == Snapshot.read(table)
     assert start.advanced().version == 3
-
-
-def test_missing_commit_is_refused(tmp_path):
-    table = made(tmp_path, rows(1), rows(2), rows(3))
-    (tmp_path / "t" / "_delta_log" / f"{2:020d}.json").unlink()
-    with pytest.raises(DeltaLogError, match=r"is not whole.*1 missing"):
-        Snapshot.read(table)
 
 
 def test_of_many_who_commit_a_version_one_does(tmp_path):

@@ -256,25 +256,6 @@ def test_a_holder_on_another_host_that_was_killed_is_waited_for_and_followed(pat
     assert waited_s >= 2
 
 
-def test_heartbeat_that_fails_is_logged_and_retried(path, caplog, monkeypatch):
-    with Lease(path, "p", 0.6) as lease:
-        renew, fails = lease._renew, iter([OSError("disk"), ValueError("store")])
-
-        def flaky(**changes):
-            error = next(fails, None)
-            if error:
-                raise error
-            renew(**changes)
-
-        monkeypatch.setattr(lease, "_renew", flaky)
-        end = time.monotonic() + PATIENCE_S
-        while lease.facts.heartbeat < 1 and time.monotonic() < end:
-            time.sleep(0.05)
-        assert lease.facts.heartbeat >= 1
-        lease.check()
-    assert [record.args[2].args[0] for record in caplog.records] == ["disk", "store"]
-
-
 def test_folder_of_a_pipeline_is_made_private(tmp_path):
     home = tmp_path / "root" / "t"
     with Lease(str(home / "ledger"), "t", 3600):

@@ -25,175 +25,135 @@ from frame.waiting import PATIENCE_S
 SUPPORT = Path(__file__).parent
 Place = tuple[str, str, str, int]
 """Owner of a function, its name, `before` or `after`, and which of its calls."""
+STATE = "ebbtide.tables._state.table:StateTable"
+SINK = "ebbtide.tables._delta_sink:SinkTable"
+QUARANTINE = "ebbtide.tables._quarantine:QuarantineTable"
+APPENDED = "ebbtide.tables._append_table:AppendTable"
+LEASE = "ebbtide.ledger._lease:Lease"
+SOURCE = "ebbtide.runtime._reading:SourceSteps"
+DELETION = "ebbtide.operations._maintenance.deletion:Deletion"
+JOINING = "ebbtide.delta:Writer from ebbtide.tables._step_commits"
+MERGING = "ebbtide.delta:Snapshot from ebbtide.operations._maintenance.merging"
+BRINGING_BACK = "ebbtide.delta:Writer from ebbtide.operations._repair.state"
+DELETED_BY_ADOPTION = "ebbtide.storage:Location from ebbtide.operations._adopt"
+"""Owners of functions that places are at."""
+
+
+def rewritten_by(module: str) -> Place:
+    """Return the place behind the rewriting of entries that a module asks for."""
+    return f"ebbtide.runtime:StateRewrite from {module}", "written", "after", 1
+
+
 PLACES: dict[str, Place] = {
-    "the lease is taken": ("ebbtide.ledger._lease:Lease", "_take", "after", 1),
-    "the state table is made": ("ebbtide.tables._state.table:StateTable", "create", "after", 1),
-    "the sink table is made": ("ebbtide.tables._delta_sink:SinkTable", "create", "after", 1),
-    "the batch is planned": ("ebbtide.runtime._reading:SourceSteps", "batch", "before", 2),
+    "the lease is taken": (LEASE, "_take", "after", 1),
+    "the state table is made": (STATE, "create", "after", 1),
+    "the sink table is made": (SINK, "create", "after", 1),
+    "the batch is planned": (SOURCE, "batch", "before", 2),
     "the records are staged": ("ebbtide.runtime._reading", "stage", "after", 2),
-    "the bad records are written": ("ebbtide.tables._quarantine:QuarantineTable", "write", "after", 2),
+    "the bad records are written": (QUARANTINE, "write", "after", 2),
     "the entries are written": ("ebbtide.runtime._decide", "_commit", "before", 2),
-    "the files are noted": ("ebbtide.tables._state.table:StateTable", "note_file", "after", 2),
-    "the state is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 2),
-    "the state is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
+    "the files are noted": (STATE, "note_file", "after", 2),
+    "the state is not committed": (STATE, "perform", "before", 2),
+    "the state is committed": (STATE, "perform", "after", 2),
     "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "_written", "after", 2),
     "the sink's vectors are written": ("ebbtide.delta._vectors", "write", "after", 1),
     "the change feed is written": ("ebbtide.tables._upsert:Upserter", "_images", "after", 1),
-    "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 2),
+    "the sink is committed": (SINK, "apply", "after", 2),
     "the changelog is committed": ("ebbtide.tables._changelog:ChangelogTable", "append", "after", 2),
-    "the quarantine is not committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "before", 2),
-    "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 2),
-    "the quarantine's files are not joined": (
-        "ebbtide.delta:Writer from ebbtide.tables._step_commits",
-        "join",
-        "before",
-        1,
-    ),
+    "the quarantine is not committed": (QUARANTINE, "append", "before", 2),
+    "the quarantine is committed": (QUARANTINE, "append", "after", 2),
+    "the quarantine's files are not joined": (JOINING, "join", "before", 1),
     "the step is published": ("ebbtide.runtime._step", "publish", "after", 3),
     "the staged files are deleted": ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete", "after", 2),
-    "the state's fold is written": ("ebbtide.runtime:StateRewrite from ebbtide.runtime._fold", "written", "after", 1),
+    "the state's fold is written": rewritten_by("ebbtide.runtime._fold"),
     "the state is folded": ("ebbtide.delta:Writer from ebbtide.runtime._fold", "join", "after", 1),
     "the sink's fold is not committed": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "before", 1),
     "the sink is folded": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "after", 1),
-    "the batch is made": ("ebbtide.runtime._reading:SourceSteps", "batch", "after", 2),
+    "the batch is made": (SOURCE, "batch", "after", 2),
     "the tick is decided": ("ebbtide.runtime._reading", "expire", "after", 1),
-    "the lease is not given back": ("ebbtide.ledger._lease:Lease", "__exit__", "before", 1),
+    "the lease is not given back": (LEASE, "__exit__", "before", 1),
 }
 """In the second step of a run where there is one."""
 COMMITS: dict[str, Place] = {
-    "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
-    "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+    "the step is not committed": (STATE, "perform", "before", 1),
+    "the step is committed": (STATE, "perform", "after", 1),
 }
 UPKEEP: dict[str, dict[str, Place]] = {
     "cleanup": {
         "the entries are found": ("ebbtide.operations._maintenance.cleanup", "find", "after", 1),
-        "the files and vectors are written": (
-            "ebbtide.operations._maintenance.deletion:Deletion",
-            "actions",
-            "after",
-            1,
-        ),
+        "the files and vectors are written": (DELETION, "actions", "after", 1),
     }
     | COMMITS,
     "compaction": {
-        "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
-        "the entries are rewritten": (
-            "ebbtide.runtime:StateRewrite from ebbtide.operations._maintenance.compaction",
-            "written",
-            "after",
-            1,
-        ),
+        "the sink's files are joined": (SINK, "join_files", "after", 1),
+        "the entries are rewritten": rewritten_by("ebbtide.operations._maintenance.compaction"),
     }
     | COMMITS,
     "merge": {
-        "the sink's files are joined": ("ebbtide.tables._delta_sink:SinkTable", "join_files", "after", 1),
-        "the files of the ranges are written": (
-            "ebbtide.delta:Snapshot from ebbtide.operations._maintenance.merging",
-            "deleting",
-            "before",
-            1,
-        ),
+        "the sink's files are joined": (SINK, "join_files", "after", 1),
+        "the files of the ranges are written": (MERGING, "deleting", "before", 1),
         "the ranges are merged": ("ebbtide.operations._maintenance.compaction", "merged", "after", 1),
     }
     | COMMITS,
-    "migrate": {
-        "the entries are rewritten": (
-            "ebbtide.runtime:StateRewrite from ebbtide.operations._migration.migrate",
-            "written",
-            "after",
-            1,
-        )
-    }
-    | COMMITS,
+    "migrate": {"the entries are rewritten": rewritten_by("ebbtide.operations._migration.migrate")} | COMMITS,
     "replay": COMMITS
     | {
-        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
-        "the quarantine is not committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "before", 1),
-        "the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 1),
+        "the sink is committed": (SINK, "apply", "after", 1),
+        "the quarantine is not committed": (QUARANTINE, "append", "before", 1),
+        "the quarantine is committed": (QUARANTINE, "append", "after", 1),
     },
-    "drop": COMMITS
-    | {"the quarantine is committed": ("ebbtide.tables._quarantine:QuarantineTable", "append", "after", 1)},
-    "alter": {
-        "the entries are rewritten": (
-            "ebbtide.runtime:StateRewrite from ebbtide.operations._migration.migrate",
-            "written",
-            "after",
-            1,
-        )
-    }
+    "drop": COMMITS | {"the quarantine is committed": (QUARANTINE, "append", "after", 1)},
+    "alter": {"the entries are rewritten": rewritten_by("ebbtide.operations._migration.migrate")}
     | COMMITS
     | {
         "the sink's rows are rewritten": ("ebbtide.tables._step_commits", "run_tasks", "after", 1),
-        "the sink has its columns": ("ebbtide.tables._delta_sink:SinkTable", "alter", "after", 1),
+        "the sink has its columns": (SINK, "alter", "after", 1),
     },
-    "rewind": {"the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1)}
+    "rewind": {"the incarnation is renewed": (LEASE, "renew_incarnation", "after", 1)}
     | COMMITS
     | {
-        "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
+        "the sink is put back": (SINK, "restore", "after", 1),
         "another table is put back": ("ebbtide.tables._step_commits", "restore_stage", "after", 1),
         "all tables are put back": ("ebbtide.storage:Location from ebbtide.runtime._publish", "delete", "before", 1),
     },
-    "undo": COMMITS
-    | {
-        "the sink is put back": ("ebbtide.tables._delta_sink:SinkTable", "restore", "after", 1),
-    },
+    "undo": COMMITS | {"the sink is put back": (SINK, "restore", "after", 1)},
     "restore": {
-        "the state is not brought back": (
-            "ebbtide.delta:Writer from ebbtide.operations._repair.state",
-            "commit",
-            "before",
-            1,
-        ),
-        "the state is brought back": (
-            "ebbtide.delta:Writer from ebbtide.operations._repair.state",
-            "commit",
-            "after",
-            1,
-        ),
+        "the state is not brought back": (BRINGING_BACK, "commit", "before", 1),
+        "the state is brought back": (BRINGING_BACK, "commit", "after", 1),
     },
     "repair": COMMITS
     | {
-        "the sink's way back is not committed": (
-            "ebbtide.tables._delta_sink:SinkTable",
-            "restore_and_apply",
-            "before",
-            1,
-        ),
-        "the sink is brought back": ("ebbtide.tables._delta_sink:SinkTable", "restore_and_apply", "after", 1),
-        "the rows are not appended": ("ebbtide.tables._append_table:AppendTable", "append_missed", "before", 1),
+        "the sink's way back is not committed": (SINK, "restore_and_apply", "before", 1),
+        "the sink is brought back": (SINK, "restore_and_apply", "after", 1),
+        "the rows are not appended": (APPENDED, "append_missed", "before", 1),
     },
     "clock": COMMITS,
     "swap": {
-        "the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1),
+        "the incarnation is renewed": (LEASE, "renew_incarnation", "after", 1),
         "the state is copied": ("ebbtide.operations._backfill.swap", "_state_actions", "after", 1),
     }
     | COMMITS
     | {
-        "the sink is swapped": ("ebbtide.tables._delta_sink:SinkTable", "take_rows", "after", 1),
+        "the sink is swapped": (SINK, "take_rows", "after", 1),
         "another table is copied": ("ebbtide.tables._append_table", "commit_stage", "before", 1),
-        "another table is swapped": ("ebbtide.tables._append_table:AppendTable", "take_rows", "after", 1),
+        "another table is swapped": (APPENDED, "take_rows", "after", 1),
         "the backfill is deleted": ("ebbtide.storage:Location from ebbtide.runtime._plan", "delete", "after", 8),
     },
     "adopt": COMMITS
     | {
-        "the sink is extended": ("ebbtide.tables._delta_sink:SinkTable", "extend", "after", 1),
+        "the sink is extended": (SINK, "extend", "after", 1),
         "the rows are staged": ("ebbtide.runtime:Stepper from ebbtide.operations._adopt", "apply", "before", 1),
-        "the second step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
-        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "apply", "after", 1),
-        "the staged files are deleted": (
-            "ebbtide.storage:Location from ebbtide.operations._adopt",
-            "delete",
-            "after",
-            1,
-        ),
+        "the second step is committed": (STATE, "perform", "after", 2),
+        "the sink is committed": (SINK, "apply", "after", 1),
+        "the staged files are deleted": (DELETED_BY_ADOPTION, "delete", "after", 1),
     },
     "refresh": {
-        "the first step is tried": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
-        "the incarnation is renewed": ("ebbtide.ledger._lease:Lease", "renew_incarnation", "after", 1),
-        "the state is emptied": ("ebbtide.tables._state.table:StateTable", "perform", "after", 2),
-        "the sink is emptied": ("ebbtide.tables._delta_sink:SinkTable", "empty", "after", 1),
-        "the quarantine is emptied": ("ebbtide.tables._quarantine:QuarantineTable", "empty", "after", 1),
-        "the first step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 3),
+        "the first step is tried": (STATE, "perform", "after", 1),
+        "the incarnation is renewed": (LEASE, "renew_incarnation", "after", 1),
+        "the state is emptied": (STATE, "perform", "after", 2),
+        "the sink is emptied": (SINK, "empty", "after", 1),
+        "the quarantine is emptied": (QUARANTINE, "empty", "after", 1),
+        "the first step is committed": (STATE, "perform", "after", 3),
     },
 }
 AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt", "swap"), ("run",))
