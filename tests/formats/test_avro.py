@@ -14,7 +14,6 @@ from inputs.lines import staged
 from local.support import plain, spec
 
 from ebbtide.formats import Decoding, stored_form
-from ebbtide.formats._avro import schema_ids
 
 at = datetime.fromisoformat
 NAMED = {"type": "long", "connect.version": 1}
@@ -145,5 +144,4 @@ def test_bytes_that_are_damaged_become_rows_or_are_bad_and_end_nothing(data):
     whole = avro(1, schema, envelope(ROW))
     at = data.draw(st.integers(5, len(whole) - 1))
     damaged = whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + data.draw(st.integers(0, 3)) :]
-    assert schema_ids([damaged]) == {1}
     assert len(staged(decoding, batch([damaged], {1: schema}))) <= 1

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from inputs import lines
+from inputs.lines import batch_of
 from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 
-from ebbtide.formats import RECORDS, BadRecordError, parse_exactly
-from ebbtide.formats._decoding import _without_cycle_collection
-from ebbtide.formats._encodings import decode_integer
-from ebbtide.formats._format import shortened
-from ebbtide.formats._parsing import envelope_origin, is_text, parse
+from ebbtide.changelog import RowKind
+from ebbtide.formats import DecodedChange, Decoding
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
 
 
-def batch(*values, part=3, first_line=10):
-    n = len(values)
-    data = [value if isinstance(value, bytes) else value.encode() for value in values]
-    return pa.record_batch([["f"] * n, [part] * n, range(first_line, first_line + n), data], schema=RECORDS)
-
-
-def staged(of, *values, step=7, wall_ms=None):
+def staged(of, *values, wall_ms=None):
     """The staged rows, as they come: good ones, bad ones, those that change nothing."""
-    decoding = of.decoding
-    rows = pa.Table.from_batches(decoding.decode([batch(*values)], step=step, wall_ms=wall_ms), decoding.schema)
-    return rows.to_pylist()
+    records = batch_of(values, part=3, first=10)
+    return lines.staged(of.decoding, records, step=7, wall_ms=wall_ms).to_pylist()
 
 
 def test_change_is_staged_with_all_that_is_known_of_it():
@@ -102,8 +93,8 @@ def test_record_of_another_topic_is_not_staged_and_one_without_a_topic_is_bad():
 
 def test_kind_that_is_not_taken_is_staged_as_a_tombstone():
     decoding = replace(plain(SCHEMA).decoding, kinds=frozenset({"+I", "+U"}))
-    values = batch(*(change(kind, id=1, n=1, notes="x") for kind in ("+I", "-U", "+U", "-D")))
-    rows = pa.Table.from_batches(decoding.decode([values], step=7, wall_ms=None), decoding.schema).to_pylist()
+    values = [change(kind, id=1, n=1, notes="x") for kind in ("+I", "-U", "+U", "-D")]
+    rows = lines.staged(decoding, batch_of(values, first=10)).to_pylist()
     assert kinds(rows) == [("+I", 10), ("+U", 12), ("tombstone", 11), ("tombstone", 13)]
 
 
@@ -231,13 +222,27 @@ def test_each_column_of_a_place_in_the_log_is_staged(more):
     assert row["_sequence"] == {"_file": 12, "_pos": 4, "_row": 5}
 
 
+class Collects:
+    """A format that says whether cycles are collected while it decodes."""
+
+    def typed(self, row):
+        return None
+
+    def changes(self, value, key, old_key=None):
+        if "id" not in value:
+            raise KeyError
+        return [DecodedChange(RowKind.INSERT, value | {"n": gc.isenabled()})]
+
+
 @pytest.mark.parametrize("was_on", [True, False])
-def test_collector_of_cycles_is_as_it_was_before(was_on):
+def test_collector_of_cycles_is_off_while_records_are_decoded_and_then_as_it_was_before(was_on):
+    decoding = Decoding(pa.schema([("id", pa.int64()), ("n", pa.bool_())]), ("id",), Collects())
     try:
         gc.enable() if was_on else gc.disable()
-        with contextlib.suppress(KeyError), _without_cycle_collection():
-            assert not gc.isenabled()
-            raise KeyError
+        [row] = lines.staged(decoding, ['{"id": 1}']).to_pylist()
+        assert (row["n"], gc.isenabled()) == (False, was_on)
+        with pytest.raises(KeyError):
+            lines.staged(decoding, ["{}"])
         assert gc.isenabled() is was_on
     finally:
         gc.enable()
@@ -261,86 +266,45 @@ def test_old_key_is_read_as_the_key_is():
     assert (moved["id"], moved["at"].microsecond) == (7, 1000)
 
 
+CODED = spec(
+    "id BIGINT, big DECIMAL(20,0) DEFAULT 0, flags BIGINT DEFAULT 0",
+    format={"type": "debezium", "encodings": {"big": "unsigned", "flags": "bits"}},
+)
+
+
 @pytest.mark.parametrize(
-    ("value", "encoding", "number"),
+    ("column", "sent", "number"),
     [
-        (-1, "unsigned", 2**64 - 1),
-        (-(2**63), "unsigned", 2**63),
-        (0, "unsigned", 0),
-        (1, "unsigned", 1),
-        (True, "unsigned", True),
-        ("-1", "unsigned", "-1"),
-        (True, "bits", 1),
-        (False, "bits", 0),
-        ("AQI=", "bits", 513),
-        ("?", "bits", "?"),
-        (-1, "bits", -1),
-        (None, "bits", None),
+        *(("big", sent, number) for sent, number in ((-1, 2**64 - 1), (-(2**63), 2**63), (0, 0), (1, 1), ("-1", -1))),
+        *(("big", sent, "wrong_type") for sent in (True, "?")),
+        *(
+            ("flags", sent, n)
+            for sent, n in ((True, 1), (False, 0), ("AQI=", 513), ("2AE=", 472), (-1, -1), (None, None))
+        ),
+        *(("flags", sent, "wrong_type") for sent in ("?", "A?Q=")),
     ],
 )
-def test_coded_integer_is_read_and_what_is_none_is_left_to_the_column(value, encoding, number):
-    found = decode_integer(value, encoding)
-    assert (found, type(found)) == (number, type(number))
+def test_coded_integer_is_read_in_its_column_and_what_is_none_is_bad(column, sent, number):
+    row, beside = staged(
+        CODED, *(record(envelope("c", 1, after={"id": at, column: value}), at) for at, value in enumerate([sent, 1]))
+    )
+    row, beside = sorted((row, beside), key=lambda each: each["_origin"]["position"])
+    assert row["_reason"] or row[column] == number
+    assert (row["_reason"] or number, beside[column]) == (number, 1)
 
 
-@pytest.mark.parametrize("read", [parse, parse_exactly])
-def test_record_is_parsed_with_floats_or_with_every_digit(read):
-    for text in ('{"a": 1.5, "b": 7, "c": "\u00e9"}', '{"a": 1.5, "b": 7, "c": "\u00e9"}'.encode()):
-        value = read(text)
-        assert value == {"a": 1.5, "b": 7, "c": "\u00e9"}
-        assert isinstance(value["a"], float) is (read is parse)
+def test_place_of_a_kafka_record_is_read_to_the_ends_of_its_ranges():
+    value = envelope("c", 1, after={"id": 1, "n": 1, "notes": "x"})
+    [row] = staged(spec(SCHEMA), record(value, 2**63 - 1, partition=2**31 - 1))
+    assert row["_origin"] == {"source": "t", "partition": 2**31 - 1, "position": 2**63 - 1}
+    [row] = staged(spec(SCHEMA), record(value, 2**63, partition=4))
+    assert row["_detail"].startswith(f"got topic 't', partition 4, offset {2**63}; allowed: ")
 
 
-@pytest.mark.parametrize("read", [parse, parse_exactly])
-@pytest.mark.parametrize(
-    ("text", "reason", "said"),
-    [
-        (b'{"a": NaN}', "bad_json", "NaN is not JSON; allowed: one JSON object"),
-        (b'{"a": -Infinity}', "bad_json", "-Infinity is not JSON; allowed: one JSON object"),
-        (b"{", "bad_json", "; allowed: one JSON object"),
-        (b'{"a": "\xff"}', "not_utf8", "at byte 7; allowed: UTF-8"),
-        (b"[1]", "not_an_object", "got [1]; allowed: one JSON object"),
-        (b"[" * 100_000, "too_deep", "nested too deep; allowed: a few hundred levels"),
-    ],
-)
-def test_text_that_is_no_record_is_bad_whoever_reads_it(read, text, reason, said):
-    with pytest.raises(BadRecordError) as found:
-        read(text)
-    assert (found.value.reason, found.value.detail.endswith(said)) == (reason, True)
-
-
-PLACE = {"topic": "t", "partition": 2, "offset": 7}
-
-
-@pytest.mark.parametrize(
-    "last", [PLACE, PLACE | {"partition": 0, "offset": 0}, PLACE | {"partition": 2**31 - 1, "offset": 2**63 - 1}]
-)
-def test_place_of_a_kafka_record_is_read_to_the_ends_of_its_ranges(last):
-    assert envelope_origin(last) == tuple(last.values())
-
-
-@pytest.mark.parametrize("name", PLACE)
-@pytest.mark.parametrize("value", [None, 1.0, True, "\ud800", -1, 2**63, 2**31])
-def test_place_that_is_none_says_what_was_got(name, value):
-    if (name, value) == ("offset", 2**31):
-        value = 2**63
-    with pytest.raises(BadRecordError) as found:
-        envelope_origin(PLACE | {name: value})
-    detail = found.value.detail
-    assert (found.value.reason, found.value.origin_offset) == ("not_a_record", None)
-    said = ", ".join(f"{each} {(PLACE | {name: value})[each]!r}" for each in PLACE)
-    assert detail.startswith(f"got {said}; allowed: ")
-
-
-@pytest.mark.parametrize(
-    ("text", "can"), [("", True), ("a", True), ("\u00e9\ud7ff\ue000", True), ("\ud800", False), ("x\udfff", False)]
-)
-def test_lone_surrogates_cannot_be_stored(text, can):
-    assert is_text(text) is can
-
-
-def test_long_value_is_shown_by_its_head():
-    assert (shortened("x" * 78), shortened("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
+@pytest.mark.parametrize(("sent", "shown"), [("x" * 78, "'" + "x" * 78 + "'"), ("x" * 79, "'" + "x" * 76 + "...")])
+def test_long_value_is_shown_by_its_head(sent, shown):
+    [row] = staged(spec(SCHEMA), record(envelope("c", 1, after=GOOD | {"n": sent})))
+    assert row["_detail"].startswith(f"n: got {shown}; allowed: ")
 
 
 def bad_of(of, *values, **more):
@@ -373,8 +337,8 @@ def test_reason_and_detail_say_what_was_got_and_what_is_allowed(of, value, reaso
 
 def test_truncate_is_bad_where_only_rows_are_taken():
     decoding = replace(spec(SCHEMA).decoding, truncates=False)
-    values = batch(record(envelope("t", 1)), record(envelope("c", 2, after=GOOD), 1))
-    rows = pa.Table.from_batches(decoding.decode([values], step=7, wall_ms=None), decoding.schema).to_pylist()
+    values = [record(envelope("t", 1)), record(envelope("c", 2, after=GOOD), 1)]
+    rows = lines.staged(decoding, values).to_pylist()
     assert [row["_reason"] for row in rows] == [None, "truncate"]
     assert rows[1]["_detail"].startswith("got TRUNCATE; allowed: changes of rows")
 
@@ -433,16 +397,6 @@ def test_missing_value_leaves_its_column_null_and_the_others_typed():
         of, *(record(envelope("c", 1, after={"id": at, "n": at} | more), at) for at, more in enumerate(({"at": 1}, {})))
     )
     assert [(row["n"], row["_reason"]) for row in rows] == [(0, None), (None, "missing_column")]
-
-
-def test_coded_columns_are_read_in_every_row():
-    of = spec(
-        "id BIGINT, big DECIMAL(20,0), flags INT",
-        format={"type": "debezium", "encodings": {"big": "unsigned", "flags": "bits"}},
-    )
-    rows = [{"id": 1, "big": -1, "flags": True}, {"id": 2, "big": 3, "flags": "AQI="}]
-    found = staged(of, *(record(envelope("c", 1, after=row), row["id"]) for row in rows))
-    assert [(int(row["big"]), row["flags"]) for row in found] == [(2**64 - 1, 1), (3, 513)]
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 1]])

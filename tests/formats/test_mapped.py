@@ -2,8 +2,8 @@
 
 import json
 import random
+from decimal import Decimal
 
-import pyarrow as pa
 import pytest
 from frame.circumstances import assume
 from inputs.lines import staged
@@ -12,9 +12,6 @@ from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats import TOOLS, BadRecordError, MappedDecoder
-from ebbtide.formats._mapped import of_text
-from ebbtide.formats._mysql_types import column_type
-from ebbtide.formats._record_map import event_ms_of
 from ebbtide.spec import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
@@ -261,48 +258,42 @@ def test_other_tables_are_left_out_and_a_record_without_a_table_is_bad():
     ],
 )
 def test_event_time(time, unit, ms):
-    assert event_ms_of(time, unit, "at") == ms
+    of_times = decoder(event_time={"field": "at", "unit": unit})
+    [change] = of_times.changes({"op": "I", "id": 1, "at": time}, None)
+    assert change.event_ms == ms
 
 
 @pytest.mark.parametrize("time", ["soon", 1.5, True, [], 2**80])
 def test_event_time_that_is_none_is_bad(time):
     with pytest.raises(BadRecordError, match="bad_event_time: at: got"):
-        event_ms_of(time, "ms", "at")
+        decoder(event_time={"field": "at", "unit": "ms"}).changes({"op": "I", "id": 1, "at": time}, None)
 
 
 @pytest.mark.parametrize(
-    ("text", "type_", "value"),
+    ("tool", "coding", "text", "type_", "value"),
     [
-        ("9223372036854775807", pa.int64(), 2**63 - 1),
-        ("-7", pa.int16(), -7),
-        ("1e3", pa.float64(), 1000.0),
-        ("0", pa.bool_(), False),
-        ("1.10", pa.decimal128(6, 2), "1.10"),
-        ("12x", pa.int64(), "12x"),
-        ("\u0005ÿ", pa.binary(), b"\x05\xff"),
+        *(("canal", None, text, "BIGINT", number) for text, number in (("9223372036854775807", 2**63 - 1), ("-7", -7))),
+        ("canal", None, "1e3", "DOUBLE", 1000.0),
+        ("canal", None, "0", "BOOLEAN", False),
+        ("canal", None, "1.10", "DECIMAL(6,2)", Decimal("1.10")),
+        ("canal", None, "\u0005ÿ", "BINARY", b"\x05\xff"),
+        ("canal", "hex", "deadbeef", "BINARY", b"\xde\xad\xbe\xef"),
+        ("canal", "base64", "3q2+7w==", "BINARY", b"\xde\xad\xbe\xef"),
+        ("ticdc", None, "3q2+7w==", "BINARY", b"\xde\xad\xbe\xef"),
+        ("ticdc", "hex", "deadbeef", "BINARY", b"\xde\xad\xbe\xef"),
+        ("canal", None, "12x", "BIGINT", "wrong_type"),
     ],
 )
-def test_text_is_read_by_its_column(text, type_, value):
-    assert of_text(text, type_) == value
-
-
-@pytest.mark.parametrize(
-    ("tool", "coding", "text"),
-    [
-        ("canal", None, "\u00de\u00ad\u00be\u00ef"),
-        ("canal", "hex", "deadbeef"),
-        ("canal", "base64", "3q2+7w=="),
-        ("ticdc", None, "3q2+7w=="),
-        ("ticdc", "hex", "deadbeef"),
-    ],
-)
-def test_bytes_of_tools_that_write_text_are_read_as_the_tool_writes_them_or_as_the_spec_says(tool, coding, text):
+def test_text_of_a_tool_is_read_by_its_column_as_the_tool_writes_it_or_as_the_spec_says(
+    tool, coding, text, type_, value
+):
     changes, _ = history(0, 1)
     record = WRITERS[tool].write(changes[0])
     record["data"] = {"id": "1", "b": text} if tool == "ticdc" else [{"id": "1", "b": text}]
     format_ = {"type": tool} | ({"encodings": {"b": coding}} if coding else {})
-    pipeline = played(format_, [record], schema="id BIGINT, b BINARY", **BY_KEY)
-    assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 1, "b": b"\xde\xad\xbe\xef"}], [])
+    pipeline = played(format_, [record], schema=f"id BIGINT, b {type_}", **BY_KEY)
+    found = [row["b"] for row in pipeline.rows()] + [bad["_reason"] for bad in pipeline.quarantine]
+    assert found == [value]
 
 
 def test_time_with_its_zone_beside_it_is_read_as_ticdc_writes_it():
@@ -335,7 +326,10 @@ def test_time_with_its_zone_beside_it_is_read_as_ticdc_writes_it():
     ],
 )
 def test_columns_of_mysql_s_types(given, type_):
-    assert column_type(given) == type_
+    changes, _ = history(0, 1)
+    record = WRITERS["canal"].write(changes[0]) | {"mysqlType": {"v": given}}
+    [change] = MappedDecoder(TOOLS["canal"], key=("id",)).changes(record, None)
+    assert change.schema.type_of("v") == type_
 
 
 def test_times_without_a_zone_are_utc_where_the_spec_says_so():

@@ -20,7 +20,6 @@ from oracles.any_records import JSON, TEXTS, neighbour, paths, replaced
 from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import Decoding
-from ebbtide.formats._debezium_envelope import ORDERS
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
 
@@ -43,6 +42,7 @@ OF_SQLSERVER = {
     "event_serial_no": 2,
     "ts_ms": 3,
 }
+BY_COMMIT = ["source.commit_lsn", "source.change_lsn", "source.event_serial_no"]
 OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
 TYPES = {
     "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "f": ("float", None), "name": ("string", None), "flag": ("boolean", None),
@@ -78,8 +78,8 @@ SPECS = {
     "flattened, binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
     "flattened, delete": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "flattened, own column": spec(SCHEMA + ", __v INT, __source_scn STRING", order={"sequence": ["source.scn"]}),
-    "sqlserver": spec(SCHEMA, order={"sequence": [*ORDERS["sqlserver"]]}),
-    "sqlserver, snapshot": spec(SCHEMA, order={"sequence": [*ORDERS["sqlserver"]]}),
+    "sqlserver": spec(SCHEMA, order={"sequence": BY_COMMIT}),
+    "sqlserver, snapshot": spec(SCHEMA, order={"sequence": BY_COMMIT}),
     "transactions": spec(SCHEMA, order={"sequence": ["source.gtid", "transaction.total_order"]}),
     "stated": spec(
         SCHEMA,

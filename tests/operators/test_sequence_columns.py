@@ -281,24 +281,6 @@ def test_truncate_between_two_rows_of_one_event_empties_what_is_below():
     assert outcomes(of, log) == {((2, 2),)}
 
 
-@pytest.mark.parametrize(
-    ("type_", "encoding", "sent", "read"),
-    [
-        ("DECIMAL(20,0)", "unsigned", -1, 2**64 - 1),
-        ("DECIMAL(20,0)", "unsigned", 5, 5),
-        ("INT", "bits", "2AE=", 0x01D8),
-        ("BIGINT", "bits", True, 1),
-        ("BIGINT", "bits", None, None),
-    ],
-)
-def test_encoded_integers_are_read(type_, encoding, sent, read):
-    of = spec(f"id BIGINT NOT NULL, v {type_}", format={"type": "debezium", "encodings": {"v": encoding}})
-    pipeline = MemoryPipeline(of)
-    pipeline.step([record(envelope("c", 1, after={"id": 1, "v": sent}))])
-    assert pipeline.quarantine == []
-    assert [row["v"] for row in pipeline.rows()] == [read]
-
-
 def test_unsigned_key_is_read_in_deletes_by_key_too():
     of = spec("id DECIMAL(20,0), v INT", format={"type": "debezium", "encodings": {"id": "unsigned"}})
     pipeline = MemoryPipeline(of)

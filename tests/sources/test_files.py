@@ -137,7 +137,7 @@ def test_first_batch_of_a_run_begins_with_its_first_file_whatever_an_earlier_run
     assert FilePlanner(SIZED, 2, MANY).after(last)["files"] == SIZED[:2]
 
 
-def test_batch_takes_what_a_later_look_hlimits():
+def test_batch_takes_what_a_later_look_adds():
     planner = FilePlanner(SIZED[:2], 9, MANY)
     first = planner.after(None)
     assert planner.after(first) == first

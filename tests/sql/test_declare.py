@@ -13,7 +13,7 @@ from ebbtide import load
 from ebbtide.definitions._load import KINDS, SEVERAL
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
 from ebbtide.sql import parse_text
-from ebbtide.sql._catalog import TYPES, DeclaredKind
+from ebbtide.sql._catalog import TYPES
 from ebbtide.sql._fill import plan_insert, write_filling
 
 
@@ -218,7 +218,7 @@ def test_relative_path_belongs_to_the_project_else_to_the_current_folder(do, cat
     if is_project:
         (tmp_path / "pyproject.toml").touch()
     do("CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH (path = 'in/clicks', format = plain)")
-    written = catalog.declared(DeclaredKind.SOURCE)["clicks"].options["path"]
+    written = catalog.entries()["clicks"].options["path"]
     assert written == ("in/clicks" if is_project else str((tmp_path / "in" / "clicks").resolve()))
     do("CREATE TABLE seen (id BIGINT, PRIMARY KEY (id))")
     folder = write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO seen SELECT * FROM clicks")))

@@ -2,8 +2,6 @@ import pytest
 
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql import EmbeddedSession, read_environment
-from ebbtide.sql._catalog import Declared, DeclaredKind
-from ebbtide.sql._environment import Environment
 
 
 def test_environment_declares_sources_functions_variables_and_settings(tmp_path):
@@ -15,19 +13,18 @@ functions: {tidy: "rules:tidy", mask: {target: "rules:mask", deterministic: true
 variables: {day: 2026-01-01}
 settings: {max-rows: 100}
 """)
-    assert read_environment(file) == Environment(
-        (
-            Declared(DeclaredKind.SOURCE, "log", "id BIGINT", ("id",), {"path": "in", "header": "true"}),
-            Declared(DeclaredKind.FUNCTION, "tidy", target="rules:tidy"),
-            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", deterministic=True),
-        ),
-        {"day": "2026-01-01"},
-        {"max-rows": "100"},
-    )
+    found = read_environment(file)
+    assert (found.variables, found.settings) == ({"day": "2026-01-01"}, {"max-rows": "100"})
+    entries = found.catalogs(str(tmp_path / "root"), str(tmp_path / "defs"))["default"].entries()
+    log = entries["log"]
+    assert (log.columns, log.key, log.options) == ("id BIGINT", ("id",), {"path": "in", "header": "true"})
+    functions = [(entries[name].target, entries[name].deterministic) for name in ("tidy", "mask")]
+    assert functions == [("rules:tidy", False), ("rules:mask", True)]
 
 
 def test_no_file_says_nothing():
-    assert read_environment(None) == Environment()
+    nothing = read_environment(None)
+    assert (nothing.given, nothing.variables, nothing.settings) == ((), {}, {})
 
 
 @pytest.mark.parametrize(

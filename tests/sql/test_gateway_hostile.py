@@ -226,6 +226,10 @@ def test_headers_that_lie(gateway, n_names):
 
 def test_forged_headers_are_refused_without_a_token():
     with serving(token=TOKEN) as guarded:
+        right = f"Authorization: Bearer {TOKEN}\r\n".encode()
+        head = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        assert exchange(guarded, head + right + b"\r\n").startswith(b"HTTP/1.1 200")
+        assert exchange(guarded, head + 2 * right + b"\r\n").startswith(b"HTTP/1.1 401")
         for path in (
             "/v1/info",
             "/v1/health/../info",

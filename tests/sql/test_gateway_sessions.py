@@ -108,13 +108,6 @@ def test_operation_closed_twice_gives_back_one_place(sessions):
         hosted.execute("SHOW TABLES", "c")
 
 
-def test_closed_session_cancels_what_runs(sessions):
-    hosted = sessions.open({}, ANNA)
-    operation = hosted.execute("SELECT * FROM never", "a").operation
-    sessions.close(hosted)
-    assert operation.canceled.is_set()
-
-
 def test_nothing_begins_once_the_gateway_ends(sessions):
     hosted = sessions.open({}, ANNA)
     sessions.end(60)
@@ -195,11 +188,6 @@ def test_page_is_cut_and_what_else_it_says_comes_with_its_last_rows():
         Page([6], None, "q", "m"),
     ]
     assert source.asked == [0, 70]
-
-
-def test_page_that_fits_is_handed_out_as_it_is():
-    assert list(handed_out(Given(Page([1, 2], None, "p", "n")), 2)) == [Page([1, 2], None, "p", "n")]
-    assert list(handed_out(Given(Page()), 2)) == [Page()]
 
 
 def test_page_is_had_again_until_the_one_after_the_next_was_asked_for():

@@ -4,12 +4,11 @@ import hashlib
 import re
 
 import pytest
+from statements.gateway_support import TOKEN, serving
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import redacted
-from ebbtide.sql import Role, read_clients
-from ebbtide.sql._gateway.guard import DEFAULT, Client, Clients, known_token
-from ebbtide.sql._gateway.requests import Refusal
+from ebbtide.sql import read_clients
 
 READERS, WRITERS, OWNERS = "reader-token-of-a-test", "writer-token-of-a-test", "owner-token-of-a-test"
 HASHED = f"sha256:{hashlib.sha256(OWNERS.encode()).hexdigest()}"
@@ -33,28 +32,22 @@ writer loader@night {WRITERS}
 owner anna {HASHED}
 """,
     )
-    clients = Clients([known_token("the-single-token"), *read_clients(file)])
-    assert clients.of([f"Bearer {READERS}"]) == Client("dashboard", Role.READER)
-    assert clients.of([f"bearer {READERS}-2"]) == Client("dashboard", Role.READER)
-    assert clients.of([f"Bearer {WRITERS}"]) == Client("loader@night", Role.WRITER)
-    assert clients.of([f"Bearer {OWNERS}"]) == Client("anna", Role.OWNER)
-    assert clients.of(["Bearer the-single-token"]) == DEFAULT
+    clients = {
+        READERS: ("dashboard", "reader"),
+        f"{READERS}-2": ("dashboard", "reader"),
+        WRITERS: ("loader@night", "writer"),
+        OWNERS: ("anna", "owner"),
+        TOKEN: ("default", "owner"),
+    }
+    with serving(token=TOKEN, clients=read_clients(file)) as gateway:
+        for token, client in clients.items():
+            info = gateway.call("GET", "/v1/info", headers={"Authorization": f"Bearer {token}"}).json
+            assert (info["client"], info["role"]) == client
+        for token in (HASHED, f"{OWNERS}x"):
+            refused = gateway.call("GET", "/v1/info", headers={"Authorization": f"Bearer {token}"})
+            assert refused.status == 401
     for token in (READERS, WRITERS, OWNERS):
         assert redacted(f"it is {token}") == "it is ***"
-    for given in (
-        [],
-        ["Bearer "],
-        [f"Bearer {HASHED}"],
-        [f"Bearer {OWNERS}x"],
-        [f"Bearer {OWNERS}"] * 2,
-        ["Bearer \udcff"],
-    ):
-        with pytest.raises(Refusal):
-            clients.of(given)
-
-
-def test_without_tokens_each_client_is_the_default_owner():
-    assert Clients([]).of([]) == DEFAULT == Client("default", Role.OWNER)
 
 
 @pytest.mark.parametrize(
