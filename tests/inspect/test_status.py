@@ -21,9 +21,10 @@ from ebbtide.users import user_name
 def test_sink_is_told_with_its_version_and_its_rows(make):
     pipeline = make()
     pipeline.read(up(1, 1), up(2, 2))
-    pipeline.read(up(1, 3, "-D"))
+    pipeline.read(up(1, 3, "-D", colour="red"))
     found = status(pipeline.spec, pipeline.root)
     assert (found.last.step, found.read.records, found.sink.rows) == (2, 3, 1)
+    assert "columns not in the schema: colour" in found.text()
     assert (found.sink.version, found.state.version) == (pipeline.versions()["sink"], pipeline.versions()["state"])
     assert f"version {found.sink.version}, 1 row, changed last by step 2" in found.text()
 

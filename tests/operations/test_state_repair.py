@@ -1,25 +1,16 @@
 """A state that another client has changed, or that has lost files: its restore, and the report of the rest."""
 
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from local.local_pipeline import up
-from local.local_run import SPARK, change_state
+from local.local_run import change_state
 
 from ebbtide.delta import Log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.operations._repair import state as state_repair
-from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
-from ebbtide.operations._stepping import stepping
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."
-
-
-@contextmanager
-def repairing(pipeline):
-    with stepping(SPARK, pipeline.plan, parts=("state",)) as stepper:
-        yield stepper
 
 
 def lose(snapshot, n=None):
@@ -35,11 +26,8 @@ def test_restored_state_says_that_it_was_and_is_of_the_decided_rows(make):
     pipeline.read(up(1, 1))
     right = pipeline.plan.state.snapshot()
     change_state(pipeline.plan)
-    with repairing(pipeline) as stepper:
-        assert decided_version(stepper) == right.version
-        assert restore_state(stepper) == right.version
-        newest = stepper.newest()
-        assert decided_version(stepper) == newest.version
+    assert pipeline.do("restore") == right.version
+    newest = pipeline.plan.state.snapshot()
     assert newest.files.keys() == right.files.keys()
     commit = Log(newest.table).commit(newest.version).info()
     assert commit["operation"] == "RESTORE"
@@ -58,8 +46,8 @@ def test_state_that_somebody_commits_to_at_the_same_time_is_not_restored(make, m
 
     real = state_repair.writer_of
     monkeypatch.setattr(state_repair, "writer_of", writer_of)
-    with repairing(pipeline) as stepper, pytest.raises(LeaseLostError) as raised:
-        restore_state(stepper)
+    with pytest.raises(LeaseLostError) as raised:
+        pipeline.do("restore")
     assert str(raised.value) == (
         f"Another process has committed to '{pipeline.plan.state.path}' at the same time. Run 'ebbtide repair' again."
     )
@@ -72,8 +60,8 @@ def test_state_whose_files_are_gone_is_not_restored(make):
     change_state(pipeline.plan)
     lose(right, 1)
     versions = pipeline.versions()
-    with repairing(pipeline) as stepper, pytest.raises(HistoryGoneError):
-        restore_state(stepper)
+    with pytest.raises(HistoryGoneError):
+        pipeline.do("restore")
     assert pipeline.versions() == versions
 
 
@@ -83,8 +71,8 @@ def test_lost_file_counts_though_others_have_taken_its_rows_out(make):
     right = pipeline.plan.state.snapshot()
     change_state(pipeline.plan)
     [lost] = lose(right, 1)
-    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
-        refuse_damaged_state(stepper)
+    with pytest.raises(RepairError) as raised:
+        pipeline.repair(action="plan")
     assert str(raised.value) == (
         f"The state of 't' has lost data files, which have no other copy. Got: {lost}."
         f" Allowed: the files as they were written. Restore them from a copy, or run {REFRESH}"
@@ -111,8 +99,8 @@ def test_no_step_of_another_spec_or_from_before_a_refresh_is_gone_back_to(make, 
     state = pipeline.plan.state.snapshot()
     assert not state.files.keys() & before.files.keys()
     lost = lose(state)
-    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
-        refuse_damaged_state(stepper)
+    with pytest.raises(RepairError) as raised:
+        pipeline.repair(action="plan")
     assert f"Got: {'; '.join(lost)}." in str(raised.value)
     assert f"Restore them from a copy, or run {way_out}" in str(raised.value)
 
@@ -122,6 +110,6 @@ def test_no_step_is_offered_where_all_have_lost_files(make):
     pipeline.read(up(1, 1))
     pipeline.read(up(2, 2))
     lose(pipeline.plan.state.snapshot())
-    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
-        refuse_damaged_state(stepper)
+    with pytest.raises(RepairError) as raised:
+        pipeline.repair(action="plan")
     assert str(raised.value).endswith(f"Restore them from a copy, or run {REFRESH}")

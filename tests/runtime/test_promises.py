@@ -1,10 +1,8 @@
 """What a step promises: decided once, finished after a crash, refused where it does not fit; without Spark, and on Spark in the grid."""
 
-import datetime as dt
 import gc
 import gzip
 import json
-import threading
 
 import pytest
 from clusters.spark_support import LOCAL, change, plain_spec, write
@@ -15,29 +13,20 @@ from servers.store_support import line, stateful
 
 from ebbtide import refresh, run
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import Log, Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.errors import (
-    FileChangedError,
     LateFileError,
-    LeaseHeldError,
-    QuarantineThresholdError,
     SourceReadError,
     SpecChangedError,
     StatefulFunctionError,
     StoredFormatError,
 )
 from ebbtide.inspect import status
-from ebbtide.ledger import Lease
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, Stepper, system_clock
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
-
-
-ON_SPARK = pytest.mark.parametrize(
-    "session", [pytest.param("spark", marks=[pytest.mark.grid, pytest.mark.spark])], indirect=True
-)
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=[pytest.mark.grid, pytest.mark.spark])])
@@ -87,20 +76,6 @@ def test_source_folder_that_is_missing_is_refused_before_tables_are_made(session
     assert not (tmp_path / spec.name).exists()
 
 
-@pytest.mark.grid
-def test_arrival_mode_shows_the_newest_live_row(session, tmp_path):
-    new, old, gone = change("+I", 1, "new", 0), change("-U", 1, "old", 1), change("-D", 1, "new", 0)
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "old", 1), new.replace('"n": 0', '"n": 2')]))
-    run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "new"}
-    write(tmp_path / "in", [gone.replace('"n": 0', '"n": 3')], first=1)
-    run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "old"}
-    write(tmp_path / "in", [old.replace('"n": 1', '"n": 4')], first=2)
-    assert run(session, spec, str(tmp_path)).totals["deleted"] == 1
-    assert values(session, tmp_path, spec) == {}
-
-
 def test_idle_run_ends_and_still_expires(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="30d")
     run(session, spec, str(tmp_path))
@@ -115,29 +90,6 @@ def test_idle_run_ends_and_still_expires(session, tmp_path):
     assert after.steps[0].clock.now_ms == much_later.steps[0].clock.now_ms, "the clock never goes back"
 
 
-@pytest.mark.grid
-def test_clock_that_jumps_is_held_and_reported(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="2d", max_clock_jump="5d")
-    first = run(session, spec, str(tmp_path))
-    tick = run(session, spec, str(tmp_path), clock=lambda: system_clock() + 400 * DAY_MS).steps[0]
-    assert tick.clock.now_ms == first.steps[0].clock.now_ms + 5 * DAY_MS
-    assert tick.clock.held_ms > 394 * DAY_MS
-
-
-@pytest.mark.grid
-def test_expired_tombstone_lets_a_late_change_in_and_a_live_one_does_not(session, tmp_path):
-    spec = plain_spec(
-        write(tmp_path / "in", [change("+I", 1, "a", 1), change("-D", 1, "a", 5)]), order=BY_SEQ, ttl="1d"
-    )
-    run(session, spec, str(tmp_path))
-    write(tmp_path / "in", [change("+I", 1, "late", 3)], first=1)
-    assert run(session, spec, str(tmp_path)).totals["superseded"] == 1
-    run(session, spec, str(tmp_path), clock=lambda: system_clock() + 2 * DAY_MS)
-    write(tmp_path / "in", [change("+I", 1, "later", 4)], first=2)
-    run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "later"}
-
-
 def test_live_entry_that_expired_is_stood_in_for_by_the_sink(session, tmp_path):
     ttl = {"ttl": "1d", "expire_live": True}
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 5)]), order=BY_SEQ, ttl=ttl)
@@ -148,36 +100,6 @@ def test_live_entry_that_expired_is_stood_in_for_by_the_sink(session, tmp_path):
     steps = run(session, spec, str(tmp_path)).steps
     assert [step.metrics.get("superseded", 0) for step in steps] == [1, 0]
     assert values(session, tmp_path, spec) == {1: "new"}
-
-
-@pytest.mark.grid
-def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(session, tmp_path):
-    ttl = {"ttl": "1h", "time_characteristic": "EVENT_TIME"}
-    noon, two = "2026-01-01 12:00:00", "2026-01-01 14:00:00"
-    spec = plain_spec(
-        write(tmp_path / "in", [change("+I", 1, "a", 1, at=noon)], [change("+I", 2, "b", 2, at=two)]),
-        ttl=ttl,
-        event_time="at",
-    )
-    steps = run(session, spec, str(tmp_path)).steps
-    assert [step.kind for step in steps] == ["batch", "batch", "tick"]
-    assert steps[1].clock.watermark_ms == int(dt.datetime.fromisoformat(noon + "+00:00").timestamp() * 1000)
-    assert steps[2].metrics == {"expired": 1, "orphaned": 1}
-
-
-@pytest.mark.grid  # a shorter one: the refresh below
-def test_spec_that_no_longer_fits_is_refused_until_refreshed(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 1, "b", 2)]))
-    run(session, spec, str(tmp_path))
-    for changed in (
-        plain_spec(tmp_path / "in", order=BY_SEQ),
-        plain_spec(tmp_path / "in", key=["id", "v"]),
-    ):
-        with pytest.raises(SpecChangedError, match="ebbtide refresh"):
-            run(session, changed, str(tmp_path))
-    by_two = plain_spec(tmp_path / "in", key=["id", "v"])
-    refresh(session, by_two, str(tmp_path))
-    assert len(sink(session, tmp_path, by_two)) == 2
 
 
 def test_bad_records_go_to_the_quarantine_once(session, tmp_path):
@@ -200,20 +122,6 @@ def test_bad_records_go_to_the_quarantine_once(session, tmp_path):
     assert len(table(session, tmp_path, spec, "quarantine")) == 5
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
-def test_too_many_bad_records_stop_the_run_before_anything_is_committed(session, tmp_path):
-    limit = {"max_rows_per_step": 1}
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), "{", "["]), quarantine=limit)
-    with pytest.raises(QuarantineThresholdError, match="Got: 2 of 3"):
-        run(session, spec, str(tmp_path))
-    assert sink(session, tmp_path, spec) == []
-    assert status(spec, str(tmp_path)).last.step == 0
-    assert Log(Plan.under(str(tmp_path), spec).at("quarantine")).versions() == []
-    write(tmp_path / "in", [change("+I", 1, "a", 1)])
-    run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "a"}
-
-
 def test_file_below_one_already_read_is_refused_by_name(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)], first=5))
     run(session, spec, str(tmp_path))
@@ -226,65 +134,12 @@ def test_file_below_one_already_read_is_refused_by_name(session, tmp_path):
     assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
 
 
-@pytest.mark.grid
-def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refused(session, tmp_path):
-    def totals():
-        return run(session, spec, str(tmp_path)).totals["records"]
-
-    spec = plain_spec(write(tmp_path / "in" / "p=1", [change("+I", 1, "a", 1)], first=5), order=BY_SEQ)
-    spec = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(tmp_path / "in")})})
-    write(tmp_path / "in" / "p=0", [change("+I", 2, "b", 2)], [change("+I", 3, "c", 3)], first=8)
-    (tmp_path / "in" / "p=0" / "0010.jsonl.tmp").write_text(change("+I", 9, "unfinished", 9))
-    assert totals() == 3
-    write(tmp_path / "in" / "p=1", [change("+I", 4, "d", 4)], first=2)
-    assert [totals(), totals()] == [1, 0], "a smaller name is read, once"
-    assert values(session, tmp_path, spec) == {1: "a", 2: "b", 3: "c", 4: "d"}
-    write(tmp_path / "in" / "p=0", [change("+I", 3, "c", 3), change("+I", 5, "lost", 5)], first=9)
-    with pytest.raises(FileChangedError, match=r"p=0/0009\.jsonl with \d+ bytes, read with \d+"):
-        run(session, spec, str(tmp_path))
-    assert refresh(session, spec, str(tmp_path)).totals["records"] == 5
-    assert values(session, tmp_path, spec)[5] == "lost"
-
-
-@pytest.mark.grid
-def test_source_with_nothing_that_matches_is_said_and_still_expires(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="1d", order=BY_SEQ)
-    other = spec.model_copy(update={"source": spec.source.model_copy(update={"pattern": ["*.csv"]})})
-    assert "what does not match: 0000.jsonl." in run(session, other, str(tmp_path)).nothing_matched
-    assert run(session, spec, str(tmp_path)).nothing_matched is None
-    assert run(session, spec, str(tmp_path)).nothing_matched is None, "nothing new is no fault"
-    assert values(session, tmp_path, spec) == {1: "a"}
-
-
 def test_run_that_has_ended_is_not_held_by_its_session(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     run(session, spec, str(tmp_path))
     gc.collect()
     held = [each for each in gc.get_objects() if type(each) is Stepper]
     assert [each.spec.name for each in held if each.plan.root == str(tmp_path)] == []
-
-
-@pytest.mark.grid
-def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(session, tmp_path):
-    def event(op, lsn, before=None, after=None, ts_ms=0):
-        return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})
-
-    moved = event("u", 20, {"id": 1}, {"id": 2, "v": "__debezium_unavailable_value"}, DAY_MS * 3 // 2)
-    gone = event("d", 5, {"id": 9}, ts_ms=DAY_MS * 3 // 4)
-    spec = plain_spec(
-        write(tmp_path / "in", [moved, gone]),
-        format={"type": "debezium"},
-        order={"sequence": ["_lsn"]},
-        schema="id BIGINT, v STRING",
-        ttl={"ttl": "1d", "time_characteristic": "EVENT_TIME"},
-    )
-    assert run(session, spec, str(tmp_path)).totals["waiting"] == 1
-    write(tmp_path / "in", [event("c", 30, None, {"id": 3, "v": "new"}, 2 * DAY_MS)], first=1)
-    assert [step.kind for step in run(session, spec, str(tmp_path)).steps] == ["batch", "tick"]
-    assert values(session, tmp_path, spec) == {2: None, 3: "new"}
-    write(tmp_path / "in", [event("c", 10, None, {"id": 1, "v": "found"})], first=2)
-    assert run(session, spec, str(tmp_path)).totals["filled"] == 1
-    assert values(session, tmp_path, spec) == {2: "found", 3: "new"}, "1 moved on after it was found"
 
 
 def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(session, tmp_path):
@@ -297,37 +152,6 @@ def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(session, tmp_
     (tmp_path / "in" / "0000.jsonl.gz").write_bytes(whole)
     run(session, spec, str(tmp_path))
     assert len(values(session, tmp_path, spec)) == 1000
-
-
-@pytest.mark.grid  # without Spark: tests/ledger/test_lease.py; of a job: tests/operations/test_jobs.py
-def test_second_run_is_refused_by_the_lease_which_names_the_holder(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
-    ledger = Plan.under(str(tmp_path), spec).at("ledger")
-    with Lease(ledger, spec.name, 60), pytest.raises(LeaseHeldError, match="is being run by process"):
-        run(session, spec, str(tmp_path))
-    run(session, spec, str(tmp_path))
-    assert values(session, tmp_path, spec) == {1: "a"}
-
-
-@pytest.mark.grid  # by a signal: test_cli.py
-def test_run_that_is_stopped_ends_after_its_step_and_goes_on_later(session, tmp_path):
-    spec = plain_spec(write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(4)]))
-    stop = threading.Event()
-    stopped = run(session, spec, str(tmp_path), on_progress=lambda step: stop.set(), stop=stop)
-    assert len(stopped.steps) == 1
-    rest = run(session, spec, str(tmp_path))
-    assert len(stopped.steps) + len([s for s in rest.steps if s.kind == "batch"]) == 4
-    assert len(values(session, tmp_path, spec)) == 4
-
-
-@pytest.mark.grid
-def test_status_tells_where_a_pipeline_stands_without_spark(session, tmp_path):
-    extra = json.dumps({"p": 0, "n": 9, "kind": "+I", "row": {"id": 9, "v": "z", "seq": 9, "colour": "red"}})
-    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), extra]))
-    run(session, spec, str(tmp_path))
-    found = status(spec, str(tmp_path))
-    assert (found.last.step, found.read.records, found.read.ignored_columns) == (1, 2, ("colour",))
-    assert "columns not in the schema: colour" in found.text()
 
 
 def make_older(path):

@@ -13,28 +13,29 @@ from local.support import envelope
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger import Cause, Head
-from ebbtide.runtime._publish import publish
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 
 
-def head_of(pipeline):
-    version, facts = pipeline.plan.state.last()
-    return Head(version, facts)
+def publish(pipeline, head=None):
+    """Publish the last step, or an earlier one, as what comes next does."""
+    with pipeline.stepper() as stepper:
+        stepper.head = head or stepper.head
+        return stepper.publish(SPARK)
 
 
 def test_nothing_is_published_before_the_first_step(make):
     pipeline = make()
     pipeline.plan.state.create()
-    assert publish(SPARK, pipeline.plan, Head(0)) == {}
-    assert list(pipeline.versions()) == ["state"]
+    assert publish(pipeline) == {}
+    assert "sink" not in pipeline.versions()
 
 
 def test_published_step_is_published_once_and_its_counts_are_told_again(make):
     pipeline = make(**EVERY)
     pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"), "{")
     versions = pipeline.versions()
-    counts = publish(SPARK, pipeline.plan, head_of(pipeline))
+    counts = publish(pipeline)
     assert (counts["inserted"], counts["emitted"]) == (2, 2)
     assert pipeline.versions() == versions
 
@@ -83,7 +84,7 @@ def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(ma
     pipeline.put(up(1, 1, "+I"), "{")
     with killed_before(place):
         pipeline.run()
-    counts = publish(SPARK, pipeline.plan, head_of(pipeline))
+    counts = publish(pipeline)
     assert counts["inserted"] == 1
     assert pipeline.rows() == {1: 1}
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
@@ -93,11 +94,11 @@ def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(ma
 def test_table_that_a_later_step_has_written_is_not_written_by_an_earlier_one(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    stale = head_of(pipeline)
+    stale = Head(*pipeline.plan.state.last())
     pipeline.read(up(1, 2))
     versions = pipeline.versions()
     with pytest.raises(LeaseLostError) as raised:
-        publish(SPARK, pipeline.plan, stale)
+        publish(pipeline, stale)
     assert str(raised.value) == (
         "Another run has continued 't'. Got: step 1, after step 2. Nothing was written twice; start the run again."
     )
@@ -143,7 +144,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make):
     assert pipeline.plan.quarantine.size() == 0
     assert not staged.parent.exists()
     versions = pipeline.versions()
-    assert publish(SPARK, pipeline.plan, head_of(pipeline)) == {}
+    assert publish(pipeline) == {}
     assert pipeline.versions() == versions
 
 
@@ -163,7 +164,7 @@ def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_it
     after = pipeline.spec
     pipeline.spec = before
     with pytest.raises(SpecChangedError) as raised:
-        publish(SPARK, pipeline.plan, head_of(pipeline))
+        publish(pipeline)
     message = str(raised.value)
     assert message == (
         f"The migration of 't' in step {step} is not finished, and its spec was another one. Got: {before.identity}."
@@ -176,7 +177,7 @@ def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_it
     assert emitted["more"] == 7
     versions = pipeline.versions()
     pipeline.spec = before
-    publish(SPARK, pipeline.plan, head_of(pipeline))
+    publish(pipeline)
     assert pipeline.versions() == versions, "done already, it asks for no spec"
 
 
@@ -188,7 +189,7 @@ def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make):
         pipeline.do("rewind")
     assert pipeline.rows() == {1: 1}
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 2
-    publish(SPARK, pipeline.plan, head_of(pipeline))
+    publish(pipeline)
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
     assert Snapshot.read(pipeline.plan.changelog.path).transactions == {"t/changelog": pipeline.last.step}
 
@@ -204,7 +205,7 @@ def test_rewind_brings_back_each_table_once(make):
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
     assert pipeline.plan.quarantine.size() == 0
     versions = pipeline.versions()
-    publish(SPARK, pipeline.plan, head_of(pipeline))
+    publish(pipeline)
     assert pipeline.versions() == versions
     operations = [
         Log(pipeline.plan.at(name)).commit(versions[name]).info()["operation"] for name in ("sink", "changelog")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from frame.interrupting import killed_before
-from local.local_pipeline import killed, up
+from local.local_pipeline import up
 
 from ebbtide.delta import Writer, replacing
 from ebbtide.errors import (
@@ -14,8 +14,6 @@ from ebbtide.errors import (
     SourceUnavailableError,
     TableMismatchError,
 )
-from ebbtide.runtime import Stepper
-from ebbtide.runtime import _driver as driver
 
 
 @pytest.fixture
@@ -102,11 +100,6 @@ def test_refresh_that_was_killed_behind_its_reset_keeps_what_it_lost(three_files
     assert kinds == ["reset", "reset"]
 
 
-def test_refresh_reads_all_files_again_where_none_is_gone(three_files):
-    three_files.do("refresh")
-    assert (three_files.rows(), losses(three_files)) == ({1: 1, 2: 1, 3: 1}, [])
-
-
 def test_refresh_from_another_source_asks_for_nothing_of_the_old_one(three_files):
     archive(three_files, 0)
     three_files.spec = three_files.with_fields(source={"records": "kafka"})
@@ -158,37 +151,3 @@ def test_refresh_whose_first_step_fails_leaves_all_tables_as_they_are(three_file
     three_files.do("refresh", accept_loss=True)
     assert three_files.rows() == {1: 2, 2: 1, 3: 1}
     assert not (three_files.home / "rehearsal").exists()
-
-
-def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.touch()
-    (three_files.source / "0003.jsonl").symlink_to(elsewhere)
-    with pytest.raises(SourceReadError, match="symbolic links"):
-        three_files.do("refresh")
-    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
-
-
-def test_refresh_that_is_killed_behind_its_reset_is_finished(make, monkeypatch):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    with monkeypatch.context() as patch:
-        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
-        patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
-        with pytest.raises(InterruptedError):
-            pipeline.do("refresh")
-    assert pipeline.last.cause.what == "reset"
-    pipeline.run()
-    assert pipeline.rows() == {1: 1}
-    assert pipeline.is_idle()
-
-
-def publish_of(publish, killed_step):
-    """What publishes the steps before one, by which the process is killed."""
-
-    def publish_before(stepper, spark):
-        if stepper.number == killed_step:
-            killed()
-        return publish(stepper, spark)
-
-    return publish_before

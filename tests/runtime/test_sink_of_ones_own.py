@@ -207,21 +207,16 @@ def test_action_that_it_does_not_know_is_refused_before_anything_is_committed(do
     pipeline.read(up(2, 2))
     limited(pipeline)
     before = pipeline.versions()
-    with pytest.raises(ConfigError, match=f"cannot perform the action '{action}', which the {work} asks for"):
+    refused = f"cannot perform the action '{action}', which the {work} asks for"
+    with pytest.raises(ConfigError, match=refused):
         pipeline.do(work)
+    if work == "rewind":
+        with pytest.raises(ConfigError, match=refused):
+            pipeline.act("rewind", "plan", to_step=1)
     assert pipeline.versions() == before
     assert shown(pipeline) == {1: 1, 2: 2}
     pipeline.read(up(3, 3))
     assert shown(pipeline) == {1: 1, 2: 2, 3: 3}
-
-
-def test_rewind_is_refused_where_it_is_planned(documents, limited):
-    pipeline = documents()
-    pipeline.read(up(1, 1))
-    pipeline.read(up(2, 2))
-    limited(pipeline)
-    with pytest.raises(ConfigError, match="'restore', which the rewind asks for"):
-        pipeline.act("rewind", "plan", to_step=1)
 
 
 def test_other_columns_are_refused_with_the_way_out(documents):
