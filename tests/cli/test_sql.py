@@ -7,7 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from local.memory_session import MemorySession
+from statements.sql_support import MemorySession
 
 from ebbtide.cli import main
 from ebbtide.sql import Target
@@ -22,7 +22,7 @@ def targets(monkeypatch):
 
     def open_session(target):
         asked.append(target)
-        return MemorySession({"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
+        return MemorySession(tables={"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
 
     monkeypatch.setattr(Target, "open", open_session)
     return asked
@@ -109,10 +109,10 @@ import sys
 sys.path.insert(0, "tests/support")
 sys.modules["prompt_toolkit"] = None
 import pyarrow, click.testing
-from local.memory_session import MemorySession
+from statements.sql_support import MemorySession
 from ebbtide.sql import Target
 from ebbtide.cli import main
-Target.open = lambda target: MemorySession({"few": pyarrow.table({"id": [7]})})
+Target.open = lambda target: MemorySession(tables={"few": pyarrow.table({"id": [7]})})
 sys.stdin.isatty = sys.stdout.isatty = lambda: len(sys.argv) > 1
 """
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from local.states import run_with
 
 from ebbtide.keyed_state import (
     CleanupConfig,
@@ -18,29 +19,40 @@ from ebbtide.keyed_state import (
     UpdateType,
     ValueStateDescriptor,
 )
-from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
-from ebbtide.keyed_state._context import StateContext
-from ebbtide.keyed_state._migration import migrated
-from ebbtide.keyed_state._timers import Timers
+from ebbtide.keyed_state._cleanup import compact
 from ebbtide.stores import HeapStore
 
-ListState = ListStateDescriptor.kind
-MapState = MapStateDescriptor.kind
-ValueState = ValueStateDescriptor.kind
+TEN = timedelta(milliseconds=10)
+UNASKED = CleanupConfig(background=False)
+BY_TIMERS = CleanupConfig(background=False, timers=True)
 
 
 def ms(n):
     return timedelta(milliseconds=n)
 
 
-def make(kind, ttl_ms=10, **config):
-    at = StateContext(key="a")
-    return kind(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(ttl_ms), **config)), at
+def make(kind, ttl=TEN, cleanup=UNASKED, **config):
+    """A state, what its key and clocks are, and its run."""
+    run = run_with(kind("BIGINT", StateTtlConfig(ttl=ttl, cleanup=cleanup, **config)))
+    return run.states["s"], run.context, run
+
+
+def timed(kind, ttl=TEN, **config):
+    """A state, what its key and clocks are, and its timers."""
+    state, at, run = make(kind, ttl, BY_TIMERS, **config)
+    return state, at, run.ttl_timers["s"]
+
+
+def cleaned(run, **incremental):
+    """The same state, which accesses clean from now on."""
+    ttl = run.states["s"].ttl.model_copy(
+        update={"cleanup": CleanupConfig(incremental=IncrementalCleanup(**incremental))}
+    )
+    return run.restored(HeapStore(), {"s": ttl})
 
 
 def test_timers_do_as_the_flips_worked_example():
-    state, at = make(ValueState, 16, update_type=UpdateType.ON_READ_AND_WRITE)
-    timers = TtlTimers(state)
+    state, at, timers = timed(ValueStateDescriptor, ms(16), update_type=UpdateType.ON_READ_AND_WRITE)
     state.update("A")
     assert timers.armed == {"a": 16}
     at.now_ms = 2
@@ -58,8 +70,7 @@ def test_timers_do_as_the_flips_worked_example():
 
 
 def test_timers_delete_each_element_at_its_own_end():
-    state, at = make(ListState)
-    timers = TtlTimers(state)
+    state, at, timers = timed(ListStateDescriptor)
     for at.now_ms, value in ((0, "x"), (4, "y"), (4, "z")):
         state.add(value)
     at.now_ms = 10
@@ -70,8 +81,7 @@ def test_timers_delete_each_element_at_its_own_end():
 
 
 def test_timer_is_armed_anew_at_the_first_end_of_those_left():
-    state, at = make(ListState)
-    timers = TtlTimers(state)
+    state, at, timers = timed(ListStateDescriptor)
     for value, own_ms in (("x", 10), ("y", 50), ("z", 30), ("w", 100)):
         state.add(value, ttl=ms(own_ms))
     fired = []
@@ -81,8 +91,7 @@ def test_timer_is_armed_anew_at_the_first_end_of_those_left():
 
 
 def test_timers_for_one_time_fire_in_the_order_in_which_they_were_armed():
-    state, at = make(ValueState)
-    timers = TtlTimers(state)
+    state, at, timers = timed(ValueStateDescriptor)
     for at.key in ("c", "a", "b"):
         state.update("x")
     at.now_ms = 10
@@ -90,9 +99,7 @@ def test_timers_for_one_time_fire_in_the_order_in_which_they_were_armed():
 
 
 def test_timer_for_the_largest_long_fires_and_what_has_no_time_has_no_timer():
-    at = StateContext(key="a")
-    state = ListState(HeapStore().state("s"), at, StateTtlConfig(ttl=timedelta.max))
-    timers = TtlTimers(state)
+    state, at, timers = timed(ListStateDescriptor, timedelta.max)
     state.add("short", ttl=ms(10))
     state.add("long")
     state.raw.put("a", 2, Entry("without time"))
@@ -104,8 +111,7 @@ def test_timer_for_the_largest_long_fires_and_what_has_no_time_has_no_timer():
 
 
 def test_timer_of_a_shorter_time_per_put_comes_first():
-    state, at = make(MapState, 100)
-    timers = TtlTimers(state)
+    state, at, timers = timed(MapStateDescriptor, ms(100))
     state.put("p", 1)
     state.put("q", 2, ttl=ms(5))
     assert timers.armed == {"a": 5}
@@ -114,9 +120,9 @@ def test_timer_of_a_shorter_time_per_put_comes_first():
 
 
 def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
-    at = StateContext(key="a")
     store = HeapStore()
-    timers = Timers(store.state("@timers"), at)
+    run = run_with(ValueStateDescriptor("BIGINT"), store)
+    at, timers = run.context, run.timers
     timers.register(7)
     timers.register(7)
     timers.register(5, TimeCharacteristic.EVENT_TIME)
@@ -130,12 +136,13 @@ def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
 
 
 def test_incremental_cleanup_goes_round_all_keys():
-    state, at = make(ValueState)
+    state, at, run = make(ValueStateDescriptor)
     for key in range(10):
         at.key = key
         state.update(key)
     at.now_ms = 10
-    state.before_access = IncrementalCleaner(state, 3)
+    run = cleaned(run, cleanup_size=3)
+    state, at = run.states["s"], run.context
     at.key = "other"
     left = []
     for _ in range(4):
@@ -146,19 +153,20 @@ def test_incremental_cleanup_goes_round_all_keys():
 
 
 def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
-    state, at = make(ValueState)
+    state, at, run = make(ValueStateDescriptor)
     for at.key, at.now_ms in ((1, 5), (2, 5), (3, 0), (4, 0), (5, 5)):
         state.update("x")
-    at.now_ms = 10
-    clean = IncrementalCleaner(state, 2)
+    at.key, at.now_ms = "other", 10
+    run = cleaned(run, cleanup_size=2)
+    state, at = run.states["s"], run.context
     left = []
     for _ in range(3):
-        clean()
+        state.get()
         left.append(list(state.raw.all_keys()))
     assert left == [[1, 2, 3, 4, 5], [1, 2, 5], [1, 2, 5]]
     at.now_ms = 15
     for _ in range(2):
-        clean()
+        state.get()
     assert list(state.raw.all_keys()) == []
 
 
@@ -191,17 +199,22 @@ def test_every_record_cleans_though_nothing_is_accessed():
 
 @pytest.mark.parametrize("cleans", [True, False])
 def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
-    state, at = make(ListState, cleanup=CleanupConfig(full_snapshot=cleans))
+    state, at, run = make(ListStateDescriptor, cleanup=CleanupConfig(full_snapshot=cleans, background=False))
     for at.now_ms, value in ((5, "live"), (0, "dead"), (6, "live too")):
         state.add(value)
     at.now_ms = 10
-    kept = [entry.value for _, _, entry in snapshot(state)]
+    again = run.restored(HeapStore(), {"s": state.ttl}).states["s"]
+    kept = [entry.value for _, entry in again.raw.entries("a")]
     assert kept == (["live", "live too"] if cleans else ["live", "dead", "live too"]), "Flink drops leading ones only"
     assert len(list(state.raw.entries("a"))) == 3
 
 
 def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
-    class Counting(StateContext):
+    filters = CleanupConfig(compaction_filter=CompactionFilter(query_time_after_num_entries=2), background=False)
+    state, at, _ = make(MapStateDescriptor, cleanup=filters)
+
+    class Counting(type(at)):
+        __slots__ = ()
         asked = 0
 
         def __getattribute__(self, name):
@@ -209,9 +222,7 @@ def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
                 Counting.asked += 1
             return super().__getattribute__(name)
 
-    at = Counting(key="a")
-    filters = CleanupConfig(compaction_filter=CompactionFilter(query_time_after_num_entries=2))
-    state = MapState(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(10), cleanup=filters))
+    at.__class__ = Counting
     state.put_all(dict.fromkeys("pqrst", 1))
     at.now_ms = 5
     state.put("t", 2)
@@ -235,8 +246,8 @@ def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
     ],
 )
 def test_compaction_drops_where_it_is_asked_to_and_only_there(ttl, dropped):
-    at = StateContext(key="a")
-    state = ValueState(HeapStore().state("s"), at, None if ttl is None else StateTtlConfig(ttl=ms(10), **ttl))
+    run = run_with(ValueStateDescriptor("STRING", None if ttl is None else StateTtlConfig(ttl=ms(10), **ttl)))
+    state, at = run.states["s"], run.context
     state.update("x")
     at.now_ms = 10
     assert (compact(state), len(list(state.raw.all_keys()))) == (dropped, 1 - dropped)
@@ -299,14 +310,18 @@ def test_function_used_outside_a_run_says_so():
 
 
 def test_write_without_event_time_is_refused():
-    state, _ = make(ValueState, time_characteristic=TimeCharacteristic.EVENT_TIME)
+    state, *_ = make(ValueStateDescriptor, time_characteristic=TimeCharacteristic.EVENT_TIME)
     said = r"^the record has no event time; got None; allowed: epoch ms, since state ages by event time$"
     with pytest.raises(ValueError, match=said):
         state.update("x")
 
 
 def test_stamp_survives_a_migration_to_another_ttl_only():
-    ttl = StateTtlConfig(ttl=ms(1))
-    assert migrated(Entry("x", 5, 7), ttl, 100) == Entry("x", 5, 7)
-    assert migrated(Entry("x"), ttl, 100) == Entry("x", 100)
-    assert migrated(Entry("x", 5, 7), None, 100) == Entry("x")
+    run = run_with(MapStateDescriptor("STRING"))
+    raw, run.context.now_ms = run.states["s"].raw, 100
+    raw.put("a", "stamped", Entry("x", 95, 7))
+    raw.put("a", "bare", Entry("x"))
+    of_ttl = run.restored(HeapStore(), {"s": StateTtlConfig(ttl=ms(10), cleanup=UNASKED)})
+    assert dict(of_ttl.states["s"].raw.entries("a")) == {"stamped": Entry("x", 95, 7), "bare": Entry("x", 100)}
+    without = of_ttl.restored(HeapStore(), {"s": None})
+    assert dict(without.states["s"].raw.entries("a")) == {"stamped": Entry("x"), "bare": Entry("x")}

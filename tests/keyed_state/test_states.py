@@ -3,8 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from local.states import run_with
 
 from ebbtide.keyed_state import (
+    CleanupConfig,
     Entry,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -12,28 +14,23 @@ from ebbtide.keyed_state import (
     StateVisibility,
     ValueStateDescriptor,
 )
-from ebbtide.keyed_state._context import StateContext
-from ebbtide.stores import HeapStore
-
-ListState = ListStateDescriptor.kind
-MapState = MapStateDescriptor.kind
-ValueState = ValueStateDescriptor.kind
 
 
 def make(kind, **config):
-    at = StateContext(key="a")
-    return kind(HeapStore().state("s"), at, StateTtlConfig(ttl=timedelta(milliseconds=10), **config)), at
+    ttl = StateTtlConfig(ttl=timedelta(milliseconds=10), cleanup=CleanupConfig(background=False), **config)
+    run = run_with(kind("BIGINT", ttl))
+    return run.states["s"], run.context
 
 
 def test_entry_without_a_time_never_expires():
-    state, at = make(ValueState)
+    state, at = make(ValueStateDescriptor)
     at.now_ms = 2**63 - 1
     assert not state.has_expired(Entry("x"))
 
 
 @pytest.mark.parametrize("change", ["add_all", "update"])
 def test_list_element_that_is_none_is_refused_and_nothing_changed(change):
-    state, _ = make(ListState)
+    state, _ = make(ListStateDescriptor)
     state.add("x")
     with pytest.raises(TypeError, match=r"^a list element is None; allowed: any other value$"):
         getattr(state, change)(["y", None])
@@ -48,7 +45,7 @@ def no_entry_to_remove(entries):
 
 
 def test_entry_of_a_map_is_removed_once_and_only_where_one_was_returned():
-    state, _ = make(MapState)
+    state, _ = make(MapStateDescriptor)
     state.put_all({"p": 1, "q": 2})
     entries = state.entries()
     assert no_entry_to_remove(entries), "before the first"
@@ -62,7 +59,7 @@ def test_entry_of_a_map_is_removed_once_and_only_where_one_was_returned():
 
 
 def test_expired_entry_of_a_map_is_shown_once_and_is_removed_already():
-    state, at = make(MapState, state_visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+    state, at = make(MapStateDescriptor, state_visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
     state.put("p", 1)
     at.now_ms = 10
     entries = state.entries()
@@ -72,7 +69,7 @@ def test_expired_entry_of_a_map_is_shown_once_and_is_removed_already():
 
 
 def test_every_expired_entry_that_is_read_and_every_late_write_is_counted():
-    state, at = make(MapState, time_characteristic="EVENT_TIME")
+    state, at = make(MapStateDescriptor, time_characteristic="EVENT_TIME")
     at.event_ms, at.watermark_ms = 0, 0
     for key in "pqr":
         state.put(key, 1)

@@ -1,10 +1,9 @@
-import numpy as np
 import pytest
+from local.states import run_with
 from pydantic import ValidationError
 
 from ebbtide.columns import LONG_MAX
-from ebbtide.keyed_state import StateTtlConfig, TimeCharacteristic, UpdateType
-from ebbtide.keyed_state._ttl import expired
+from ebbtide.keyed_state import Entry, StateTtlConfig, TimeCharacteristic, UpdateType, ValueStateDescriptor
 
 NEVER_MS = 2**63 - 1
 
@@ -37,13 +36,9 @@ LONG_MIN = -(2**63)
     ],
 )
 def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
-    got = expired(np.array([stamp, LONG_MAX], np.int64), ttl, now)
-    assert got.dtype == bool
-    assert got.tolist() == [want, now == LONG_MAX]
-
-
-def test_expired_of_no_stamps_is_empty():
-    assert expired(np.empty(0, np.int64), 1, 1).tolist() == []
+    run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl="1d")))
+    run.context.now_ms = now
+    assert run.states["s"].has_expired(Entry("x", stamp, ttl)) is want
 
 
 def test_ttl_config_has_the_defaults_of_its_page():

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local.states import run_with
 from servers.store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
 from ebbtide.keyed_state import MapStateDescriptor
-from ebbtide.keyed_state._context import StateContext
 from ebbtide.operators import RowsStore, StateSpec
 from ebbtide.stores import HeapStore, RocksDbStore
 from ebbtide.testing import MemoryPipeline
@@ -46,6 +46,11 @@ KEYS = {
 NUMBERS = count()
 
 
+def map_of(store, key=("k",)):
+    """A state of a store, at a key."""
+    return run_with(MapStateDescriptor("BIGINT"), store, "map", key).states["map"]
+
+
 @pytest.fixture(scope="module")
 def rocksdb(tmp_path_factory):
     store = RocksDbStore(tmp_path_factory.mktemp("db"))
@@ -62,7 +67,7 @@ def test_stores_agree_on_which_keys_are_equal(rocksdb, type_, data):
     script = data.draw(st.lists(operations, min_size=1, max_size=12))
     rows = RowsStore({"map": StateSpec(MapState, pa.int64(), type_)})
     key = (f"k{next(NUMBERS)}",)
-    states = [MapState(store.state("map"), StateContext(key=key), None) for store in (HeapStore(), rocksdb, rows)]
+    states = [map_of(store, key) for store in (HeapStore(), rocksdb, rows)]
     for number, (name, user_key) in enumerate(script):
         arguments = (user_key, number) if name == "put" else (user_key,)
         results = [getattr(state, name)(*arguments) for state in states]
@@ -77,8 +82,7 @@ def test_stores_agree_on_which_keys_are_equal(rocksdb, type_, data):
 @pytest.mark.parametrize("store", ["heap", "rocksdb", "rows"])
 def test_key_that_is_no_exact_value_is_refused_by_every_store(rocksdb, store, key):
     rows = RowsStore({"map": StateSpec(MapState, pa.int64(), pa.int64())})
-    raw = {"heap": HeapStore(), "rocksdb": rocksdb, "rows": rows}[store].state("map")
-    state = MapState(raw, StateContext(key=("k",)), None)
+    state = map_of({"heap": HeapStore(), "rocksdb": rocksdb, "rows": rows}[store])
     for operate in (state.get, state.contains, state.remove, lambda k: state.put(k, 1)):
         with pytest.raises(TypeError, match=r"a map has no key .* allowed: exact types"):
             operate(key)
@@ -103,9 +107,7 @@ UNFIT = {
 @pytest.mark.parametrize("case", UNFIT)
 def test_key_of_another_type_than_declared_is_refused_in_rows(case):
     type_, key = UNFIT[case]
-    state = MapState(
-        RowsStore({"map": StateSpec(MapState, pa.int64(), type_)}).state("map"), StateContext(key=("k",)), None
-    )
+    state = map_of(RowsStore({"map": StateSpec(MapState, pa.int64(), type_)}))
     with pytest.raises(TypeError, match=f"map 'map' has no key .* got {type(key).__name__}; allowed: what fits"):
         state.put(key, 1)
 
@@ -131,7 +133,7 @@ def test_key_of_another_type_than_declared_is_refused_in_rows(case):
 )
 def test_key_is_stored_under_its_name(type_, key, name):
     rows = RowsStore({"map": StateSpec(MapState, pa.int64(), type_)})
-    MapState(rows.state("map"), StateContext(key=("k",)), None).put(key, 1)
+    map_of(rows).put(key, 1)
     rows.flush()
     assert rows.rows["_sub"].to_pylist() == [name]
 

@@ -13,7 +13,7 @@ from ebbtide.sql import Target
 
 def open_session(target):
     import pyarrow as pa
-    from local.memory_session import MemorySession
+    from statements.sql_support import MemorySession
 
     Path(target.defs, "opening").touch()
     while os.environ.get("SLOW") and not Path(target.defs, "go").exists():
@@ -29,7 +29,7 @@ def open_session(target):
             }
         ),
     }
-    return MemorySession(tables)
+    return MemorySession(tables=tables)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_words_are_completed_as_the_session_knows_them(terminal):
 
 
 def test_ctrl_c_cancels_a_statement_and_the_shell_lives(terminal):
-    terminal.type("SELECT sleep();", "enter")
+    terminal.type("SELECT * FROM never;", "enter")
     terminal.shows("Running, ", " s. Ctrl-C cancels.")
     terminal.type("ctrl-c")
     assert "Running" not in terminal.prompts("Cancelled.")
@@ -101,7 +101,7 @@ def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
     terminal = shell()
     terminal.type("\\watch 0.1", "enter")
     terminal.prompts("There is no query to watch.")
-    terminal.type("SELECT stubborn();", "enter")
+    terminal.type("SELECT * FROM stubborn;", "enter")
     terminal.shows("Running, ")
     terminal.type("ctrl-c")
     terminal.prompts("has not yet; it continues in the background.", "Cancelled.")
@@ -157,7 +157,7 @@ def test_changes_go_on_until_they_are_left(terminal):
     terminal.until(lambda: terminal.text != shown, "further changes")
     assert b"\x1b[32m| +I |" in terminal.written
     terminal.type("ctrl-c")
-    terminal.prompts("changes read)", "Continue from here: EMIT CHANGES FROM 'step-", "Cancelled.")
+    terminal.prompts("changes read)", "Continue from here: EMIT CHANGES FROM '", "Cancelled.")
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
 
@@ -199,7 +199,7 @@ def test_script_of_a_session_comes_before_the_prompt(shell, tmp_path):
 
 
 def test_ctrl_c_ends_a_script_with_its_own_exit_code(shell):
-    terminal = shell("-e", "SELECT sleep(); SELECT * FROM few;", prompts=False)
+    terminal = shell("-e", "SELECT * FROM never; SELECT * FROM few;", prompts=False)
     terminal.shows("Running, ")
     terminal.type("ctrl-c")
     assert terminal.ends() == 130

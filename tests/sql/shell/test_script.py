@@ -5,7 +5,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from local.memory_session import MemorySession
+from statements.sql_support import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
 from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError
@@ -21,7 +21,7 @@ class Written:
 
     def __init__(self, folder, values=None):
         self.out, self.err = io.StringIO(), io.StringIO()
-        self.session = MemorySession({"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
+        self.session = MemorySession(tables={"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
         console = Console(self.out, self.err)
         printer = Printer(console, ClientSettings())
         waiting = Waiting(Interrupts(), console)
@@ -149,7 +149,7 @@ def test_operations_are_closed_whatever_comes_of_them(written):
 
 
 def test_session_that_cannot_be_opened_is_tried_again():
-    answers = [SqlError("not now"), MemorySession({})]
+    answers = [SqlError("not now"), MemorySession(tables={})]
 
     def open_session():
         answer = answers.pop(0)
@@ -162,7 +162,7 @@ def test_session_that_cannot_be_opened_is_tried_again():
         background.get(30)
     session = background.get(30)
     background.close()
-    assert session.is_closed.is_set()
+    assert session.is_closed
 
 
 def test_session_that_is_gone_is_replaced_by_a_new_one(tmp_path):
@@ -170,10 +170,10 @@ def test_session_that_is_gone_is_replaced_by_a_new_one(tmp_path):
     opened = []
 
     class Gone(MemorySession):
-        def _answer(self, statement, cancelled):
+        def _plan(self, statement, operation):
             raise SessionGoneError("There is no such session.")
 
-    sessions = [Gone({}), written.session]
+    sessions = [Gone(tables={}), written.session]
     background = written.client._background
     background._open_session = lambda: opened.append(sessions.pop(0)) or opened[-1]
     with pytest.raises(ScriptFailedError, match="no such session"):

@@ -3,12 +3,14 @@
 from datetime import timedelta
 from itertools import product
 
+from local.states import run_with
 from oracles.reference_state import Cell, Reference
 from oracles.state_ops import alive, expect, operation, perform
 
 from ebbtide.durations import to_ms
 from ebbtide.keyed_state import (
     CleanupConfig,
+    IncrementalCleanup,
     ListStateDescriptor,
     MapStateDescriptor,
     StateTtlConfig,
@@ -16,15 +18,10 @@ from ebbtide.keyed_state import (
     UpdateType,
     ValueStateDescriptor,
 )
-from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers
-from ebbtide.keyed_state._context import StateContext
 from ebbtide.operators import RowsStore
 
-ListState = ListStateDescriptor.kind
-MapState = MapStateDescriptor.kind
-ValueState = ValueStateDescriptor.kind
-
-KINDS = {"value": ValueState, "list": ListState, "map": MapState}
+DESCRIPTORS = {"value": ValueStateDescriptor, "list": ListStateDescriptor, "map": MapStateDescriptor}
+KINDS = {name: descriptor.kind for name, descriptor in DESCRIPTORS.items()}
 TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING_TIME")
 CLEANUPS = ("none", "incremental", "timers")
 COMBINATIONS = tuple(product(UpdateType, StateVisibility, TIMES, KINDS, CLEANUPS))
@@ -41,9 +38,12 @@ def walk(combination, store, rng, steps):
     """Make random steps; raise DifferenceError at the first one that the reference does not make alike."""
     update, visibility, time, kind, cleanup = combination
     characteristic, _, clock = time.partition(" by ")
-    cleans = (
-        CleanupConfig(timers=True) if cleanup == "timers" and update is not UpdateType.DISABLED else CleanupConfig()
-    )
+    asked = {
+        "none": CleanupConfig(background=False),
+        "timers": CleanupConfig(background=False, timers=True),
+        "incremental": CleanupConfig(incremental=IncrementalCleanup(cleanup_size=2)),
+    }
+    cleans = CleanupConfig() if update is UpdateType.DISABLED else asked[cleanup]
     ttl = StateTtlConfig(
         ttl=TTL,
         update_type=update,
@@ -52,13 +52,12 @@ def walk(combination, store, rng, steps):
         expiry_clock=clock or "WATERMARK",
         cleanup=cleans,
     )
-    at = StateContext(watermark_ms=0)
-    state = KINDS[kind](store.state(kind), at, ttl)
+    run = run_with(DESCRIPTORS[kind]("BIGINT", ttl), store, kind)
+    state, at = run.states[kind], run.context
+    at.watermark_ms = 0
     by_event = characteristic == "EVENT_TIME"
     reference = Reference(update.name, "RETURN" in visibility[:6], by_event, clock == "WATERMARK", to_ms(TTL))
-    timers = TtlTimers(state) if cleans.timers else None
-    if cleanup == "incremental":
-        state.before_access = IncrementalCleaner(state, 2)
+    timers = run.ttl_timers.get(kind)
     for number in range(steps):
         _move_clocks(rng, at, reference)
         if timers is not None:

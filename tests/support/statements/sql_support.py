@@ -47,7 +47,10 @@ class MemoryOperation:
     """Runs on a thread of its own; rows are fetched one page ahead of who asks."""
 
     def __init__(
-        self, begin: Callable[[MemoryOperation], tuple[Result, Iterator[Page]]], after: threading.Lock
+        self,
+        begin: Callable[[MemoryOperation], tuple[Result, Iterator[Page]]],
+        after: threading.Lock,
+        ends: threading.Event | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.canceled = threading.Event()
@@ -60,6 +63,7 @@ class MemoryOperation:
         self._when_over = []
         self._begin = begin
         self._after = after
+        self._ends = ends
         self.is_closed = False
         self.n_waits = 0
         self.n_pages_waited_for = 0
@@ -132,6 +136,8 @@ class MemoryOperation:
             return None
 
     def cancel(self):
+        if self._ends is not None:
+            self._ends.wait()
         with self._changed:
             if not self._is_over:
                 self.canceled.set()
@@ -143,36 +149,61 @@ class MemoryOperation:
 
 
 class MemorySession:
-    """What a statement does is written in `_plan`."""
+    """What a statement does is written in `_plan`.
 
-    def __init__(self, settings):
+    Args:
+        settings: Key to value, as they are at first.
+        tables: By name; beside them are `never`, which does not end, `stubborn`, which does not end when it is cancelled until the
+            session is closed, `paused` and `broken`.
+    """
+
+    def __init__(self, settings=(), tables=TABLES):
         self.id = str(uuid.uuid4())
         self.catalog_name = "memory"
         self._first = dict(settings)
         self._settings = dict(settings)
+        self._tables = dict(tables)
         self._turn = threading.Lock()
+        self._has_ended = threading.Event()
+        self.executed = []
         self.operations = []
-        self.is_closed = False
         self.jobs = {"job-1": "RUNNING"}
 
     @property
     def settings(self):
         return {name: MASK if is_credential(name) else value for name, value in self._settings.items()}
 
+    @property
+    def is_closed(self):
+        return self._has_ended.is_set()
+
     def execute(self, statement):
-        operation = MemoryOperation(lambda operation: self._plan(statement, operation), self._turn)
+        self.executed.append(statement)
+        ends = self._has_ended if "FROM stubborn" in statement else None
+        operation = MemoryOperation(lambda operation: self._plan(statement, operation), self._turn, ends)
         self.operations.append(operation)
         return operation
 
     def complete(self, text, offset):
-        start = len(text[:offset]) - len(re.search(r"\w*$", text[:offset])[0])
-        word = text[start:offset].lower()
-        return [Completion(name, start, CompletionKind.TABLE) for name in sorted(TABLES) if name.startswith(word)]
+        word = re.search(r"[\w-]*$", text[:offset])[0]
+        start = len(text[:offset]) - len(word)
+        columns = {name for table in self._tables.values() for name in table.column_names}
+        kinds = {
+            CompletionKind.KEYWORD: ("SELECT", "SHOW", "SET", "DESCRIBE"),
+            CompletionKind.TABLE: sorted(self._tables),
+            CompletionKind.COLUMN: sorted(columns),
+        }
+        return [
+            Completion(name, start, kind)
+            for kind, names in kinds.items()
+            for name in names
+            if name.lower().startswith(word.lower())
+        ]
 
     def close(self):
+        self._has_ended.set()
         for operation in self.operations:
             operation.cancel()
-        self.is_closed = True
 
     def _plan(self, statement, operation):
         match parse_text(statement):
@@ -181,14 +212,14 @@ class MemorySession:
             case ast.Select(query):
                 return self._rows(query.text, operation)
             case ast.Show(ast.Shown.TABLES):
-                return rows_of(pa.table({"table": sorted(TABLES)}))
+                return rows_of(pa.table({"name": sorted(self._tables)}))
             case ast.Show(ast.Shown.JOBS):
                 names = [job.removeprefix("job-") for job in self.jobs]
                 return rows_of(
                     pa.table({"id": list(self.jobs), "pipelines": names, "status": list(self.jobs.values())})
                 )
             case ast.Describe(name):
-                schema = table_of(name).schema
+                schema = self._table(name).schema
                 return rows_of(pa.table({"column": schema.names, "type": list(map(type_of, schema.types))}))
             case ast.StopJob(job) if job in self.jobs:
                 self.jobs[job] = "STOPPING"
@@ -201,7 +232,7 @@ class MemorySession:
                 return rows_of(pa.table({"key": [key], "value": [self.settings.get(key)]}))
             case ast.SetOption(key, value):
                 self._settings[key] = value
-                return done(f"{key} is set.")
+                return done(f"{key} is {value}.")
             case ast.Reset(None):
                 self._settings = dict(self._first)
                 return done("All settings are as they were.")
@@ -224,14 +255,14 @@ class MemorySession:
         shape = SHAPE.match(query)
         if shape is None:
             raise SqlSyntaxError.of("The statement cannot be read.", got=query[:40], allowed="SELECT .. FROM ..")
-        if shape["table"] == "never":
+        if shape["table"] in ("never", "stubborn"):
             operation.canceled.wait()
             raise OperationCanceledError.of("The statement was cancelled.")
         if shape["table"] == "paused":
             return Result(ResultKind.ROWS, (ResultColumn("id"),)), paused(operation)
         if shape["table"] == "broken":
             raise ValueError("what is not ours: password=hunter2")
-        table = table_of(shape["table"]).slice(0, int(shape["limit"] or N_ORDERS))
+        table = self._table(shape["table"]).slice(0, int(shape["limit"] or N_ORDERS))
         if shape["columns"].lower() == "count(*)":
             return rows_of(pa.table({"count(1)": pa.array([table.num_rows], pa.int64())}))
         if shape["columns"] != "*":
@@ -243,29 +274,30 @@ class MemorySession:
         return rows_of(table)
 
     def _changes(self, query, position, operation):
-        table = table_of(SHAPE.match(query)["table"])
+        table = self._table(SHAPE.match(query)["table"])
         columns = (ResultColumn("op"), ResultColumn("step", "bigint"), *columns_of(table))
         first = int(position or 0)
 
         def pages():
             for step in itertools.count(first):
+                if step > first:
+                    operation.canceled.wait(0.01)
                 row = list(table.slice(step % table.num_rows, 1).to_pylist()[0].values())
                 rows = [["+I", step, *row]] if step == first else [["-U", step, *row], ["+U", step, *row]]
                 yield Page(rows, next=step - first + 1, position=str(step + 1))
 
         return Result(ResultKind.CHANGES, columns), pages()
 
+    def _table(self, name):
+        if name not in self._tables:
+            raise SqlError.of(f"There is no table '{name}'.", allowed=", ".join(self._tables))
+        return self._tables[name]
+
 
 def paused(operation):
     """One page, and the next never."""
     yield Page([["1"]], 1)
     operation.canceled.wait()
-
-
-def table_of(name):
-    if name not in TABLES:
-        raise SqlError.of(f"There is no table '{name}'.", got=f"{name} at line 1, column 15", allowed=", ".join(TABLES))
-    return TABLES[name]
 
 
 def type_of(arrow):
@@ -281,15 +313,16 @@ def done(message):
 
 
 def rows_of(table):
-    result = Result(ResultKind.ROWS, columns_of(table), f"{table.num_rows} rows")
-    return result, pages_of([list(row.values()) for row in table.to_pylist()])
+    return Result(ResultKind.ROWS, columns_of(table)), pages_of([list(row.values()) for row in table.to_pylist()])
 
 
 def pages_of(rows):
     starts = range(0, max(len(rows), 1), PAGE_ROWS)
     for token, start in enumerate(starts):
         is_last = token == len(starts) - 1
-        yield Page(rows[start : start + PAGE_ROWS], None if is_last else token + 1, notice="all" if is_last else "")
+        yield Page(
+            rows[start : start + PAGE_ROWS], None if is_last else token + 1, notice="all" if is_last and token else ""
+        )
 
 
 def all_of(operation):
