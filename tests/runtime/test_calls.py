@@ -60,5 +60,6 @@ def test_journal_says_all_that_happened(trials):
 
 
 def test_fault_that_is_not_known_is_refused(trials):
-    done = trials.machine.order("unknown", call=[0, f"{NONE}?"], journal=str(trials.machine.home / "unknown"))
+    root = trials.machine.home / "unknown"
+    done = trials.works.order(root, call=[0, f"{NONE}?"], journal=str(root))
     assert done["said"].startswith("ValueError: none?")

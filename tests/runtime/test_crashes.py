@@ -6,24 +6,10 @@ import signal
 from itertools import pairwise
 
 import pytest
+from crashes.machines import Works, before
 from frame.thinned import graded
 from killing import AFTER, PLACES, UPKEEP
-from local.local_run import HOUR, START
-from victims import (
-    KINDS,
-    changes_of,
-    expected,
-    kinds_for,
-    mended_line,
-    refuse_fed_twice,
-    shown,
-    spec_for,
-    spec_of,
-    tables,
-    write_source,
-)
-
-from ebbtide.runtime import Plan
+from victims import KINDS, changes_of, expected, kinds_for, shown, write_source
 
 OF_A_FUNCTION = (
     "the records are staged",
@@ -58,19 +44,6 @@ QUICK_JOBS = [
 """A job that is one commit of the state is as a cleanup or a compaction, the others are as one of these: an undo as a rewind."""
 SECOND = "the second step is committed"
 """It is the first one that a process commits, once the process that committed the first step was killed."""
-LATER = START + HOUR
-EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
-MENDED = [mended_line(number) for number in range(3)]
-CHANGED = ("run", "change")
-BEFORE = {
-    "cleanup": ("run unfolded", "replay unfolded later"),
-    "merge": ("run unfolded",),
-    "adopt": ("table",),
-    "undo": CHANGED,
-    "restore": CHANGED,
-    "repair": ("run", "spoil"),
-    "swap": ("run", "spoil", "backfill"),
-}
 
 
 def jobs():
@@ -78,141 +51,95 @@ def jobs():
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
+def works(killer, tmp_path_factory):
+    """What is asked of a pipeline of each kind."""
     folder = tmp_path_factory.mktemp("in")
-    return {kind: write_source(folder / kind, kind) for kind in KINDS}
-
-
-class Victim:
-    """One pipeline: what is asked of it, done in processes of their own."""
-
-    def __init__(self, killer, kind, source, root):
-        self.killer, self.kind, self.root = killer, kind, root
-        self.source = source
-        self.spec = spec_of(kind, source)
-
-    def work(self, asked):
-        job, *how = asked.split()
-        spec = spec_for(job, self.kind, self.source)
-        given = {"mended": MENDED, "width": 100 if "unfolded" in how else 2}
-        clock_ms = EXPIRED if "later" in how else LATER
-        return [self.kind, job, spec.model_dump_json(by_alias=True), clock_ms, given]
-
-    def do(self, *jobs):
-        done = self.killer.order(root=str(self.root), works=[self.work(job) for job in jobs])
-        assert done["code"] == 0, done["said"]
-
-    def die(self, job, place, which=None):
-        """Be killed at a place, and at another one of its calls than the usual one."""
-        owner, name, when, usual = place
-        died = self.killer.order(root=str(self.root), works=[self.work(job)], place=(owner, name, when, which or usual))
-        assert died["code"] == -signal.SIGKILL, f"{place} was not reached: {died['said']}"
-
-    def tables(self, job="run"):
-        spec = spec_for(job, self.kind, self.source)
-        refuse_fed_twice(Plan.under(str(self.root), spec))
-        return tables(spec, self.root)
+    return {kind: Works(killer, kind, write_source(folder / kind, kind)) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(killer, sources, tmp_path_factory):
+def undisturbed(works, tmp_path_factory):
     """Pipelines that were never killed, by kind and what was asked of them: where they are, and their tables."""
     known = {}
 
-    def find(kind, *jobs):
-        if (kind, jobs) not in known:
+    def find(kind, *asked):
+        if (kind, asked) not in known:
             root = tmp_path_factory.mktemp("twin") / "root"
-            victim = Victim(killer, kind, sources[kind], root)
-            if len(jobs) > 1:
-                shutil.copytree(find(kind, *jobs[:-1])[0], root)
-            victim.do(jobs[-1])
-            assert jobs != ("run",) or shown(victim.spec, root) == expected(kind, changes_of(kind))
-            known[kind, jobs] = root, {} if jobs[-1] in ("table", "change") else victim.tables(jobs[-1])
-        return known[kind, jobs]
+            *earlier, last = asked
+            if earlier:
+                shutil.copytree(find(kind, *earlier)[0], root)
+            works[kind].do(root, last)
+            assert asked != ("run",) or shown(works[kind].spec("run"), root) == expected(kind, changes_of(kind))
+            tables = {} if last in ("table", "change") else works[kind].tables(root, last.split()[0])
+            known[kind, asked] = root, tables
+        return known[kind, asked]
 
     return find
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_run_killed_at_one_place_of_a_step_after_the_other_is_finished_by_the_last(
-    killer, sources, undisturbed, tmp_path, kind
-):
+def test_run_killed_at_one_place_of_a_step_after_the_other_is_finished_by_the_last(works, undisturbed, tmp_path, kind):
     """Each process goes on where the one before it was killed, and gets a little further."""
     for number, places in enumerate(IN_TURN[kind]):
-        victim = Victim(killer, kind, sources[kind], tmp_path / str(number))
+        root = tmp_path / str(number)
         for place in places:
-            victim.die("run", PLACES[place], which=1)
-        victim.do("run")
-        assert victim.tables() == undisturbed(kind, "run")[1]
+            works[kind].die(root, "run", PLACES[place], which=1)
+        works[kind].do(root, "run")
+        assert works[kind].tables(root, "run") == undisturbed(kind, "run")[1]
 
 
 # Its twin is the test above.
 @pytest.mark.grid
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_run_killed_in_a_step_is_finished_by_the_next(killer, sources, undisturbed, tmp_path, kind, place):
+def test_run_killed_in_a_step_is_finished_by_the_next(works, undisturbed, tmp_path, kind, place):
     if kind != "arrival" and place == "the changelog is committed":
         pytest.skip("it has none")
-    victim = Victim(killer, kind, sources[kind], tmp_path)
-    victim.die("run", PLACES[place])
-    victim.do("run")
-    assert victim.tables() == undisturbed(kind, "run")[1]
+    works[kind].die(tmp_path, "run", PLACES[place])
+    works[kind].do(tmp_path, "run")
+    assert works[kind].tables(tmp_path, "run") == undisturbed(kind, "run")[1]
 
 
 @pytest.fixture
-def begun(killer, sources, undisturbed, tmp_path):
-    """Makes a victim that is to do a job."""
+def begun(undisturbed, tmp_path):
+    """Makes the root of a pipeline that is to do a job."""
 
     def make(kind, job):
-        root = tmp_path / "root"
-        shutil.copytree(undisturbed(kind, *before(job))[0], root)
-        return Victim(killer, kind, sources[kind], root)
+        return shutil.copytree(undisturbed(kind, *before(job))[0], tmp_path / "root")
 
     return make
 
 
-def before(job):
-    return BEFORE.get(job, ("run",))
-
-
-def done_at_last(victim, job, undisturbed):
+def done_at_last(works, root, job, undisturbed):
     """Ask for a job that was killed once more; compare the tables with those of one that was not."""
-    after = AFTER.get(job, ())
-    again = () if has_gone_back(victim) else (job,)
-    victim.do(*again, *after)
-    assert victim.tables(job) == undisturbed(victim.kind, *before(job), job, *after)[1]
+    works.go_on(root, job)
+    assert works.tables(root, job) == undisturbed(works.kind, *before(job), job, *AFTER.get(job, ()))[1]
 
 
 @pytest.mark.parametrize(("kind", "job"), graded(jobs(), QUICK_JOBS))
-def test_job_killed_at_one_place_after_the_other_is_done_when_it_is_asked_again(begun, undisturbed, kind, job):
-    victim = begun(kind, job)
+def test_job_killed_at_one_place_after_the_other_is_done_when_it_is_asked_again(works, begun, undisturbed, kind, job):
+    root = begun(kind, job)
     for name, place in UPKEEP[job].items():
-        is_finished_by_any_run = has_gone_back(victim)
+        is_finished_by_any_run = works[kind].has_gone_back(root, "run")
         asked = "run" if is_finished_by_any_run else job
-        victim.die(asked, place, which=1 if is_finished_by_any_run or name == SECOND else None)
-    done_at_last(victim, job, undisturbed)
+        works[kind].die(root, asked, place, which=1 if is_finished_by_any_run or name == SECOND else None)
+    done_at_last(works[kind], root, job, undisturbed)
 
 
 # Its twin is the test above.
 @pytest.mark.grid
 @pytest.mark.parametrize(("kind", "job", "place"), [(*each, place) for each in jobs() for place in UPKEEP[each[1]]])
-def test_job_killed_is_done_when_it_is_asked_again(begun, undisturbed, kind, job, place):
-    victim = begun(kind, job)
-    victim.die(job, UPKEEP[job][place])
-    done_at_last(victim, job, undisturbed)
-
-
-def has_gone_back(victim):
-    """Whether a refresh or a rewind has begun: any run goes on with it."""
-    steps = Plan.under(str(victim.root), victim.spec).state.steps()
-    return any(facts.cause.what in ("reset", "rewind") for _, facts in steps)
+def test_job_killed_is_done_when_it_is_asked_again(works, begun, undisturbed, kind, job, place):
+    root = begun(kind, job)
+    works[kind].die(root, job, UPKEEP[job][place])
+    done_at_last(works[kind], root, job, undisturbed)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("job", ["run", "refresh", "compaction", "migrate", "rewind"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
-    killer, sources, undisturbed, tmp_path, kind, job
+    works, undisturbed, tmp_path, kind, job
 ):
     earlier = () if job == "run" else ("run",)
     counted = tmp_path / "counted"
@@ -220,20 +147,17 @@ def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
     def attempt(root, write):
         if earlier:
             shutil.copytree(undisturbed(kind, *earlier)[0], root)
-        victim = Victim(killer, kind, sources[kind], root)
-        order = {"root": str(root), "works": [victim.work(job)], "write": write, "counted": str(counted)}
-        return victim, killer.order(**order)["code"]
+        return works[kind].order(root, job, write=write, counted=str(counted))["code"]
 
-    _, code = attempt(tmp_path / "whole", None)
-    assert code == 0
+    assert attempt(tmp_path / "whole", None) == 0
     n_events = int(counted.read_bytes())
     assert n_events >= 10
+    want = (*earlier, job, "run") if job == "rewind" else (*earlier, job)
     for write in range(n_events):
-        victim, code = attempt(tmp_path / str(write), write)
-        assert code == -signal.SIGKILL, write
-        victim.do("run" if has_gone_back(victim) else job)
-        want = (*earlier, job, "run") if job == "rewind" else (*earlier, job)
+        root = tmp_path / str(write)
+        assert attempt(root, write) == -signal.SIGKILL, write
+        works[kind].do(root, "run" if works[kind].has_gone_back(root, "run") else job)
         if job == "rewind":
-            victim.do("run")
-        assert victim.tables() == undisturbed(kind, *want)[1], write
-        shutil.rmtree(victim.root)
+            works[kind].do(root, "run")
+        assert works[kind].tables(root, "run") == undisturbed(kind, *want)[1], write
+        shutil.rmtree(root)

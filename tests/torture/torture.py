@@ -19,7 +19,6 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,24 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from crashes.calls import AFTER as KILL_AFTER
 from crashes.calls import BEFORE as KILL_BEFORE
 from crashes.calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library, preloading
-from crashes.machines import CallTrials, Machine, NotHeldError
+from crashes.machines import CallTrials, Machine, NotHeldError, Works, before
 from crashes.power import NAMES, NOTHING
-from killing import AFTER, PLACES, UPKEEP, Killer, Place
-from local.local_run import HOUR, START
-from victims import (
-    KINDS,
-    changes_of,
-    expected,
-    feed,
-    kinds_for,
-    mended_line,
-    refuse_fed_twice,
-    shown,
-    spec_for,
-    spec_of,
-    tables,
-    write_source,
-)
+from killing import AFTER, PLACES, SINK, STATE, UPKEEP, Killer, Place
+from victims import KINDS, changes_of, expected, feed, kinds_for, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide import run
 from ebbtide.runtime import Plan
@@ -55,29 +40,18 @@ from ebbtide.spec import Pipeline
 PROJECT = Path(__file__).resolve().parents[2]
 REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
-        "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+        "the step is not committed": (STATE, "perform", "before", 1),
+        "the step is committed": (STATE, "perform", "after", 1),
         "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "apply", "before", 1),
-        "the sink is committed": ("ebbtide.tables._delta_sink:SinkTable", "restore_and_apply", "after", 1),
+        "the sink is committed": (SINK, "restore_and_apply", "after", 1),
     },
     "acknowledge": {
-        "the step is not committed": ("ebbtide.tables._state.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.tables._state.table:StateTable", "perform", "after", 1),
+        "the step is not committed": (STATE, "perform", "before", 1),
+        "the step is committed": (STATE, "perform", "after", 1),
     },
 }
 RANDOM = ("driver", "JVM", "Python worker", "group")
 """Who gets a signal at a random time: SIGKILL, the whole process group SIGTERM."""
-CHANGED = ("run", "change")
-BEFORE = {
-    "run": (),
-    "cleanup": ("run", "replay"),
-    "adopt": ("table",),
-    "undo": CHANGED,
-    "restore": CHANGED,
-    "repair": ("run", "spoil"),
-    "swap": ("run", "spoil", "backfill"),
-}
-"""What is done before a job, where it is not a run."""
 MOST_S = 180
 CALL_FAULTS = {
     EIO: "one fails with EIO",
@@ -152,95 +126,30 @@ class Torture:
             shutil.copytree(home, self.folder / f"failed-{int(time.time())}", ignore_dangling_symlinks=True)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A job that is done with a pipeline that is killed at it, and with its twin that is not; both read one source.
-
-    Args:
-        killer: Has it done.
-        home: Folder of the source and of both.
-        job: Its name, as `perform` knows it.
-        kind: Of the pipelines.
-        number: What the records are drawn by.
-    """
-
-    killer: Killer
-    home: Path
-    job: str
-    kind: str
-    number: int
-
-    @property
-    def before(self) -> tuple[str, ...]:
-        """What is done before the job."""
-        return BEFORE.get(self.job, ("run",))
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        """What is done after it."""
-        return AFTER.get(self.job, ())
-
-    @property
-    def last_spec(self) -> Pipeline:
-        """The spec of what is done last."""
-        *_, last = self.job, *self.after
-        return spec_for(last, self.kind, self.home / "in")
-
-    def order(self, root: str, *jobs: str, **more: Any) -> int | None:
-        """Have jobs done; return the exit status."""
-        works = [self._work(each) for each in jobs]
-        code: int | None = self.killer.order(root=str(self.home / root), works=works, **more)["code"]
-        return code
-
-    def _work(self, job: str) -> list[Any]:
-        spec = spec_for(job, self.kind, self.home / "in")
-        given: dict[str, Any] = {"mended": [mended_line(each) for each in range(3)]}
-        if self.job == "cleanup":
-            given["width"] = 100
-        is_late = job == "replay" and self.job == "cleanup"
-        clock_ms = START + 2 * HOUR + 1_500 if is_late else START + HOUR
-        return [self.kind, job, spec.model_dump_json(by_alias=True), clock_ms, given]
-
-    def plan(self, root: str) -> Plan:
-        """Return where the tables of one of both are."""
-        return Plan.under(str(self.home / root), self.last_spec)
-
-    def tables(self, root: str) -> dict[str, list[str]]:
-        """Return what they mean."""
-        return tables(self.last_spec, self.home / root)
-
-
 @lru_cache(maxsize=1)  # the places of a job follow one another
-def tables_of_twin(trial: Trial) -> dict[str, list[str]]:
-    """Return the tables of a pipeline that is not killed."""
-    code = trial.order("twin", *trial.before, trial.job, *trial.after)
-    if code != 0:
-        raise NotHeldError(f"the twin ended with {code}")
-    return trial.tables("twin")
+def tables_of_twin(killer: Killer, home: Path, job: str, kind: str, number: int) -> dict[str, list[str]]:
+    """Return the tables of a pipeline that does a job, and is not killed."""
+    works = Works(killer, kind, write_source(home / "in", kind, number))
+    works.do(home / "twin", *before(job), job, *AFTER.get(job, ()))
+    return works.tables(home / "twin", job)
 
 
 def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str, int], bool]:
     """Kill a driver without a JVM at a place, ask again, compare with one that was not killed."""
 
     def do(home: Path, kind: str, number: int) -> bool:
-        write_source(home / "in", kind, number)
-        trial = Trial(killer, home, job, kind, number)
-        want = tables_of_twin(trial)
-        if trial.before and trial.order("killed", *trial.before) != 0:
-            raise NotHeldError("what comes before the job failed")
-        died = trial.order("killed", job, place=place)
-        if died not in (0, -signal.SIGKILL):
+        want = tables_of_twin(killer, home, job, kind, number)
+        works = Works(killer, kind, write_source(home / "in", kind, number))
+        root = home / "killed"
+        if before(job):
+            works.do(root, *before(job))
+        died = works.order(root, job, place=place)
+        if died["code"] not in (0, -signal.SIGKILL):
             raise NotHeldError(f"it ended with {died}")
-        plan = trial.plan("killed")
-        # A run goes on with a refresh or a rewind that has begun.
-        has_gone_back = any(facts.cause.what in ("reset", "rewind") for _, facts in plan.state.steps())
-        again = () if has_gone_back else (job,)
-        if trial.order("killed", *again, *trial.after) != 0:
-            raise NotHeldError("it did not go on")
-        refuse_fed_twice(plan)
-        if trial.tables("killed") != want:
+        works.go_on(root, job)
+        if works.tables(root, job) != want:
             raise NotHeldError("other tables than those of the twin")
-        return died == -signal.SIGKILL
+        return bool(died["code"] == -signal.SIGKILL)
 
     return do
 

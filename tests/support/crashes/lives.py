@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crashes.calls import AFTER as KILL
 from crashes.calls import CUT, NONE, Call, Disk, files_below, read_calls
-from crashes.machines import BEFORE, MENDED, NotHeldError
+from crashes.machines import MENDED, NotHeldError
 from crashes.power import NAMES, NOTHING
 from deltalake import DeltaTable
 from killing import AFTER, Killer
@@ -43,6 +43,8 @@ NEUTRAL = {"run", "cleanup", "compaction", "merge", "vacuum", "rewind", "undo", 
 """After these the sink shows what the records alone give."""
 WITHOUT_FEED = ("vacuum", "erase", "repair", "swap", "adopt")
 """After these the change feed is not whole, or other clients have changed rows without one."""
+BEFORE = {"adopt": ("table",), "repair": ("spoil",), "swap": ("spoil", "backfill")}
+"""What is done right before an operation; a run was made earlier in the life."""
 ERASED = [3, 7]
 """Keys that `erase` erases."""
 KILLED = 0.3
@@ -76,7 +78,7 @@ class Work:
     @property
     def before(self) -> tuple[str, ...]:
         """What comes before it, without a cut."""
-        return tuple(name for name in BEFORE.get(self.name, ()) if name != "run")
+        return BEFORE.get(self.name, ())
 
     @property
     def after(self) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ import random
 import re
 import shutil
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from crashes.calls import CUT, DEADLY, NONE, WRITES, Call, Disk, files_below, read_calls
-from killing import AFTER, Killer
+from killing import AFTER, Killer, Place
 from local.local_run import HOUR, START, StreamError
 from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, spec_for, tables, write_source
 
@@ -23,13 +23,21 @@ from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 
+CHANGED = ("run", "change")
 BEFORE: dict[str, tuple[str, ...]] = {
     "run": (),
+    "cleanup": ("run unfolded", "replay unfolded later"),
+    "merge": ("run unfolded",),
     "adopt": ("table",),
+    "undo": CHANGED,
+    "restore": CHANGED,
     "repair": ("run", "spoil"),
     "swap": ("run", "spoil", "backfill"),
 }
-"""What is done before a job, where it is not a run."""
+"""What is done before a job, where it is not a run; see `Works` for words behind its name."""
+LATER = START + HOUR
+EXPIRED = START + 2 * HOUR + 1_500
+"""When what the first two of three steps wrote has expired."""
 MENDED = [mended_line(number) for number in range(3)]
 JSON = r"\d{20}\.(json|checkpoint\.parquet)"
 KNOWN = (
@@ -45,6 +53,82 @@ class NotHeldError(AssertionError):
     """Raised when tables are not what they must be."""
 
 
+@dataclass(frozen=True)
+class Works:
+    """What is asked of a pipeline, done in processes of their own.
+
+    A work is the name of a job, as `perform` knows it; `unfolded`: small files stay as they are, `later`: once rows have expired.
+
+    Args:
+        killer: Has it done.
+        kind: Of the pipeline.
+        source: Folder of its records.
+        given: What the jobs are given beside the clock.
+    """
+
+    killer: Killer
+    kind: str
+    source: Path
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def spec(self, job: str) -> Pipeline:
+        """Return the spec that a job is asked for with."""
+        return spec_for(job, self.kind, self.source)
+
+    def order(self, root: Path, *works: str, **more: Any) -> dict[str, Any]:
+        """Have works done below a folder, by one process; return how it ended."""
+        asked = [self._asked(work) for work in works]
+        return self.killer.order(root=str(root), works=asked, **more)
+
+    def _asked(self, work: str) -> list[Any]:
+        job, *how = work.split()
+        given = {"mended": MENDED, **self.given}
+        if "unfolded" in how:
+            given["width"] = 100
+        clock_ms = EXPIRED if "later" in how else LATER
+        return [self.kind, job, self.spec(job).model_dump_json(by_alias=True), clock_ms, given]
+
+    def do(self, root: Path, *works: str) -> None:
+        """Have works done that meet no fault."""
+        done = self.order(root, *works)
+        if done["code"] != 0:
+            raise NotHeldError(f"{works} did not go on: {done['said']}")
+
+    def die(self, root: Path, work: str, place: Place, which: int | None = None) -> None:
+        """Have a work killed at a place, at its usual call or another one.
+
+        Raises:
+            NotHeldError: the place was not reached.
+        """
+        owner, name, when, usual = place
+        died = self.order(root, work, place=(owner, name, when, which or usual))
+        if died["code"] != -signal.SIGKILL:
+            raise NotHeldError(f"{place} was not reached: {died['said']}")
+
+    def go_on(self, root: Path, job: str) -> None:
+        """Ask for a job that met a fault again, and for what shows more of what was done."""
+        again = () if self.has_gone_back(root, job) else (job,)
+        works = (*again, *AFTER.get(job, ()))
+        if works:
+            self.do(root, *works)
+
+    def has_gone_back(self, root: Path, job: str) -> bool:
+        """Return whether a refresh or a rewind has begun: a run goes on with it."""
+        plan = Plan.under(str(root), self.spec(job))
+        return any(facts.cause.what in ("reset", "rewind") for _, facts in plan.state.steps())
+
+    def tables(self, root: Path, job: str) -> dict[str, list[str]]:
+        """Return what the tables mean after a job and what comes after it."""
+        *_, last = (job, *AFTER.get(job, ()))
+        refuse_fed_twice(Plan.under(str(root), self.spec(last)))
+        return tables(self.spec(last), root)
+
+
+def before(job: str) -> tuple[str, ...]:
+    """Return what is done before a job."""
+    return BEFORE.get(job, ("run",))
+
+
 class Machine:
     """One pipeline, and a job.
 
@@ -58,72 +142,20 @@ class Machine:
     """
 
     def __init__(self, killer: Killer, kind: str, job: str, home: Path, number: int = 0, **given: Any) -> None:
-        self.killer, self.kind, self.job, self.home, self.number = killer, kind, job, home, number
-        self.given = {"mended": MENDED, **given}
-        self.source = write_source(home / "in", kind, number)
+        self.job, self.home, self.number = job, home, number
+        self.works = Works(killer, kind, write_source(home / "in", kind, number), given)
 
-    def order(self, root: str, *works: str, **more: Any) -> dict[str, Any]:
-        """Have work done below a folder; return how it ended."""
-        asked = [self._work(work) for work in works]
-        return self.killer.order(root=str(self.home / root), works=asked, **more)
-
-    def _work(self, work: str) -> list[Any]:
-        spec = spec_for(work, self.kind, self.source)
-        return [self.kind, work, spec.model_dump_json(by_alias=True), START + HOUR, self.given]
-
-    def do(self, root: str, *works: str) -> None:
-        """Have work done that meets no fault."""
-        for work in works:
-            done = self.order(root, work)
-            if done["code"] != 0:
-                raise NotHeldError(f"{work} did not go on: {done['said']}")
-
-    def plan(self, root: str) -> Plan:
-        """Return where the tables are in the end."""
-        return Plan.under(str(self.home / root), self._last_spec)
-
-    @property
-    def _last_spec(self) -> Pipeline:
-        *_, last = (self.job, *self.after)
-        return spec_for(last, self.kind, self.source)
-
-    def tables(self, root: str) -> dict[str, list[str]]:
-        """Return what the tables mean."""
-        refuse_fed_twice(self.plan(root))
-        return tables(self._last_spec, self.home / root)
-
-    def has_gone_back(self, root: str) -> bool:
-        """Return whether a refresh or a rewind has begun: a run goes on with it."""
-        plan = Plan.under(str(self.home / root), spec_for(self.job, self.kind, self.source))
-        return any(facts.cause.what in ("reset", "rewind") for _, facts in plan.state.steps())
-
-    @property
-    def before(self) -> tuple[str, ...]:
-        """What comes before the job."""
-        return BEFORE.get(self.job, ("run",))
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        """What comes after it."""
-        return AFTER.get(self.job, ())
-
-    def make_begun(self) -> None:
+    def begin(self) -> None:
         """Do what comes before the job."""
-        (self.home / "begun").mkdir()
-        self.do("begun", *self.before)
+        begun = self.home / "begun"
+        begun.mkdir()
+        if before(self.job):
+            self.works.do(begun, *before(self.job))
 
-    def copy(self, root: str) -> Path:
-        """Return a folder of its own, as it is before the job."""
-        path = self.home / root
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(self.home / "begun", path)
-        return path
-
-    def go_on(self, root: str) -> None:
-        """Ask for the job again, and for what comes after it."""
-        if not self.has_gone_back(root):
-            self.do(root, self.job)
-        self.do(root, *self.after)
+    def copy(self, root: Path) -> None:
+        """Have a folder as it is before the job."""
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(self.home / "begun", root)
 
 
 @dataclass(frozen=True)
@@ -147,8 +179,10 @@ class CallTrials:
     """
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        machine.make_begun()
+        self.machine, self.works = machine, machine.works
+        self._struck = machine.home / "struck"
+        self._journal = machine.home / "journal"
+        machine.begin()
 
     @cached_property
     def whole(self) -> tuple[list[Call], dict[str, list[str]]]:
@@ -157,16 +191,18 @@ class CallTrials:
         Raises:
             NotHeldError: the tables are wrong, or the journal does not say all that happened.
         """
-        disk, calls, done = self._armed("whole", -1, NONE)
+        root, job = self.machine.home / "whole", self.machine.job
+        disk, calls, done = self._armed(root, -1, NONE)
         if done["code"] != 0:
             raise NotHeldError(done["said"])
         disk.play(calls)
         there = files_below(disk.top)
         if disk.files() != there:
             raise NotHeldError(f"the journal gives {disk.files()}, there is {there}")
-        self.machine.do("whole", *self.machine.after)
-        self._refuse_wrong_rows("whole")
-        return calls, self.machine.tables("whole")
+        if AFTER.get(job):
+            self.works.do(root, *AFTER[job])
+        self._refuse_wrong_rows(root)
+        return calls, self.works.tables(root, job)
 
     def draw(self, fault: str, rng: random.Random) -> int:
         """Draw the number of a call that can meet a fault: its name first, for most calls are writes."""
@@ -187,7 +223,8 @@ class CallTrials:
             NotHeldError: something is wrong in the end.
         """
         _, want = self.whole
-        disk, calls, done = self._armed("struck", at, fault)
+        job = self.machine.job
+        disk, calls, done = self._armed(self._struck, at, fault)
         code, said = done["code"], done["said"]
         may_be = (0, -signal.SIGKILL) if fault in DEADLY else (0, 1)
         if code not in may_be:
@@ -197,58 +234,53 @@ class CallTrials:
         if fault == CUT and code != 0:
             disk.play(calls)
             disk.cut(how)
-            shutil.rmtree(self.machine.killer.folder / "cache", ignore_errors=True)
-        self.machine.go_on("struck")
-        self._refuse_wrong_rows("struck")
-        if self.machine.tables("struck") != want:
+            shutil.rmtree(self.works.killer.folder / "cache", ignore_errors=True)
+        self.works.go_on(self._struck, job)
+        self._refuse_wrong_rows(self._struck)
+        if self.works.tables(self._struck, job) != want:
             raise NotHeldError("other tables than without the fault")
-        self._refuse_twice()
-        self._refuse_leftovers()
+        plan = Plan.under(str(self._struck), self.works.spec((job, *AFTER.get(job, ()))[-1]))
+        self._refuse_twice(plan)
+        _refuse_leftovers(plan)
         is_struck = code != 0 or (fault not in DEADLY and max((call.number for call in calls), default=-1) >= at)
         return Outcome(is_struck, said)
 
-    @property
-    def _journal(self) -> Path:
-        return self.machine.home / "journal"
-
-    def _armed(self, root: str, at: int, fault: str) -> tuple[Disk, list[Call], dict[str, Any]]:
-        top = self.machine.copy(root)
+    def _armed(self, root: Path, at: int, fault: str) -> tuple[Disk, list[Call], dict[str, Any]]:
+        self.machine.copy(root)
         self._journal.unlink(missing_ok=True)
-        disk = Disk(top)
-        done = self.machine.order(root, self.machine.job, call=[at, fault], journal=str(self._journal))
+        disk = Disk(root)
+        done = self.works.order(root, self.machine.job, call=[at, fault], journal=str(self._journal))
         return disk, read_calls(self._journal), done
 
-    def _refuse_wrong_rows(self, root: str) -> None:
+    def _refuse_wrong_rows(self, root: Path) -> None:
         """Compare the sink with what the records alone give."""
-        machine = self.machine
-        if machine.job not in ("run", "compaction", "cleanup", "refresh"):
+        machine, kind = self.machine, self.works.kind
+        if machine.job not in ("run", "compaction", "refresh"):
             return
-        want = expected(machine.kind, changes_of(machine.kind, machine.number))
-        spec = spec_for("run", machine.kind, machine.source)
-        if shown(spec, machine.home / root) != want:
-            raise NotHeldError(f"{shown(spec, machine.home / root)} is not {want}")
+        want = expected(kind, changes_of(kind, machine.number))
+        found = shown(self.works.spec("run"), root)
+        if found != want:
+            raise NotHeldError(f"{found} is not {want}")
 
-    def _refuse_twice(self) -> None:
+    def _refuse_twice(self, plan: Plan) -> None:
         """Refuse two steps of one number in the state's log, and a status that does not know the last one."""
-        plan = self.machine.plan("struck")
         numbers = [facts.step for _, facts in plan.state.steps()]
         if len(set(numbers)) != len(numbers):
             raise NotHeldError(f"steps {sorted(numbers)}")
-        found = status(plan.spec, str(self.machine.home / "struck"))
+        found = status(plan.spec, str(self._struck))
         if found.last.step != max(numbers):
             raise NotHeldError(f"status says step {found.last.step} of {sorted(numbers)}")
 
-    def _refuse_leftovers(self) -> None:
-        """Refuse files that no vacuum would delete. What it deletes of the tables themselves, Delta does."""
-        plan = self.machine.plan("struck")
-        delete_all_unfinished(plan, older_than_s=0)
-        Location(plan.at("staged")).delete()
-        Location(plan.rehearsal).delete()
-        home = Path(plan.root)
-        for path, size in files_below(home).items():
-            is_known = size is None or any(re.fullmatch(known, path.as_posix()) for known in KNOWN)
-            if not is_known:
-                raise NotHeldError(f"{path} was left over")
+
+def _refuse_leftovers(plan: Plan) -> None:
+    """Refuse files that no vacuum would delete. What it deletes of the tables themselves, Delta does."""
+    delete_all_unfinished(plan, older_than_s=0)
+    Location(plan.at("staged")).delete()
+    Location(plan.rehearsal).delete()
+    for path, size in files_below(Path(plan.root)).items():
+        is_known = size is None or any(re.fullmatch(known, path.as_posix()) for known in KNOWN)
+        if not is_known:
+            raise NotHeldError(f"{path} was left over")
 
 
 def refuse_unclear(said: str) -> None:
