@@ -9,7 +9,7 @@ from frame.interrupting import killed_before
 from frame.limits import set_limits
 from frame.stored_names import BASE
 from local.local_pipeline import up
-from local.local_run import HOUR, SPARK, START, killed_behind_a_decision
+from local.local_run import HOUR, SPARK, START, die_behind_a_decision
 
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
@@ -509,15 +509,9 @@ def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three
     assert three_steps.versions() == versions
 
 
-def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
+def test_rewind_finishes_the_open_step_first(three_steps):
     three_steps.put(up(5, 5))
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "ebbtide.runtime._step.publish",
-            lambda *given: killed_behind_a_decision(*given) if given[2].facts.step > 3 else {},
-        )
-        with pytest.raises(InterruptedError):
-            three_steps.run()
+    die_behind_a_decision(SPARK, three_steps.root, three_steps.spec)
     three_steps.act("rewind", to_step=4)
     assert three_steps.rows() == {1: 3, 5: 5}
 

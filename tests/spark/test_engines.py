@@ -3,9 +3,10 @@
 import threading
 
 import pytest
-from clusters.spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from clusters.spark_support import cut, shop_lines, shop_spec, write
 from frame.limits import set_limits
 from local.local_run import die_behind_a_decision
+from oracles.shop_truth import same_as_truth
 
 from ebbtide import auto_session, local_session, run
 from ebbtide.runtime._following import Following
@@ -27,7 +28,7 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
         sessions.reverse()
         summary = run(sessions[0], spec, str(tmp_path))
         assert [step.kind for step in summary.steps] == ["replay", "batch"]
-    assert same_as_truth(spark, tmp_path, spec)
+    assert same_as_truth(spec, tmp_path)
 
 
 def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, tmp_path):
@@ -60,4 +61,4 @@ def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, 
     summary = run(auto_session(open_spark), spec, str(tmp_path), on_progress=on_progress, stop=stop, follow=follow)
     assert len(opened) == 1
     assert summary.engine.startswith("in this process: ")
-    assert same_as_truth(spark, tmp_path, spec)
+    assert same_as_truth(spec, tmp_path)

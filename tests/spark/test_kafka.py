@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from clusters.spark_support import same_as_truth, shop_lines, shop_spec
+from clusters.spark_support import shop_lines, shop_spec
 from frame.limits import set_limits
+from oracles.shop_truth import same_as_truth
 from servers.kafka_support import over_topic, records_of
 
 from ebbtide import run
@@ -40,4 +41,4 @@ def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, br
     steps = run(spark, spec, str(tmp_path), follow=following, on_progress=stop_after_batch, stop=stop).steps
     assert [step.kind for step in steps] == ["replay", "batch"]
     assert sum(facts.read.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
-    assert same_as_truth(spark, tmp_path, spec)
+    assert same_as_truth(spec, tmp_path)

@@ -4,7 +4,8 @@ import random
 import shutil
 
 import pytest
-from clusters.spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from clusters.spark_support import cut, shop_lines, shop_spec, write
+from oracles.shop_truth import same_as_truth
 
 from ebbtide import run
 
@@ -26,5 +27,5 @@ def test_grid_equals_truth(spark, tmp_path, name, steps, delivery):
         parts = [part for before, part in zip([[], *parts], parts, strict=False) for part in (part, before) if part]
     spec = shop_spec(name, write(tmp_path / "in", *parts))
     run(spark, spec, str(tmp_path))
-    assert same_as_truth(spark, tmp_path, spec)
+    assert same_as_truth(spec, tmp_path)
     shutil.rmtree(tmp_path)

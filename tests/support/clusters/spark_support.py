@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from local.support import SHOP, lines_of
-from oracles.reference import canonical_rows, differences
 from pyspark.sql import SparkSession
 
 from ebbtide import Pipeline, UpsertPipeline, local_session
@@ -78,10 +76,3 @@ def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]
     """The sink's rows without the reserved columns, in order of key."""
     rows = [{f.name: row[f.name] for f in spec.sink_table.columns} for row in table(spark, root, spec)]
     return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.sink_key], default=str))
-
-
-def same_as_truth(spark: SparkSession, root: Path, spec: Pipeline) -> bool:
-    """Whether a shop pipeline's sink equals the source database."""
-    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
-    want = canonical_rows(truth, spec.table.columns)
-    return differences(canonical_rows(sink(spark, root, spec), spec.table.columns), want) == []

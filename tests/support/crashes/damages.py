@@ -137,13 +137,13 @@ LOST: dict[str, Damage] = {
 """What the next run refuses, or fails at."""
 
 
-def lose_change_sets(pipeline: LocalPipeline, first_step: int = 2) -> None:
+def lose_change_sets(pipeline: LocalPipeline) -> None:
     """Fold the state, and delete what no version of it needs but older steps', as VACUUM does."""
     pipeline.do("compaction")
     state = pipeline.plan.state.snapshot()
     kept = {file.location(state.table) for file in state.files.values()}
     for version, facts in pipeline.plan.state.steps():
-        if facts.step >= first_step:
+        if facts.step > 1:
             for location in Log(state.table).added(version):
                 if location not in kept:
                     Path(location).unlink(missing_ok=True)

@@ -70,13 +70,13 @@ def process_of_pod(kind: str) -> Process:
     return Process(command, {each["name"]: each["value"] for each in container["env"]})
 
 
-def unit(name: str, instance: str = "orders") -> dict[str, list[str]]:
-    """Return the settings of a unit of the systemd sample, each with its values in order, `%i` replaced."""
+def unit(name: str) -> dict[str, list[str]]:
+    """Return the settings of a unit of the systemd sample, each with its values in order, `%i` replaced by `orders`."""
     found: dict[str, list[str]] = {}
     for line in (EXAMPLES / "systemd" / name).read_text().splitlines():
         key, separator, value = line.partition("=")
         if separator and not line.startswith("#"):
-            found.setdefault(key, []).append(value.replace("%i", instance))
+            found.setdefault(key, []).append(value.replace("%i", "orders"))
     return found
 
 

@@ -40,7 +40,7 @@ class Change:
         return {name: value for name, value in (self.before or {}).items() if after.get(name) != value}
 
 
-def history(seed: int, n: int = 60, *, keys_change: bool = True) -> tuple[list[Change], list[Row]]:
+def history(seed: int, n: int = 60) -> tuple[list[Change], list[Row]]:
     """Draw changes of a table of few keys, and return the rows that are left. Keys change, and come back."""
     draw = random.Random(seed)
     rows: dict[int, Row] = {}
@@ -54,7 +54,7 @@ def history(seed: int, n: int = 60, *, keys_change: bool = True) -> tuple[list[C
         else:
             before = rows.pop(draw.choice(sorted(rows)))
             if kind != "delete":
-                moves = kind == "key" and keys_change and unused
+                moves = kind == "key" and unused
                 after = {"id": draw.choice(unused) if moves else before["id"]}
         if after is not None:
             after |= {

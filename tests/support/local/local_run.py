@@ -279,12 +279,12 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     return maintain(SPARK, spec, root, work)
 
 
-def die_behind_a_decision(session: Any, root: Any, spec: Pipeline, clock_ms: int = START + HOUR) -> None:
+def die_behind_a_decision(session: Any, root: Any, spec: Pipeline) -> None:
     """Run until a step is decided, and end before any table beside the state has it."""
     last = Plan.under(str(root), spec).state.last()
     before = 0 if last is None else last[1].step
 
-    def killed(_spark: Any, _plan: Any, head: Head, _known: Any = None) -> dict[str, int]:
+    def killed(_spark: Any, _plan: Any, head: Head, *_: Any) -> dict[str, int]:
         if head.facts.step > before:
             raise InterruptedError
         return {}
@@ -292,11 +292,4 @@ def die_behind_a_decision(session: Any, root: Any, spec: Pipeline, clock_ms: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ebbtide.runtime._step.publish", killed)
         with pytest.raises(InterruptedError):
-            driver.run(session, spec, str(root), clock=lambda: clock_ms)
-
-
-def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head, _known: Any = None) -> dict[str, int]:
-    """Stands for `publish` in a run that is killed as soon as a step is decided; before the first one there is nothing to publish."""
-    if head.facts.step:
-        raise InterruptedError
-    return {}
+            driver.run(session, spec, str(root), clock=lambda: START + HOUR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from ebbtide.spec import Pipeline
 Record = dict[str, Any]
 
 
-def records_of(lines: Iterable[str | bytes], partitions: int = 3) -> list[Record]:
-    """Lines that hold Kafka records as what a producer takes; a key stays in its partition."""
+def records_of(lines: Iterable[str | bytes]) -> list[Record]:
+    """Lines that hold Kafka records as what a producer takes, for three partitions; a key stays in its partition."""
     records = []
     for line in lines:
         given = json.loads(line)
         key = given["key"]
-        partition = zlib.crc32((key or "").encode()) % partitions
+        partition = zlib.crc32((key or "").encode()) % 3
         value = None if given["value"] is None else given["value"].encode()
         records.append({"partition": partition, "value": value, "key": None if key is None else key.encode()})
     return records
@@ -88,7 +88,3 @@ class TopicPipeline(LocalPipeline):
         position = self.last.source.position
         assert position is not None
         return position["from"], position["to"]
-
-
-def sorted_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)

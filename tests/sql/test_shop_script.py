@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from clusters.spark_support import LOCAL, same_as_truth, shop_lines, write
+from clusters.spark_support import LOCAL, shop_lines, write
 from local.support import SHOP
+from oracles.shop_truth import same_as_truth
 
 from ebbtide import run
 from ebbtide.sql import Catalog, EmbeddedSession
@@ -23,7 +24,7 @@ SCRIPT = SHOP / "shop.sql"
 NAMES = {"customers", "orders", "order_items", "price_list", "order_balances"}
 
 
-def test_table_of_the_script_equals_the_source_database(spark, tmp_path):
+def test_table_of_the_script_equals_the_source_database(tmp_path):
     write(tmp_path / "in", shop_lines("price_list"))
     catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")
     session = EmbeddedSession({"default": catalog}, {})
@@ -38,11 +39,11 @@ def test_table_of_the_script_equals_the_source_database(spark, tmp_path):
     session.close()
     spec = catalog.pipeline("price_list").spec
     run(LOCAL, spec, catalog.root)
-    assert same_as_truth(spark, Path(catalog.root), spec)
+    assert same_as_truth(spec, Path(catalog.root))
 
 
 @pytest.mark.grid
-def test_script_makes_the_five_tables_of_the_source_database(spark, tmp_path):
+def test_script_makes_the_five_tables_of_the_source_database(tmp_path):
     (tmp_path / "pyproject.toml").touch()  # paths of the script are relative to the project
     (tmp_path / "data").symlink_to(ROOT / "data")
     executed = subprocess.run(
@@ -62,5 +63,5 @@ def test_script_makes_the_five_tables_of_the_source_database(spark, tmp_path):
         time.sleep(1)
     assert job.status is JobStatus.FINISHED, job.message
     pipelines = Catalog(str(tmp_path / ".ebbtide"), tmp_path / "defs").pipelines()
-    wrong = [name for name, entry in pipelines.items() if not same_as_truth(spark, tmp_path / ".ebbtide", entry.spec)]
+    wrong = [name for name, entry in pipelines.items() if not same_as_truth(entry.spec, tmp_path / ".ebbtide")]
     assert (set(pipelines), wrong) == (NAMES, [])
