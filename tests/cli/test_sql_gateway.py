@@ -34,10 +34,14 @@ def test_it_prints_its_url_serves_and_ends_by_sigterm(tmp_path):
     options = ("--token-env", "GATEWAY_TOKEN", "--clients", str(clients), "--read-only", *limits)
     with running(tmp_path, *options, GATEWAY_TOKEN=TOKEN) as (started, url):
         assert url.startswith("http://127.0.0.1:")
-        request = urllib.request.Request(f"{url}/v1/info", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
-            info = json.load(response)
-        assert info["read_only"] is True
+        infos = []
+        for token in (TOKEN, "token-of-anna-for-tests"):
+            request = urllib.request.Request(f"{url}/v1/info", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
+                infos.append(json.load(response))
+        info, of_anna = infos
+        assert (info["read_only"], info["role"]) == (True, "owner")
+        assert (of_anna["client"], of_anna["role"]) == ("anna", "reader")
         limits = info["limits"]
         assert (limits["sessions"], limits["client_sessions"], limits["idle_timeout_s"]) == (3, 2, 120)
         started.send_signal(signal.SIGTERM)

@@ -1,3 +1,4 @@
+import itertools
 import math
 import struct
 import sys
@@ -11,8 +12,7 @@ from frame.circumstances import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.columns import CompiledLoop, row_codes
-from ebbtide.columns._codes import _dense, _is_determined_by
+from ebbtide.columns import row_codes
 
 OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
 MAP = pa.map_(pa.string(), pa.int32())
@@ -67,19 +67,39 @@ def as_they_come(codes):
 
 @pytest.mark.xdist_group("compiled")
 @pytest.mark.parametrize("fast", [False, True])
-@pytest.mark.parametrize(
-    "texts",
-    [["a", "b", "a", "b"], ["", "", "", ""], ["long enough for words" * 3, "b", "long enough for words" * 3, "b"]],
-)
-def test_columns_that_others_tell_need_no_codes_of_their_own(fast, texts):
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 17])
+@pytest.mark.parametrize(("type_", "before"), [(pa.string(), "p"), (pa.string(), "p" * 100), (pa.binary(), b"")])
+def test_columns_that_others_tell_need_no_codes_of_their_own(fast, length, type_, before):
     assume("compiled" if fast else "not compiled")
-    for at in range(4):
-        for changed in (texts[at], texts[at] + "x", texts[at][:-1] + "y" if texts[at] else "z"):
-            given_ = [*texts[:at], changed, *texts[at + 1 :]]
-            padded = pa.array(["pad", *given_])[1:]  # not the first of its buffer
-            table = pa.table({"a": [5, 900, 5, 900], "b": padded})
-            want = as_they_come(np.array([hash((a, b)) for a, b in zip([5, 900, 5, 900], given_, strict=True)]))
-            assert as_they_come(row_codes(table, ["a", "b"])) == want
+    text = "abcdefghijklmnopq"[:length]
+    texts = [text, "other", text, "other"]
+    changes = [text, text + "X", *(text[:at] + "X" + text[at + 1 :] for at in range(length))]
+    for at, changed in itertools.product(range(4), changes):
+        given_ = [*texts[:at], changed, *texts[at + 1 :]]
+        padded = pa.array([before, *given_], type_)[1:]  # not the first of its buffer
+        table = pa.table({"a": [5, 900, 5, 900], "b": padded})
+        want = as_they_come(np.array([hash(pair) for pair in zip([5, 900, 5, 900], given_, strict=True)]))
+        assert as_they_come(row_codes(table, ["a", "b"])) == want
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([5, 6, 5, 6]),
+        pa.array([5, 6, 5, 7]),
+        pa.array([5, 6, 5, None]),
+        pa.array([1.0, 2.0, 1.0, 2.0]),
+        pa.array(["a", "b", "a", None]),
+        pa.array([bytes(8), b"b", bytes(7) + b"\x80", b"b"]),  # equal as floats
+    ],
+    ids=str,
+)
+def test_column_beside_another_tells_what_that_does_not(fast, column):
+    assume("compiled" if fast else "not compiled")
+    rows = [*zip([1, 2, 1, 2], column.to_pylist(), strict=True)]
+    found = row_codes(pa.table({"a": [1, 2, 1, 2], "b": column}), ["a", "b"])
+    assert as_they_come(found) == as_they_come(np.array([rows.index(row) for row in rows]))
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.string(), pa.list_(pa.int8()), MAP], ids=str)
@@ -102,58 +122,6 @@ def test_row_codes_are_dense_and_those_of_equality(rows):
     same = {repr(row): code for row, code in zip(rows, codes, strict=True)}
     assert [same[repr(row)] for row in rows] == codes
     assert sorted(set(codes)) == list(range(len(same)))
-
-
-@pytest.fixture
-def as_python(monkeypatch):
-    """Loops are worth compiling, and are run as they are."""
-    assume("compiled")
-    monkeypatch.setattr(CompiledLoop, "code", property(lambda self: self.loop))
-
-
-@pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)
-@pytest.mark.parametrize("before", ["", "p", "padding", "p" * 100])
-def test_texts_are_told_by_codes_exactly_if_those_of_a_code_are_equal(as_python, type_, before):
-    for length in (0, 1, 7, 8, 9, 17):
-        text = "abcdefghijklmnopq"[:length]
-        rows = [before, text, "other", text, "other"]
-        codes = np.array([0, 1, 0, 1])
-        assert _is_determined_by(pa.array(rows, type_)[1:], codes)
-        for at in range(length):
-            changed = text[:at] + "X" + text[at + 1 :]
-            assert not _is_determined_by(pa.array([*rows[:3], changed, rows[4]], type_)[1:], codes)
-        assert not _is_determined_by(pa.array([*rows[:3], text + "X", rows[4]], type_)[1:], codes)
-        assert not _is_determined_by(pa.array([*rows[:4], "others"], type_)[1:], codes)
-
-
-@pytest.mark.parametrize(
-    ("column", "told"),
-    [
-        (pa.array([5, 6, 5, 6]), True),
-        (pa.array([5, 6, 5, 7]), False),
-        (pa.array([5, 6, 5, None]), False),
-        (pa.array([1, 2, 1, 2], pa.timestamp("us")), True),
-        (pa.array([1.0, 2.0, 1.0, 2.0]), False),
-        (pa.array(["a", "b", "a", None]), False),
-        (pa.array([bytes(8), b"b", bytes(7) + b"\x80", b"b"]), False),  # equal as floats
-    ],
-    ids=str,
-)
-def test_column_is_told_where_that_is_quick_to_see(as_python, column, told):
-    assert _is_determined_by(column, np.array([0, 1, 0, 1])) is told
-
-
-def test_texts_are_not_compared_where_it_is_not_worth_it():
-    assume("not compiled")
-    assert not _is_determined_by(pa.array(["a", "a"]), np.array([0, 0]))
-    assert _is_determined_by(pa.array([1, 1]), np.array([0, 0]))
-
-
-@pytest.mark.parametrize("values", [[7, 5, 7, 6], [-3, -5, -3], [0, 10**9, 0, -(10**9)], [4], []])
-def test_dense_codes_tell_values_apart(values):
-    codes = _dense(np.array(values, np.int64)).tolist()
-    assert sorted(set(codes)) == list(range(len(set(values))))
-    assert len({*zip(values, codes, strict=True)}) == len(set(values))
 
 
 def test_codes_of_no_columns_are_none():

@@ -10,7 +10,6 @@ from ebbtide.changelog import ORDER, order_struct
 from ebbtide.columns import entry_table, equals, flags, ints, only
 from ebbtide.entries import Step, last_of_group, live_entries, newest
 from ebbtide.keyed_state import StateTtlConfig
-from ebbtide.operators._arriving import in_arrival_order
 
 
 @pytest.mark.parametrize(
@@ -118,25 +117,6 @@ def test_entry_table_casts_what_is_given_and_has_null_for_the_rest():
 def test_values_in_a_list_are_of_their_column_s_type():
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     assert entry_table(schema, {"m": [[("k", 1)], None]}, 2).to_pylist() == [{"m": [("k", 1)]}, {"m": None}]
-
-
-@pytest.mark.parametrize(
-    "orders",
-    [
-        [],
-        [(1, 0, 0)],
-        [(1, 0, 0), (1, 0, 0), (1, 0, 3), (1, 2, 1), (2, 0, 0)],
-        [(1, 0, 5), (1, 1, 4), (1, 0, 6)],
-        [(2, 0, 0), (1, 9, 9)],
-    ],
-)
-def test_changes_are_sorted_by_their_order_and_copied_only_if_they_are_not(orders):
-    parts = [dict(zip(("step", "part", "position"), order, strict=True)) for order in orders]
-    changes = pa.table({"_order": pa.array(parts, ORDER), "n": pa.array(range(len(orders)), pa.int64())})
-    found = in_arrival_order(changes)
-    wanted = sorted(range(len(orders)), key=lambda n: orders[n])
-    assert found["n"].to_pylist() == wanted
-    assert (found is changes) == (wanted == list(range(len(orders))))
 
 
 @pytest.mark.parametrize("mask", [[], [True, True], [True, False], [True, None], [None, None]])

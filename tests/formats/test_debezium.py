@@ -1,5 +1,4 @@
 import base64
-import itertools
 import json
 from decimal import Decimal
 
@@ -71,32 +70,6 @@ def test_update_that_changes_the_key_deletes_the_old_one_and_keeps_its_row(after
     gone, moved = DECODER.changes(envelope("u", 5, before=OLD, after=after), None)
     assert (gone.kind, gone.row, gone.other_row) == (B, OLD, None)
     assert (moved.kind, moved.row, moved.other_row) == (A, after, OLD)
-
-
-MOVED = [
-    record(envelope("c", 1, after={"id": 1, "n": 1, "v": "long"}), 0),
-    record(envelope("d", 2, before={"id": 1, "n": 0, "v": None}), 1, new_key='{"id":2}'),
-    record(envelope("c", 2, after={"id": 2, "n": 2, "v": UNAVAILABLE}), 2, old_key='{"id":1}'),
-    record(envelope("u", 3, after={"id": 2, "n": 3, "v": UNAVAILABLE}), 3),
-    record(envelope("c", 4, after={"id": 1, "n": 4, "v": "another row's"}), 4),
-]
-"""An update that changes a key and leaves a value out, as a delete and a create."""
-ORDERS = list(itertools.permutations(MOVED))
-
-
-def shown_after(steps):
-    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, n INT, v STRING"))
-    for records in steps:
-        pipeline.step(list(records))
-    return {row["id"]: (row["n"], row["v"]) for row in pipeline.rows()}, pipeline.metrics["waiting"]
-
-
-@pytest.mark.parametrize("order", ORDERS[::7])
-def test_value_that_a_create_leaves_out_is_found_under_the_old_key_that_its_header_names(order):
-    right = {1: (4, "another row's"), 2: (3, "long")}
-    assert shown_after([order]) == (right, 0)
-    shown, _ = shown_after([[each] for each in order])
-    assert shown == right
 
 
 @pytest.mark.parametrize(
@@ -291,18 +264,6 @@ def test_value_that_was_not_sent_keeps_the_last_known_one(type_, form, null):
     pipeline.step([record(envelope("u", 2, after=NEW | {"v": form}), 1)])
     assert pipeline.rows() == [NEW | {"v": typed}]
     assert pipeline.quarantine == []
-
-
-def test_arrival_mode_retracts_the_whole_row_before():
-    pipeline = MemoryPipeline(spec(order="arrival"))
-    moves = [
-        envelope("c", None, after=OLD),
-        envelope("u", None, before=OLD, after=NEW),
-        envelope("d", None, before=OLD),
-    ]
-    pipeline.step([record(value, at) for at, value in enumerate(moves)])
-    assert pipeline.rows() == [NEW]
-    assert pipeline.metrics["unmatched"] == 1
 
 
 def test_key_of_a_record_is_read_from_the_line():

@@ -37,13 +37,6 @@ def test_position_that_is_no_integer_from_0_is_bad(got):
     assert str(caught.value) == f"bad_position: seq: got {got!r}; allowed: an integer from 0"
 
 
-@pytest.mark.parametrize("kind", [{}, {"kind": "T"}, {"kind": ["+I"]}])
-def test_kind_that_is_unknown_is_bad(kind):
-    with pytest.raises(BadRecordError) as caught:
-        PlainDecoder().changes(kind | {"row": ROW}, None)
-    assert str(caught.value) == f"unknown_kind: kind: got {kind.get('kind')!r}; allowed: +I, -U, +U, -D"
-
-
 @pytest.mark.parametrize(("row", "got"), [(None, "None"), ([1], "[1]"), ("x" * 500, "x" * 80)])
 def test_row_that_is_no_object_is_bad_and_told_shortly(row, got):
     with pytest.raises(BadRecordError, match="not_a_row") as caught:

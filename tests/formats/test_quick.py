@@ -11,7 +11,7 @@ from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs.lines import batch_of, both_ways, staged
-from local.support import change, envelope, plain, record, spec
+from local.support import envelope, plain, record, spec
 from oracles.any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
 
 from ebbtide.formats._forms import TakenChanges
@@ -162,10 +162,6 @@ def test_plain_changes_are_taken_quickly_with_their_places(row, position):
     decoding = of.decoding
     assert taken(decoding, lines) == (4, 0)
     refuse_unlike_exact(decoding, batch_of(lines))
-
-
-def test_change_of_the_test_support_is_taken():
-    assert taken(plain(SCHEMA).decoding, [change("+I", **ROWS)]) == (1, 0)
 
 
 @pytest.mark.parametrize("names", [{"kind": 'a"b'}, {"kind": "same", "row": "same"}, {"position": ["p", "p"]}])

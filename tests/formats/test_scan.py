@@ -15,11 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs.lines import batch_of, both_ways
 from local.support import ROOT, change, envelope, lines_of, plain, record, shop, spec
-from oracles.any_records import JSON, TEXTS, neighbour, paths, replaced
+from oracles.any_records import JSON, TEXTS, paths, replaced
 
 from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS
-from ebbtide.formats import Decoding
 from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
 
@@ -411,8 +410,3 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
 )
 def test_what_has_no_form_is_not_scanned(of):
     assert ScanDecoder.of(of.decoding) == []
-
-
-def test_neighbours_of_other_tests_are_decoded():
-    decoding: Decoding = SPECS["debezium"].decoding
-    refuse_unlike_exact(decoding, batch_of([neighbour("update", 1)]))

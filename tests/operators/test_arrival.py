@@ -86,21 +86,9 @@ def test_changed_key_in_full_events_leaves_no_row_under_the_old_key():
     assert numbers(run([record(e, n) for n, e in enumerate(events)], of=FULL)) == {2: 1}
 
 
-def test_retraction_takes_the_oldest_equal_row():
-    history = [row("+I", 1, 1), row("+I", 1, 2), row("+I", 1, 1)]
-    assert numbers(run([*history, row("-D", 1, 1)])) == {1: 1}
-    assert numbers(run([*history, row("-D", 1, 1), row("-D", 1, 1)])) == {1: 2}
-    assert numbers(run(history, [row("-U", 1, 1)], [row("-U", 1, 1)])) == {1: 2}
-
-
 def test_retraction_of_the_shown_row_shows_the_one_before():
     pipeline = run([row("+I", 1, 1)], [row("+U", 1, 2)], [row("-D", 1, 2)])
     assert (numbers(pipeline), pipeline.metrics["updated"]) == ({1: 1}, 2)
-
-
-def test_retraction_that_comes_before_its_row_is_counted_and_lost():
-    pipeline = run([row("-U", 1, 1), row("+U", 1, 1)])
-    assert (numbers(pipeline), pipeline.metrics["unmatched"]) == ({1: 1}, 1)
 
 
 def test_retraction_matches_by_all_columns():
@@ -116,10 +104,6 @@ def test_history_that_ends_as_it_began_writes_nothing_to_the_sink():
 def test_row_that_comes_and_goes_within_a_step_leaves_nothing():
     pipeline = run([row("+I", 1, 1), row("-D", 1, 1)])
     assert (pipeline.rows(), len(pipeline.state)) == ([], 0)
-
-
-def test_row_inserted_again_after_its_history_was_emptied_is_shown():
-    assert numbers(run([row("+I", 1, 1)], [row("-D", 1, 1)], [row("+I", 1, 1)], [row("+I", 1, 2)])) == {1: 2}
 
 
 def test_truncate_empties_at_its_place_in_the_order():

@@ -96,16 +96,6 @@ def test_tick_drops_a_row_at_exactly_its_time_and_leaves_the_sink(now, left):
     assert (stored(pipeline), pipeline.metrics["expired"], numbers(pipeline)) == (left, 1 - left, {1: 1})
 
 
-def test_row_lives_by_its_own_insertion_and_is_not_renewed_by_later_ones():
-    pipeline = run((0, [row("+I", 1, 1)]), (60, [row("+U", 1, 2)]), (100, [row("-U", 1, 2)]))
-    assert (numbers(pipeline), stored(pipeline), pipeline.metrics["deleted"]) == ({}, 0, 1)
-
-
-def test_row_shown_again_keeps_the_time_of_its_insertion():
-    pipeline = run((0, [row("+I", 1, 1)]), (60, [row("+U", 1, 2)]), (90, [row("-U", 1, 2)]), (100, None))
-    assert (numbers(pipeline), stored(pipeline), pipeline.metrics["expired"]) == ({1: 1}, 0, 1)
-
-
 @pytest.mark.parametrize("tick", [False, True])
 def test_retraction_of_an_expired_row_is_unmatched_and_leaves_its_orphan(tick):
     pipeline = run((0, [row("+I", 1, 1)]), *([(100, None)] if tick else []), (100, [row("-D", 1, 1)]))

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 from local.notes_log import KEPT, PIPELINES, event, notes, run
-from local.support import envelope, record, spec
 
 
 def arrivals(*events):
@@ -60,10 +59,6 @@ def test_change_below_truncate_is_counted_as_below_floor():
     assert (notes(pipeline), pipeline.metrics["below_floor"]) == ({}, 1)
 
 
-def test_older_truncate_arriving_later_takes_only_what_is_below_it():
-    assert notes(run(event("t", 10), event("c", 11, 1, "new"), event("t", 5))) == {1: "new"}
-
-
 def test_delete_and_create_at_one_lsn_leave_the_row_or_a_conflict():
     delete, create = event("d", 5), event("c", 5, 1, "new")
     for steps in arrivals(event("c", 3, 1, "old"), delete, create):
@@ -110,41 +105,11 @@ def test_late_fill_reaches_the_sink_at_the_row_s_own_sequence():
     assert pipeline.sink["[1]"]["_sequence"] == before == {"_lsn": 9, "op": 3}
 
 
-def test_fill_takes_the_newest_value_below_the_row():
-    for steps in arrivals(event("c", 4, 1, "old"), event("u", 6, 1, "newer"), event("u", 8, 1, KEPT)):
-        assert notes(run(*steps)) == {1: "newer"}
-
-
-def test_late_delete_takes_back_what_had_filled_a_row():
-    pipeline = run(event("c", 4, 1, "dead"), event("u", 9, 1, KEPT), event("d", 6))
-    assert (notes(pipeline), pipeline.metrics["waiting"]) == ({1: None}, 1)
-    pipeline.step([event("c", 7, 1, "alive")])
-    assert notes(pipeline) == {1: "alive"}
-
-
-def test_late_delete_is_remembered_against_values_from_before_it():
-    pipeline = run(event("u", 9, 1, KEPT), event("d", 6), event("c", 4, 1, "dead"))
-    assert notes(pipeline) == {1: None}
-
-
-def test_value_not_sent_stays_through_several_updates_and_steps():
-    steps = [event("c", 4, 1, "long"), *(event("u", lsn, 1, KEPT) for lsn in (5, 6, 7)), event("u", 8, 1, None)]
-    assert notes(run(*steps[:-1])) == notes(run(steps[:-1])) == {1: "long"}
-    assert notes(run(*steps)) == {1: None}
-
-
 @PIPELINES
 @pytest.mark.parametrize("first", [0, 2], ids=["together", "row later"])
 def test_key_changed_more_often_than_python_calls_deep_takes_the_value_along(kind, first):
     log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in range(1, 1201))]
     assert notes(run(log[first:], log[:first], kind=kind)) == {1201: "long"}
-
-
-@PIPELINES
-def test_changed_key_does_not_take_a_value_of_the_old_key_s_next_or_former_life(kind):
-    life = [event("c", 2, 1, "former"), event("d", 3, 1), event("c", 4, 1, "mine"), event("u", 5, 2, KEPT, was=1)]
-    assert notes(run(life, event("c", 6, 1, "next"), kind=kind)) == {1: "next", 2: "mine"}
-    assert notes(run([*life, event("c", 6, 1, "next")], kind=kind)) == {1: "next", 2: "mine"}
 
 
 @PIPELINES
@@ -156,39 +121,6 @@ def test_changed_key_does_not_take_a_snapshot_row_read_after_it(kind):
 def test_update_whose_before_has_the_same_key_is_no_move():
     pipeline = run(event("c", 4, 1, "a"), event("u", 5, 1, "b", was=1))
     assert (notes(pipeline), pipeline.metrics["deleted"]) == ({1: "b"}, 0)
-
-
-def test_key_of_a_move_is_read_in_the_unit_of_its_column():
-    timed = spec(
-        "at TIMESTAMP_NTZ NOT NULL, notes STRING", ["at"], format={"type": "debezium", "time_units": {"at": "ms"}}
-    )
-    first = record(envelope("c", 4, after={"at": 86_400_000, "notes": "long"}))
-    moved = record(envelope("u", 5, before={"at": 86_400_000}, after={"at": 172_800_000, "notes": KEPT}))
-    assert [row["notes"] for row in run([first, moved], of=timed).rows()] == ["long"]
-
-
-def test_arrays_and_binary_not_sent_are_kept_too():
-    several = spec("id BIGINT NOT NULL, tags ARRAY<STRING>, data BINARY")
-    start = envelope("c", 4, after={"id": 1, "tags": ["a", None], "data": "AAE="})
-    kept = envelope("u", 5, after={"id": 1, "tags": [KEPT], "data": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="})
-    pipeline = run([record(start)], [record(kept)], of=several)
-    assert pipeline.rows() == [{"id": 1, "tags": ["a", None], "data": b"\0\1"}]
-
-
-def test_sequence_of_a_column_orders_a_plain_changelog():
-    dated = spec(
-        "id BIGINT NOT NULL, n INT, at TIMESTAMP",
-        source={"path": "in", "records": "value"},
-        format={"type": "plain"},
-        order={"sequence": ["at"]},
-    )
-    day = "2026-01-{:02}T00:00:00Z".format
-    lines = [
-        f'{{"kind": "{kind}", "row": {{"id": 1, "n": {n}, "at": "{day(n)}"}}}}'
-        for kind, n in (("+I", 1), ("+U", 3), ("-U", 2), ("+U", 2))
-    ]
-    for order in itertools.islice(itertools.permutations(lines), 0, None, 5):
-        assert [row["n"] for row in run(*order, of=dated).rows()] == [3]
 
 
 @pytest.mark.parametrize("changes", [[], [event("t", 5)]], ids=["nothing", "truncate"])

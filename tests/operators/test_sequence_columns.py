@@ -61,18 +61,6 @@ def test_delete_that_carries_its_row_s_sequence_deletes_the_row(kind, of, added,
 
 
 @PIPELINES
-def test_row_inserted_again_later_than_its_delete_is_there(kind):
-    log = [change("+I", id=1, at=5, n=1), change("-D", id=1, at=5, n=1), change("+I", id=1, at=6, n=1)]
-    assert outcomes(by_time(), log, kind) == {((1, 6, 1),)}
-
-
-@PIPELINES
-def test_retraction_takes_back_no_row_but_its_own(kind):
-    log = [change("+I", id=1, at=5, n=1), change("-U", id=1, at=5, n=1), change("+U", id=1, at=6, n=2)]
-    assert outcomes(by_time(), log, kind) == {((1, 6, 2),)}
-
-
-@PIPELINES
 def test_update_of_the_key_deletes_the_old_key_at_the_new_row_s_sequence(kind):
     log = [
         event("c", {"id": 1, "at": 5, "n": 1}),
@@ -215,23 +203,6 @@ def binlog(file, pos, row, op="u", **after):
     return record({"op": op, "before": None, "after": after, "source": source})
 
 
-def test_binary_logs_are_ordered_by_their_numbers_then_positions_and_rows():
-    of = spec("id BIGINT NOT NULL, n INT", order={"sequence": ["_file", "_pos", "_row"]})
-    places = [("bin.999999", 9, 0), ("bin.1000000", 4, 9), ("bin.1000000", 30, 2), ("bin.1000000", 30, 10)]
-    log = [binlog(*place, id=1, n=n) for n, place in enumerate(places)]
-    for n, neighbours in enumerate(itertools.pairwise(log), start=1):
-        assert outcomes(of, neighbours) == {((1, n),)}
-
-
-@pytest.mark.parametrize("file", ["", "bin", "bin.", "bin.x", "bin.-1", 7, ["bin.1"], "bin.1234567890123456789"])
-def test_binary_log_without_a_number_is_bad(file):
-    pipeline = MemoryPipeline(spec(order={"sequence": ["_file", "_pos", "_row"]}))
-    pipeline.step([binlog(file, 1, 0, id=1, n=1)])
-    assert [(bad["_reason"], "source.file" in bad["_detail"]) for bad in pipeline.quarantine] == [
-        ("bad_sequence", True)
-    ]
-
-
 def postgres(op, lsn, ts_ms, n):
     return record({"op": op, "before": None, "after": {"id": 1, "n": n}, "source": {"lsn": lsn, "ts_ms": ts_ms}})
 
@@ -265,10 +236,6 @@ def test_time_of_a_flattened_row_is_the_database_s_not_the_connector_s():
     assert rows(pipeline) == [(1, 2)]
     pipeline.step([record({"id": 1, "n": 3, "__op": "u", "__lsn": 3, "__ts_ms": 9500})])
     assert [bad["_reason"] for bad in pipeline.quarantine] == ["null_sequence"]
-
-
-def test_snapshot_row_of_before_1970_is_read():
-    assert outcomes(spec(), [postgres("r", None, -1, 1), postgres("r", None, 5, 2)]) == {((1, 2),)}
 
 
 def test_truncate_between_two_rows_of_one_event_empties_what_is_below():

@@ -97,30 +97,6 @@ def test_any_cut_into_steps_makes_the_table_of_the_last_writes(format_: str, see
     assert not pipeline.quarantine
 
 
-def test_log_of_insert_update_delete_leaves_the_rows_that_are_left() -> None:
-    chance = random.Random(7)
-    live: dict[int, int] = {}
-    log = []
-    for number in range(400):
-        if live and chance.random() < 0.55:
-            id_ = chance.choice(sorted(live))
-            if chance.random() < 0.5:
-                del live[id_]
-                log.append(change("-D", id=id_))
-            else:
-                live[id_] = number
-                log.append(change("+U", id=id_, n=number))
-        else:
-            live[number] = number
-            log.append(change("+I", id=number, n=number))
-    pipeline = MemoryPipeline(plain(**ORDER))
-
-    pipeline.step(log)
-
-    assert pipeline.rows() == [{"id": id_, "n": live[id_]} for id_ in sorted(live)]
-    assert pipeline.metrics["unmatched"] == 0
-
-
 def test_retraction_is_refused_with_the_order_that_takes_it() -> None:
     pipeline = MemoryPipeline(plain(**ORDER))
 

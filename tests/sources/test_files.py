@@ -86,16 +86,6 @@ def test_read_lines_of_utf_16_names_the_file_and_says_what_it_is(tmp_path):
         list(read_lines(str(tmp_path), "f.jsonl", 0))
 
 
-def test_read_lines_of_a_mac_file_with_a_byte_order_mark_gives_its_records(tmp_path):
-    (tmp_path / "f.jsonl").write_bytes(b'\xef\xbb\xbf{"id": 1}\r{"id": 2}\r')
-    assert [row[3] for row in rows(read_lines(str(tmp_path), "f.jsonl", 0))] == [b'{"id": 1}', b'{"id": 2}']
-
-
-def test_read_lines_cuts_a_line_that_is_too_long_and_goes_on(tmp_path):
-    (tmp_path / "f").write_bytes(b"a" * 100 + b"\nb\n")
-    assert [row[2:] for row in rows(read_lines(str(tmp_path), "f", 0, 10))] == [(0, b"a" * 11), (1, b"b")]
-
-
 @pytest.mark.parametrize(("name", "listed"), [("f.jsonl", 5), ("f.jsonl", 15), ("cut.gz", 99)])
 def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_path, name, listed):
     add(tmp_path, "f.jsonl", content=b"0123456789")

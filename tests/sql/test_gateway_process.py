@@ -67,14 +67,3 @@ def test_signal_ends_it_in_order(number):
     assert sum("closed: the gateway ends" in line for line in lines) == 2
     assert lines[-1] == "ended"
     assert log == ""
-
-
-def test_client_of_a_gateway_that_is_killed_hears_so():
-    with process() as (gateway, url):
-        session = RemoteSession(url)
-        operation = session.execute("SELECT * FROM never")
-        gateway.kill()
-        gateway.wait()
-        with pytest.raises(GatewayGoneError, match="does not answer"):
-            operation.result()
-        session.close()

@@ -5,10 +5,10 @@ import re
 from typing import get_args
 
 import pytest
-from statements.gateway_support import TOKEN, running, serving
+from statements.gateway_support import TOKEN, serving
 
-from ebbtide.errors import GatewayError, SqlError
-from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession, Rights, Role, read_clients
+from ebbtide.errors import SqlError
+from ebbtide.sql import Catalog, EmbeddedSession, Rights, Role, read_clients
 from ebbtide.sql import _statements as statements
 from ebbtide.sql._gateway.clients import LEAST_ROLES, OF_SPARK
 from ebbtide.sql._settings import SETTINGS
@@ -211,21 +211,6 @@ def test_writer_stops_no_job_of_another_client(tmp_path):
         with pytest.raises(SqlError, match=rf"another client's\. Got: {got}\."):
             session.execute(f"STOP JOB '{job}'").result(60)
     session.close()
-
-
-def test_clients_of_a_process_have_their_roles(tmp_path, clients_file):
-    with running(tmp_path, "--clients", str(clients_file)) as (_, url):
-        for name in ("rita", "walt", "olga"):
-            session = RemoteSession(url, TOKENS[name])
-            create = "CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH ('path' = 'in', 'format' = 'plain')"
-            if name == "olga":
-                assert session.execute(create).result(60).message
-            else:
-                with pytest.raises(GatewayError, match=f"The role {ROLES[name]} may not"):
-                    session.execute(create)
-            session.close()
-        with pytest.raises(GatewayError, match="does not know the client"):
-            RemoteSession(url, TOKENS["rita"] + "x")
 
 
 READING = (
