@@ -13,7 +13,6 @@ from local.local_run import HOUR, SPARK, START
 from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._inputs import ChangeFeed, Size, TableRows
 from ebbtide.checks._judged import Judged
-from ebbtide.checks._keys import duplicate_keys, sink_keys
 from ebbtide.checks._queries import for_duckdb
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli import main
@@ -120,16 +119,6 @@ def test_rows_are_read_once_for_all_checks_of_a_run(pipeline, monkeypatch):
     for check in CHECKS:
         list(check.load()(asked))
     assert sorted(reads) == sorted([asked.sink_rows.table, asked.state_rows.table])
-
-
-def test_key_that_is_there_twice_is_counted_and_shown(pipeline):
-    sink = Snapshot.read(pipeline.plan.sink.path)
-    rows = judged(pipeline).sink_rows.read()
-    Writer().commit(sink, [DataFile.write(sink.table, "theirs.parquet", rows.slice(0, 2), bounded=())], {})
-    asked = judged(pipeline)
-    [broken] = asked.engines.broken(sink_keys(asked), [duplicate_keys.expected(key=["id"])])
-    twice = sorted(rows["id"].to_pylist()[:2])
-    assert (broken.count, broken.sample) == (2, [{"id": id_, "_rows": 2} for id_ in twice])
 
 
 COLUMNS = pa.schema([("id", pa.int64())])

@@ -1,16 +1,12 @@
 """Runs whose records are all bad, and reasons that do not exist."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ebbtide.cli import main
-from ebbtide.formats import BadRecordError
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEC = """
 type: ebbtide.dagster.UpsertPipeline
 attributes:
@@ -70,10 +66,3 @@ def test_reason_that_no_record_can_have_is_refused_with_those_that_there_are(pro
     assert call("quarantine", *command, ".", "--reason", "bad_json").exit_code == 0, (
         "it is known, though no record has it"
     )
-
-
-def test_page_of_bad_records_has_all_reasons():
-    page = (ROOT / "docs/how-to/bad-records.md").read_text()
-    first_cells = re.findall(r"^\| (`[a-z0-9_`, ]+`) \|", page, re.MULTILINE)
-    named = {name for cell in first_cells for name in re.findall(r"[a-z0-9_]+", cell)}
-    assert named >= BadRecordError.REASONS

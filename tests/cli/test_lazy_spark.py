@@ -96,22 +96,10 @@ def test_lost_source_is_refused_without_spark(project):
     assert all("The source folder" in error for error in errors.values())
 
 
-def test_first_run_of_a_missing_source_is_refused_without_spark(project, tmp_path):
-    shutil.rmtree(project.made.source)
-    project.made.root = str(tmp_path / "empty")
-    done = project.call(*WORK["run"])
-    assert (done.exit_code, "The source folder" in done.stderr) == (5, True)
-
-
 def test_missing_spec_is_refused_without_spark(project):
     project.file.unlink()
     codes = {project.call(*arguments).exit_code for arguments in WORK.values()}
     assert codes == {2}
-
-
-def test_rewind_to_a_step_that_is_gone_is_refused_without_spark(project):
-    done = project.call("rewind", "--to-step", "9", "--apply")
-    assert (done.exit_code, "cannot go back to step 9" in done.stderr) == (5, True)
 
 
 def test_rewind_is_planned_without_spark(project):

@@ -1,8 +1,6 @@
 """The endpoint of a followed run: what it answers, where it refuses to begin, and that nothing of it is left."""
 
 import json
-import os
-import signal
 import socket
 import threading
 from contextlib import ExitStack
@@ -10,9 +8,8 @@ from urllib.error import URLError
 
 import pytest
 from frame.limits import set_limits
-from frame.waiting import PATIENCE_S, until
-from local.local_pipeline import up
-from local.metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
+from frame.waiting import until
+from local.metrics_support import OPENMETRICS, command, get, samples_of
 
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
@@ -133,20 +130,3 @@ def test_options_of_the_endpoint_need_its_port(make, tmp_path):
 def test_bound_that_is_no_duration_is_refused(make, tmp_path, option, said):
     refused = command(make(), tmp_path, "run", "--follow", "--metrics-port", "0", "--healthy-within", option)
     assert (refused.exit_code, said in refused.stderr) == (2, True)
-
-
-def test_killed_run_has_served_its_metrics_and_leaves_nothing(make, tmp_path):
-    """One that is ended by SIGTERM: `tests/test_deployment.py`."""
-    pipeline = make()
-    pipeline.put(up(1, 1), up(2, 2))
-    process, port = followed(pipeline, tmp_path)
-    found = wait_for_step(port, 1)
-    assert (found["ebbtide_records_total",], found["ebbtide_lease_held",]) == (2, 1)
-    assert get(port, "/healthz")[0] == 200
-    process.kill()
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == -signal.SIGKILL
-    with pytest.raises(URLError):
-        get(port, "/healthz")
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)

@@ -78,25 +78,6 @@ def test_help_and_page_have_every_variable_that_the_code_reads():
         assert f"`{name}`" in page
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rum"], "There is no command 'rum'. Allowed: run, check, "),
-        (["rum"], "Did you mean 'run'?"),
-        (["clean-up"], "Did you mean 'cleanup'?"),
-        (["zzz"], "'ebbtide --help' lists all."),
-        (["backfill", "swp"], "Allowed: drop, into, start, status, swap. Did you mean 'swap'?"),
-        (["quarantine", "shwo"], "Did you mean 'show'?"),
-        (["replay", "tll"], "Did you mean 'ttl'?"),
-        (["run", "--folow", "x"], "--follow"),
-    ],
-)
-def test_misspelt_command_or_option_is_told_the_nearest(arguments, said):
-    shown = call(*arguments)
-    assert shown.exit_code == 2
-    assert said in shown.stderr
-
-
 def test_completion_of_the_shell_knows_commands_and_options():
     def completed(words, number):
         environment = os.environ | {
@@ -177,9 +158,3 @@ def test_verbose_error_has_its_traceback_and_another_has_not(project):
     plain, verbose = (call("run", "shop/pipelines/defs/t", *level) for level in ([], ["-v"]))
     assert (plain.exit_code, verbose.exit_code) == (5, 5)
     assert ("Traceback" in plain.stderr, "Traceback" in verbose.stderr) == (False, True)
-
-
-def test_quiet_and_verbose_exclude_each_other():
-    shown = call("status", "x", "-q", "-v")
-    assert shown.exit_code == 2
-    assert "Got --quiet and --verbose. Allowed: one of them." in shown.stderr

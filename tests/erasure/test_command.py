@@ -22,9 +22,11 @@ def _without_spark(shell):
 
 
 def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):
+    before = plants.pipeline.versions()
     code, said = plants.command()
     assert (code, "will be gone" in said, "--apply" in said) == (0, True, True)
     assert scan([plants.pipeline.root], plants.canaries)
+    assert plants.pipeline.versions() == before
     code, said = plants.command("--apply", "--reason", "asked")
     assert code == 0
     for place in ("sink", "state", "quarantine", "source", "local copies on other hosts", "Data Docs", "Dagster"):
@@ -33,20 +35,10 @@ def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):
     assert plants.shown() == plants.want()
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (['{"id": "a"}', "{"], "Line 2"),
-        (['{"n": 1}'], "no column 'id'"),
-        (['{"id": 1}'], "does not fit"),
-        (["n,v", "1,2"], "lacks columns of the key"),
-    ],
-)
-def test_keys_that_do_not_parse_end_the_command_and_nothing_is_changed(plants, keys, said):
+def test_keys_that_do_not_parse_end_the_command_and_nothing_is_changed(plants):
     before = Log(plants.pipeline.plan.at("state")).versions()
-    code, printed = plants.command("--apply", keys=keys)
-    assert code == USAGE
-    assert said in printed
+    code, printed = plants.command("--apply", keys=['{"id": "a"}', "{"])
+    assert (code, "Line 2" in printed) == (USAGE, True)
     assert Log(plants.pipeline.plan.at("state")).versions() == before
 
 

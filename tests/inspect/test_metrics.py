@@ -10,13 +10,11 @@ from local.metrics_support import command, samples_of
 
 from ebbtide.delta import LocalCopies
 from ebbtide.errors import SourceReadError
-from ebbtide.inspect import Lag, MetricsAtRest, status
+from ebbtide.inspect import MetricsAtRest, status
 from ebbtide.inspect._exposition import openmetrics
 from ebbtide.inspect._host import copies_of, host_values, local_copies
-from ebbtide.inspect._measuring import set_lag
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
 from ebbtide.ledger import LastVerdict, Lease
-from ebbtide.sources import Backlog
 
 KNOWN = ("ordering", "expiry")
 
@@ -112,23 +110,6 @@ def test_metrics_and_json_are_not_printed_at_once(make, tmp_path):
     Path(pipeline.root).mkdir(parents=True, exist_ok=True)
     refused = command(pipeline, tmp_path, "status", "--metrics", "--json")
     assert (refused.exit_code, "Allowed: one of them." in refused.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("backlog", "ages_ms", "expected"),
-    [
-        (Backlog(records={0: 0, 1: 0}), {0: 0, 1: 0}, (0, 0, 0)),
-        (Backlog(records={0: 4, 1: 1}), {0: 9_000, 1: 2_000}, (5, 0, 9)),
-        (Backlog(records={0: 0, 1: 2}, held={0: 3}), {0: 7_000, 1: 0}, (2, 3, 7)),
-        (Backlog(records={0: 4}), {}, (4, 0, None)),
-    ],
-)
-def test_lag_of_a_topic_has_records_held_ones_and_the_age_of_the_oldest(backlog, ages_ms, expected):
-    values = Values("status", "t")
-    set_lag(values, Lag("t", backlog, ages_ms, ""))
-    found = samples_of(openmetrics([values]))
-    names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds")
-    assert tuple(found.get((name,)) for name in names) == expected
 
 
 def test_copies_are_counted_for_their_pipeline(tmp_path, shell):

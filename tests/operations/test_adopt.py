@@ -2,21 +2,16 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from frame.interrupting import killed_before
 from local.local_pipeline import up
-from local.local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
+from local.local_run import ADOPTED, START, adopt_without_spark, make_table
 from local.support import envelope
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Snapshot, Writer, replacing
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
-from ebbtide.operations import _adopt as adopt
-from ebbtide.operations._adopt import AdoptedRows, _report
-from ebbtide.runtime import Staged, Stager
-from ebbtide.runtime._workers.staging import SLICES
 from ebbtide.storage import Location
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
@@ -36,15 +31,17 @@ def adoptable(make, **fields):
     return pipeline
 
 
-def adopted(pipeline, *at):
-    report = pipeline.do("adopt", *at)
+def adopted(pipeline):
+    report = pipeline.do("adopt")
     return report["rows"], tuple(report["steps"])
 
 
 @pytest.mark.parametrize("order", [{}, {"order": "arrival", "materializer": {"emission": "every"}}])
 def test_rows_are_adopted_in_steps_and_shown_as_they_were(make, order):
     pipeline = adoptable(make, **order)
-    assert adopted(pipeline, START) == (5, (1, 2, 3))
+    report = pipeline.do("adopt", START)
+    assert report.as_dict() == {"pipeline": "t", "rows": 5, "steps": [1, 2, 3], "step": 3}
+    assert report.text() == "t: 5 rows adopted in 3 steps. The next run reads the source."
     assert pipeline.rows() == ROWS
     steps = [(facts.cause.what, facts.state.unadopted, facts.read.records) for _, facts in pipeline.plan.state.steps()]
     assert steps == [("adopt", left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
@@ -53,7 +50,7 @@ def test_rows_are_adopted_in_steps_and_shown_as_they_were(make, order):
     assert None not in changed_by
     left = {"ledger", "sink", "state"} | ({"changelog"} if order else set())
     assert {path.name for path in pipeline.home.iterdir()} == left, "nothing staged stays"
-    assert adopted(pipeline) == (0, ())
+    assert pipeline.do("adopt").text() == "t: no row to adopt."
 
 
 def test_by_sequence_a_row_stands_at_the_value_of_its_own_column(make):
@@ -107,6 +104,7 @@ def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_a
 
 def test_adoption_waits_for_no_run_and_leaves_a_lease_free(make):
     pipeline = adoptable(make)
+    assert pipeline.act("adopt", "plan").text() == "t: 5 rows to adopt.\n  To do it: 'ebbtide adopt --apply'."
     with Lease(pipeline.plan.at("ledger"), "t", 60), pytest.raises(LeaseHeldError):
         pipeline.do("adopt")
     pipeline.do("adopt")
@@ -116,26 +114,15 @@ def test_adoption_waits_for_no_run_and_leaves_a_lease_free(make):
 
 @pytest.mark.parametrize(
     ("sequence", "of_row"),
-    [(["n", "id"], lambda id_: {"n": 10 * id_, "id": id_}), (["_ts_ms", "_lsn"], lambda _: {"_ts_ms": 0, "_lsn": 0})],
+    [(["n", "id"], lambda id_: {"n": -1, "id": id_}), (["_ts_ms", "_lsn"], lambda _: {"_ts_ms": 0, "_lsn": 0})],
 )
 def test_log_positions_are_those_before_all_changes_and_own_columns_are_their_values(make, sequence, of_row):
-    pipeline = make(schema="id BIGINT, n BIGINT", format={"type": "debezium"}, order={"sequence": sequence})
-    plan = pipeline.plan
-    stager = Stager(str(pipeline.home / "staged"), plan.operator.changes, plan.operator.key)
-    rows = AdoptedRows(plan.decoding, stager, 4, ("id", "n"))
-    batches = [pa.record_batch({"0": [1, 2], "1": [10, 20]}), pa.record_batch({"0": [3], "1": [30]})]
-    [result] = rows(batches)
-    staged = Staged.of(result["result"].to_pylist())
-    assert (staged.summary.counts.changes, staged.summary.counts.records, staged.summary.counts.bad) == (3, 3, 0)
-    [file] = staged.files
-    found = [row for batch in file.read(range(SLICES)) for row in batch.to_pylist()]
-    found.sort(key=lambda row: row["id"])
-    assert [(row["id"], row["n"], row["_kind"], row["_op"]) for row in found] == [
-        (id_, 10 * id_, "+I", "r") for id_ in (1, 2, 3)
-    ]
-    assert [row["_sequence"] for row in found] == [of_row(id_) for id_ in (1, 2, 3)]
-    assert [tuple(row["_order"].values()) for row in found] == [(4, 0, 0), (4, 0, 1), (4, 1, 0)]
-    assert list(rows([])) == []
+    pipeline = adoptable(make, format={"type": "debezium"}, order={"sequence": sequence})
+    pipeline.do("adopt")
+    adopted_rows = pipeline.table("sink", pipeline.plan.sink.schema)
+    assert {row["id"]: {name: row["_sequence"][name] for name in sequence} for row in adopted_rows} == {
+        id_: of_row(id_) for id_ in ROWS
+    }
 
 
 def test_change_of_the_log_is_newer_than_an_adopted_row(make):
@@ -147,7 +134,7 @@ def test_change_of_the_log_is_newer_than_an_adopted_row(make):
 
 def refused(pipeline):
     with pytest.raises(AdoptionError) as raised:
-        adopt.plan(SPARK, pipeline.spec, pipeline.root)
+        pipeline.act("adopt", "plan")
     assert not Location(pipeline.plan.state.path).exists()
     return str(raised.value)
 
@@ -180,17 +167,9 @@ def test_pipeline_that_has_made_steps_adopts_nothing(make):
     pipeline = make(**SCHEMA)
     pipeline.read(up(1, 1))
     pipeline.read(up(1, 2))
-    for work in (adopt.plan, adopt.apply):
+    for action in ("plan", "apply"):
         with pytest.raises(AdoptionError) as raised:
-            work(SPARK, pipeline.spec, pipeline.root, *([START] if work is adopt.apply else []))
+            pipeline.act("adopt", action)
         assert str(raised.value) == (
             "'t' has already made steps. Got: step 2. Allowed: a pipeline that has read nothing yet."
         )
-
-
-def test_report_is_written_for_people():
-    assert _report("t", 5).text() == "t: 5 rows to adopt.\n  To do it: 'ebbtide adopt --apply'."
-    assert _report("t", 0).text() == "t: no row to adopt."
-    done = _report("t", 5, (1, 2, 3))
-    assert done.text() == "t: 5 rows adopted in 3 steps. The next run reads the source."
-    assert done.as_dict() == {"pipeline": "t", "rows": 5, "steps": [1, 2, 3], "step": 3}

@@ -11,7 +11,7 @@ from frame.limits import set_limits
 from frame.thinned import thinned
 from local import local_run
 from local.local_pipeline import up
-from local.local_run import HOUR, SPARK, START
+from local.local_run import HOUR, START
 from local.support import change, plain
 
 from ebbtide import MaterializedView
@@ -19,11 +19,8 @@ from ebbtide.delta import Writer
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger import Lease
 from ebbtide.operations._backfill import asked as backfill_asked
-from ebbtide.operations._backfill import build as backfill
 from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.operations._backfill.asked import Asked
-from ebbtide.operations._backfill.swap import _report
-from ebbtide.runtime import Plan
 from ebbtide.sources import Span
 from ebbtide.storage import Location
 from ebbtide.tables import _append_table as append_table
@@ -96,9 +93,14 @@ def test_swap_gives_the_sink_what_differs_in_one_commit_and_reading_goes_on(make
     planned = pipeline.do("swap", applies=False)
     assert (planned["added"], planned["changed"], planned["deleted"], planned.step) == (1, 2, 1, None)
     assert planned["keys"] == [{"id": 1}, {"id": 2}, {"id": 3}, {"id": 9}]
+    assert planned.text().startswith(
+        "t: backfill of 4 records: 1 row added, 2 changed, 1 deleted.\n    id: 1\n    id: 2\n    id: 3\n    id: 9\n"
+    )
+    assert planned.text().endswith("\n  To do it: 'ebbtide backfill swap --apply'.")
     assert pipeline.plan.sink.version() == version
     report = pipeline.do("swap")
     assert (report["added"], report["changed"], report["deleted"]) == (1, 2, 1)
+    assert "\n  Done in step 3.\n" in report.text()
     assert pipeline.plan.sink.version() == version + 1
     assert pipeline.rows() == {1: 4, 2: 2, 9: 3}
     pipeline.read(up(9, 1), up(2, 8, m=5))
@@ -160,12 +162,12 @@ def test_backfill_needs_a_pipeline_that_has_run(make):
 def test_place_is_one_of_the_source_and_stays(make):
     pipeline = with_steps(make)
     with pytest.raises(BackfillError) as raised:
-        backfill.start(None, pipeline.spec, pipeline.root, backfill_asked.start_of("2026-01-01"))
+        pipeline.act("backfill.start", begin="2026-01-01")
     assert str(raised.value) == (
         "A backfill from a folder reads all its files, and 't' reads one. Got: 2026-01-01T00:00:00+00:00. Allowed: earliest."
     )
     with pytest.raises(BackfillError) as raised:
-        backfill.start(None, pipeline.spec, pipeline.root, snapshot="t.snapshot")
+        pipeline.act("backfill.start", snapshot="t.snapshot")
     assert str(raised.value) == (
         "'t' cannot begin with a snapshot: its rows would be applied in addition to their changes."
         " Allowed: a topic, with order: {sequence: ...}."
@@ -193,10 +195,6 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make):
     )
     pipeline.run()
     assert not Location(pipeline.plan.backfills).exists()
-
-
-def killed(*_, **__):
-    raise InterruptedError
 
 
 def test_swap_can_be_rewound(make):
@@ -294,17 +292,14 @@ def test_format_of_the_backfill_may_be_another_one(make):
     assert pipeline.rows() == {1: 1, 3: 3}
 
 
-def test_place_to_begin_is_read_or_named(make):
-    assert backfill_asked.start_of("earliest") == "earliest"
-    assert backfill_asked.start_of("2026-01-31T12:00:00").timestamp.isoformat() == "2026-01-31T12:00:00+00:00"
-    for text in ("latest", "0=x", "0:1", "0=-1"):
-        with pytest.raises(ConfigError) as raised:
-            backfill_asked.start_of(text)
-        assert str(raised.value) == (
-            f"The start of the backfill cannot be read. Got: {text}."
-            " Allowed: earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40."
-        )
-    assert backfill_asked.start_of("0=12,1=40").offsets == {0: 12, 1: 40}
+@pytest.mark.parametrize("text", ["latest", "0=x", "0:1", "0=-1"])
+def test_place_to_begin_that_cannot_be_read_is_named(make, text):
+    with pytest.raises(ConfigError) as raised:
+        make().act("backfill.start", begin=text)
+    assert str(raised.value) == (
+        f"The start of the backfill cannot be read. Got: {text}."
+        " Allowed: earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40."
+    )
 
 
 def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
@@ -317,9 +312,8 @@ def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
             stop.set()
 
     times = iter(range(START, START + 10**6, 2_000))
-    found = backfill.start(
-        SPARK, pipeline.spec, pipeline.root, on_progress=stop_at_second, stop=stop, clock=lambda: next(times)
-    )
+    means = {"on_progress": stop_at_second, "stop": stop, "clock": lambda: next(times)}
+    found = pipeline.act("backfill.start", means=means)
     assert (found.step, found["records"], found["quarantined"], found["percent"]) == (2, 6, 0, 66.7)
     assert found["waiting"] == 3, "a file more, of as many records as those read had"
     # Steps are a second apart, and the first one's records were read in that time.
@@ -347,30 +341,9 @@ def test_status_before_the_first_step_says_what_waits(make):
     pipeline = with_steps(make)
     stop = threading.Event()
     stop.set()
-    found = backfill.start(SPARK, pipeline.spec, pipeline.root, stop=stop)
+    found = pipeline.act("backfill.start", means={"stop": stop})
     assert (found.step, found["records"], found["waiting"], found["percent"]) == (0, 0, 2, 0.0)
     assert found.as_dict()["start"] == "earliest"
-
-
-def test_what_was_asked_is_told():
-    begin = backfill_asked.start_of
-    assert Asked(start="earliest").text == "earliest"
-    assert Asked(start=begin("1=40,0=12")).text == "0=12,1=40"
-    assert Asked(start=begin("2026-01-31"), snapshot="s").text == "topic s, then 2026-01-31T00:00:00+00:00"
-
-
-def test_swap_is_told():
-    keys = [{"id": 1, "n": "a"}, {"id": 2, "n": None}]
-    report = _report("t", 1_234, {"added": 4, "changed": 2, "deleted": 3}, keys)
-    shown = "t: backfill of 1,234 records: 4 rows added, 2 changed, 3 deleted."
-    assert [line.strip() for line in report.text().splitlines()] == [
-        shown,
-        "id: 1, n: a",
-        "id: 2, n: None",
-        "To do it: 'ebbtide backfill swap --apply'.",
-    ]
-    assert _report("t", 1, {}, step=9).text().endswith("\n  Done in step 9.")
-    assert report["keys"] == keys
 
 
 def test_keys_that_are_personal_are_not_named(make):
@@ -469,27 +442,6 @@ def test_tables_that_the_backfill_lacks_are_emptied(make):
     assert pipeline.plan.quarantine.size() == 1
 
 
-def test_backfill_of_a_topic_is_what_it_was_asked_to_be_first(tmp_path):
-    topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}
-    tables = Plan.under(str(tmp_path), plain(order={"sequence": ["n"]}, source=topic))
-    begun = Asked(start="earliest", snapshot="s")
-    assert backfill._begun(tables, None, "s", 0) == begun
-    assert backfill_asked.asked_of(tables) == begun
-    assert backfill._begun(tables, None, None, 0) == begun
-    assert backfill._begun(tables, "earliest", "s", 0) == begun
-    for begin, snapshot in (("earliest", None), (None, "r"), (backfill_asked.start_of("0=1"), "s")):
-        with pytest.raises(BackfillError) as raised:
-            backfill._begun(tables, begin, snapshot, 0)
-        asked = Asked(start=begin or "earliest", snapshot=snapshot)
-        assert str(raised.value) == (
-            f"Another backfill of 't' was begun. Got: {asked.text}. Allowed: topic s, then earliest."
-            " Continue that one, or run 'ebbtide backfill drop' first."
-        )
-    by_arrival = Plan.under(str(tmp_path), plain(source=topic))
-    with pytest.raises(BackfillError, match="cannot begin with a snapshot"):
-        backfill._begun(by_arrival, None, "s", 0)
-
-
 def test_snapshot_is_read_from_its_beginning_and_the_rest_from_where_was_asked():
     topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t", "start": "latest"}
     spec = plain(order={"sequence": ["n"]}, source=topic, run="continuous")
@@ -501,10 +453,13 @@ def test_snapshot_is_read_from_its_beginning_and_the_rest_from_where_was_asked()
     assert snapshot.source.max_records_per_second == 50
 
 
-def test_view_is_not_built_beside_itself(tmp_path):
-    view = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+def test_view_is_not_built_beside_itself(make):
+    pipeline = make()
+    pipeline.spec = MaterializedView(
+        name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"]
+    )
     with pytest.raises(BackfillError) as raised:
-        backfill.start(None, view, str(tmp_path))
+        pipeline.act("backfill.start")
     assert str(raised.value) == (
         "'v' is a materialized view: it has no source to read again. Run 'ebbtide refresh' to compute it whole."
     )
@@ -574,8 +529,7 @@ def test_pipeline_whose_sink_has_features_of_others_can_be_built_beside(make):
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     version = pipeline.plan.sink.version() + 1
     Writer().commit_version(pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
-    assert backfill_asked._has_columns_of_sink(pipeline.plan)
-    backfill_asked.refuse_other_columns(pipeline.plan, pipeline.plan)
+    assert pipeline.do("backfill")["records"] == 6
 
 
 def test_backfill_of_no_record_is_swapped_in(make):
@@ -584,7 +538,16 @@ def test_backfill_of_no_record_is_swapped_in(make):
     pipeline.run()
     pipeline.do("backfill")
     done = pipeline.do("swap")
-    assert done.as_dict() == {**_report("t", 0, {}, step=2).as_dict(), "places": done["places"]}
+    assert done.as_dict() == {
+        "pipeline": "t",
+        "records": 0,
+        "added": 0,
+        "changed": 0,
+        "deleted": 0,
+        "keys": [],
+        "places": done["places"],
+        "step": 2,
+    }
     pipeline.read(up(1, 1))
     assert pipeline.rows() == {1: 1}
 

@@ -6,24 +6,26 @@ import pytest
 from crashes.disk import DiskPipeline
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from local.quarantine_support import by_seq, root_of
+from local.quarantine_support import by_seq, context_of, root_of
 from local.support import change, envelope, plain, record, spec
+from operating import act
 
 from ebbtide.delta import Definition, Log, Snapshot
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger import writer_of
 from ebbtide.operations import maintain
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.operations._migration.undo import undo as undo_migration
-from ebbtide.runtime._publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]
 
 
 def migrated(disk, to):
     """Apply a migration, and go on from there."""
-    report = migration.apply(disk, to, root_of(disk), 0)
+    report = act("migrate", "apply", context_of(disk, to))
     return report, on(disk, to)
+
+
+def planned(disk, to):
+    return act("migrate", "plan", context_of(disk, to))
 
 
 def on(disk, to):
@@ -53,16 +55,16 @@ def test_column_is_added_without_writing_a_file(tmp_path):
     disk.step(FIRST)
     files = Snapshot.read(disk.plan.sink.path).files.keys()
     wider = by_seq("id BIGINT NOT NULL, n INT, seq INT, note STRING DEFAULT NULL")
-    planned = migration.plan(disk, wider, root_of(disk))
-    assert planned["changes"] == ["column note: added, null in existing rows"]
-    assert (planned["rewritten"], planned.step) == (0, None)
+    plan = planned(disk, wider)
+    assert plan["changes"] == ["column note: added, null in existing rows"]
+    assert (plan["rewritten"], plan.step) == (0, None)
     report, disk = migrated(disk, wider)
     assert report.step == 2
     assert Snapshot.read(disk.plan.sink.path).files.keys() == files
     assert disk.rows()[0] == {"id": 1, "n": 1, "seq": 1, "note": None}
     disk.step([change("+U", id=1, n=9, seq=5, note="x"), change("-D", id=2, n=2, seq=6)])
     assert disk.rows() == [{"id": 1, "n": 9, "seq": 5, "note": "x"}]
-    assert migration.plan(disk, wider, root_of(disk))["changes"] == []
+    assert planned(disk, wider)["changes"] == []
 
 
 def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_it(tmp_path):
@@ -72,13 +74,13 @@ def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_i
         "id BIGINT NOT NULL, n INT, seq INT, price DECIMAL(6,2) NOT NULL DEFAULT 1.5, since DATE DEFAULT '2026-01-31'"
     )
     report, disk = migrated(disk, wider)
-    assert report["rewritten"] == 2
+    assert (report["rewritten"], ", 2 rows of sink and changelog rewritten.\n" in report.text()) == (2, True)
     assert report["changes"][0] == "column price: added, '1.50' in existing rows"
     disk.step([change("+I", id=4, n=4, seq=9)])
     assert {(str(row["price"]), str(row["since"])) for row in disk.rows()} == {("1.50", "2026-01-31")}
     assert [row["id"] for row in disk.rows()] == [1, 2, 4]
     with pytest.raises(MigrationError) as raised:
-        migration.plan(disk, by_seq("id BIGINT NOT NULL, n INT, seq INT, must INT NOT NULL"), root_of(disk))
+        planned(disk, by_seq("id BIGINT NOT NULL, n INT, seq INT, must INT NOT NULL"))
     assert str(raised.value) == (
         "Column 'must' of 't' cannot be added. Got: NOT NULL without a DEFAULT. Allowed: a column that may be null, or a DEFAULT for existing rows. Give it a DEFAULT, or run 'ebbtide refresh' to rebuild the sink from the source."
     )
@@ -97,7 +99,7 @@ def test_column_is_renamed_and_read_under_both_names(tmp_path):
     assert operation(disk.plan.sink.path) == ["CHANGE COLUMNS"]
     disk.step([change("+U", id=1, n=7, seq=5), change("+U", id=2, amount=8, seq=6)])
     assert [row["amount"] for row in disk.rows()] == [7, 8]
-    assert migration.plan(disk, renamed, root_of(disk))["changes"] == []
+    assert planned(disk, renamed)["changes"] == []
 
 
 def test_types_are_widened_in_key_sequence_and_values(tmp_path):
@@ -267,38 +269,6 @@ def test_open_step_is_finished_under_the_columns_it_was_decided_with(tmp_path, m
     assert [row["note"] for row in disk.rows()] == ["x", "x"]
 
 
-def test_migration_is_undone_with_the_values_that_were_dropped(tmp_path):
-    wide = by_seq("id BIGINT NOT NULL, n INT, v STRING, seq INT")
-    disk = DiskPipeline(wide, tmp_path)
-    disk.step([change("+I", id=1, n=1, v="a", seq=1)])
-    _, narrow = migrated(disk, by_seq())
-    undone = undo_migration(narrow, wide, root_of(disk))
-    assert undone["changes"] == ["the tables are as before the migration"]
-    disk = on(narrow, wide)
-    assert disk.rows() == [{"id": 1, "n": 1, "v": "a", "seq": 1}]
-    assert migration.plan(disk, wide, root_of(disk))["changes"] == []
-    disk.step([change("+U", id=1, n=2, v="b", seq=2)])
-    assert disk.rows() == [{"id": 1, "n": 2, "v": "b", "seq": 2}]
-    with pytest.raises(MigrationError, match="no migration of 't' to undo"):
-        undo_migration(disk, wide, root_of(disk))
-
-
-def test_migration_is_not_undone_over_what_others_have_changed_since(tmp_path):
-    wide = by_seq("id BIGINT NOT NULL, n INT, v STRING, seq INT")
-    disk = DiskPipeline(wide, tmp_path)
-    disk.step([change("+I", id=1, n=1, v="a", seq=1)])
-    _, narrow = migrated(disk, by_seq())
-    foreign_delete(narrow.plan.sink.path)
-    with pytest.raises(MigrationError, match="was changed by another client since"):
-        undo_migration(narrow, wide, root_of(disk))
-
-
-def foreign_delete(location):
-    snapshot = Snapshot.read(location)
-    removes = [file.removed(0, data_change=True) for file in snapshot.files.values()]
-    writer_of(location).commit(snapshot, removes, {"operation": "DELETE"})
-
-
 def test_sink_with_columns_of_others_is_refused_before_anything_changes(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)
@@ -321,11 +291,17 @@ def test_columns_and_ttl_migrate_in_one_step(tmp_path):
     assert disk.rows() == [{"id": 1, "amount": 1, "seq": 1}], "the tombstone is still there"
 
 
+def finish(disk):
+    """Have the next job write what the last step emitted."""
+    maintain(disk, disk.spec, root_of(disk), "cleanup")
+    disk.reload()
+
+
 def test_changelog_moves_with_the_sink(tmp_path):
     every = {"materializer": {"emission": "every"}}
     disk = DiskPipeline(plain("id BIGINT NOT NULL, n INT, gone STRING", **every), tmp_path)
     disk.step([change("+I", id=1, n=1, gone="x"), change("-D", id=1, n=1, gone="x"), change("+I", id=1, n=2, gone="y")])
-    publish(disk, disk.plan, disk.head)
+    finish(disk)
     to = plain(
         "id BIGINT NOT NULL, amount BIGINT, more INT DEFAULT 7", **every, columns={"amount": {"renamed_from": "n"}}
     )
@@ -334,7 +310,7 @@ def test_changelog_moves_with_the_sink(tmp_path):
     emitted = Snapshot.read(disk.plan.changelog.path).rows(disk.plan.changelog.schema).to_pylist()
     assert [(row["_kind"], row["amount"], row["more"]) for row in emitted] == [("+I", 1, 7), ("-D", 1, 7), ("+I", 2, 7)]
     disk.step([change("-D", id=1, amount=2, more=7)])
-    publish(disk, disk.plan, disk.head)
+    finish(disk)
     after = Snapshot.read(disk.plan.changelog.path).rows(disk.plan.changelog.schema)
     assert after["_kind"].to_pylist()[-1] == "-D"
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import tomllib
@@ -24,7 +25,6 @@ from ebbtide.errors import ConfigError
 from ebbtide.operations import BUILT_IN, Context, Operation, Report, operations
 from ebbtide.operations._operation_page import section_of
 from ebbtide.operations._registry import TAKEN_NAMES
-from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.runtime import Phase, StepProgress
 from ebbtide.runtime._progress import StepClock
 
@@ -215,13 +215,13 @@ def test_context_starts_spark_only_when_it_is_used(make):
     assert started == ["now"]
 
 
-def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
-    report = RepairReport("t", (Finding("sink", "gone"),), missing=2).as_report()
-    shown = report_metadata(report, operation_named("repair"), "plan")
+def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it(pipeline):
+    shutil.rmtree(pipeline.home / "sink")
+    shown = report_metadata(pipeline.repair(action="plan"), operation_named("repair"), "plan")
     assert {name: shown[name] for name in ("job", "next", "missing", "findings", "action")} == {
         "job": "repair: plan",
         "next": "launch ebbtide_repair with action: apply",
-        "missing": 2,
+        "missing": 0,
         "findings": 1,
         "action": "",
     }

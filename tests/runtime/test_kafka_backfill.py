@@ -5,14 +5,10 @@ import time
 
 import pytest
 from local.local_pipeline import LATER, up
-from local.local_run import SPARK, swap_without_spark
+from local.local_run import swap_without_spark
 from servers.kafka_support import TopicPipeline, plainly
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.operations._backfill import asked as backfill_asked
-from ebbtide.operations._backfill import build as backfill
-from ebbtide.operations._backfill import rereading
-from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.runtime import Stepper
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._pace import Pace
@@ -28,9 +24,8 @@ def over(broker, tmp_path):
     return lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
 
 
-def start(pipeline, place=None, **more):
-    place = None if place is None else backfill_asked.start_of(place)
-    return backfill.start(SPARK, pipeline.spec, pipeline.root, place, clock=lambda: LATER, **more)
+def start(pipeline, place=None, snapshot=None, **means):
+    return pipeline.act("backfill.start", begin=place, snapshot=snapshot, means=means)
 
 
 def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(over):
@@ -96,8 +91,7 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
 
     def build_and_swap():
         start(pipeline, "earliest")
-        how = {"applies": True, "clock": lambda: LATER}
-        reports.append(backfill_swap.swap_in(SPARK, pipeline.spec, pipeline.root, **how))
+        reports.append(pipeline.act("backfill.swap"))
         pipeline.send(up(3, 3))
 
     building = threading.Thread(target=build_and_swap)
@@ -139,9 +133,8 @@ def paused_at_latest(over, **fields):
     return pipeline
 
 
-def into(pipeline, place="earliest", reason="what was before is wanted too", **more):
-    place = backfill_asked.start_of(place)
-    return rereading.reread(SPARK, pipeline.spec, pipeline.root, place, reason, clock=lambda: LATER, **more)
+def into(pipeline, place="earliest", reason="what was before is wanted too", **means):
+    return pipeline.act("backfill.into", begin=place, reason=reason, means=means)
 
 
 def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
@@ -150,6 +143,9 @@ def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
     pipeline.send(up(8, 8))
     report = into(pipeline)
     assert (report["records"], report["waiting"], len(report["steps"])) == (7, 0, 4)
+    assert report.text() == (
+        "t: 7 records read in 4 steps: 7 changes, 1 superseded, 4 inserted, 2 duplicates.\n  To read on: 'ebbtide resume'."
+    )
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}, "the newest of a key wins; what is next is not read"
     last = pipeline.last
     assert (last.cause.what, last.cause.why) == ("backfill", "what was before is wanted too")
@@ -181,6 +177,7 @@ def test_reading_that_died_or_was_stopped_is_gone_on_with(over, monkeypatch):
     stop = threading.Event()
     first = into(pipeline, stop=stop, on_progress=lambda _: stop.set())
     assert (first["records"], first["waiting"]) == (2, 5)
+    assert first.text().endswith("\n  Left: 5; the same command continues.")
 
     def killed(*_):
         raise InterruptedError

@@ -460,12 +460,6 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
     assert sorted((row["id"], row["note"], row["_changed_by"]["step"]) for row in rows) == [(1, None, 1), (2, "x", 3)]
 
 
-def test_ignored_columns_are_told_with_the_step(make):
-    pipeline = make()
-    [step] = pipeline.read(up(1, 1, note="x"))
-    assert step.columns.ignored == ["note"]
-
-
 @pytest.mark.parametrize(
     ("table", "rows", "is_of_others", "said"),
     [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from ebbtide.tables._step_commits import commit_stage
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")
 LATER = START + HOUR
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def up(id_: int, n: int, kind: str = "+U", **row: Any) -> str:
@@ -100,10 +102,20 @@ class LocalPipeline:
         """Do what a user asks for; see `perform`."""
         return perform(work, self.spec, self.root, clock_ms, {"width": 100, **given})
 
-    def act(self, name: str, action: str = "apply", clock_ms: int = LATER, **asked: Any) -> Report:
-        """Plan or apply an operation as its command does; see `operating.act`."""
-        context = Here(self.spec, self.root, lambda: SPARK, by="ann", clock=lambda: clock_ms)
-        return act(name, action, context, **asked)
+    def act(
+        self, name: str, action: str = "apply", clock_ms: int = LATER, means: Mapping[str, Any] = EMPTY, **asked: Any
+    ) -> Report:
+        """Plan or apply an operation as its command does; see `operating.act`.
+
+        Args:
+            name: Of the operation.
+            action: `plan`, `apply`, or a further one of it.
+            clock_ms: The time.
+            means: Further ones of its context.
+            asked: Values of its `Params`.
+        """
+        given = {"by": "ann", "clock": lambda: clock_ms, **means}
+        return act(name, action, Here(self.spec, self.root, lambda: SPARK, **given), **asked)
 
     def is_idle(self, clock_ms: int = LATER) -> bool:
         """Whether a run would find nothing to do."""
