@@ -8,15 +8,6 @@ from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_f
 from ebbtide.errors import DeltaFeatureError
 
 METADATA = {"schemaString": '{"type": "struct", "fields": []}'}
-OF_READERS = ["catalogManaged", "collations", "columnMapping", "typeWidening", "typeWidening-preview", "variantType"]
-OF_WRITERS = [
-    "allowColumnDefaults",
-    "checkpointProtection",
-    "clustering",
-    "icebergCompatV2",
-    "inCommitTimestamp",
-    "rowTracking",
-]
 
 
 @pytest.mark.parametrize(
@@ -54,14 +45,6 @@ def test_properties_that_are_off_refuse_nothing():
     refuse_unwritable("t", protocol, {**METADATA, "configuration": off})
 
 
-@pytest.mark.parametrize("feature", OF_READERS)
-def test_feature_that_readers_must_know_is_refused(feature):
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors", feature]}
-    mapped = {"delta.columnMapping.mode": "name"} if feature == "columnMapping" else {}
-    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: deletionVectors, "):
-        refuse_unreadable("t", protocol, mapped)
-
-
 def test_columns_that_are_mapped_are_refused_in_a_protocol_without_a_list():
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
     mapped = {"delta.columnMapping.mode": "id"}
@@ -69,35 +52,6 @@ def test_columns_that_are_mapped_are_refused_in_a_protocol_without_a_list():
         refuse_unreadable("t", protocol, mapped)
     with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
         refuse_unwritable("t", protocol, {**METADATA, "configuration": mapped})
-
-
-@pytest.mark.parametrize("feature", sorted({*OF_READERS, *OF_WRITERS} - {"columnMapping"}))
-def test_feature_that_writers_must_know_is_refused(feature):
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["appendOnly", feature]}
-    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: none"):
-        refuse_unwritable("t", protocol, METADATA)
-
-
-@pytest.mark.parametrize(
-    ("used", "feature"),
-    [
-        ({"partitionColumns": ["a"]}, "partition columns"),
-        ({"configuration": {"delta.appendOnly": "TRUE"}}, "appendOnly"),
-        ({"configuration": {"delta.constraints.c": "a > 0"}}, "checkConstraints"),
-    ],
-)
-def test_what_a_table_uses_is_refused_to_writers(used, feature):
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 3}
-    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: none"):
-        refuse_unwritable("t", protocol, {**METADATA, **used})
-
-
-def test_table_that_is_appended_to_alone_takes_what_deletes_no_row():
-    constrained = {"delta.appendOnly": "true", "delta.constraints.c": "a > 0"}
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 3}
-    refuse_unwritable("t", protocol, {**METADATA, "configuration": {"delta.appendOnly": "true"}}, deletes=False)
-    with pytest.raises(DeltaFeatureError, match=r"Got: checkConstraints\. Allowed"):
-        refuse_unwritable("t", protocol, {**METADATA, "configuration": constrained}, deletes=False)
 
 
 @pytest.mark.parametrize(

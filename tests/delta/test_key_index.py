@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from frame.stored_names import FOOTER, HASH, POSITION
 
-from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, IndexCache
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta._copy_space import Space
@@ -67,21 +65,6 @@ def test_torn_copy_is_made_again(tmp_path, written, keep):
     copy.unlink()  # it is mapped: what is mapped must not get shorter
     copy.write_bytes(torn)
     assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
-
-
-def test_copy_with_a_flipped_bit_is_made_again(tmp_path, written):
-    """This process has found the copy whole before: another one in its place is looked at again."""
-    where, file, _ = written
-    cache_of(where, tmp_path / "c").index_of(file)
-    [copy] = (tmp_path / "c").iterdir()
-    whole = copy.read_bytes()
-    at = whole.index(key_hashes(table([(1, "x")]), ["a"]).tobytes())
-    flipped = tmp_path / "flipped"
-    flipped.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    flipped.replace(copy)
-    index = cache_of(where, tmp_path / "c").index_of(file)
-    assert np.array_equal(np.unique(index.hashes), np.unique(key_hashes(table([(1, "x"), (2, "y")]), ["a"])))
-    assert copy.read_bytes() == whole
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
+@pytest.mark.grid  # the comparison is that of the repair above; without Spark: tests/ledger/test_foreign_writes.py
 def test_rows_that_are_gone_are_acknowledged_and_judged_right(spark, here):
     root, spec = here
     sink_table = Plan.under(str(root), spec).sink.path

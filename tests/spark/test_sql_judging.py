@@ -149,11 +149,12 @@ def listening():
     [
         (READER, some(reaching), 12),
         pytest.param(READER, reaching, 100, marks=pytest.mark.grid),
-        (READER, some(reading, each=4), 30),
+        (READER, some(reading, each=8), 15),
         pytest.param(READER, reading, 100, marks=pytest.mark.grid),
         (WRITER, some(reaching, 3), 12),
         pytest.param(WRITER, reaching, 100, marks=pytest.mark.grid),
-        (WRITER, calling, 15),
+        (WRITER, some(calling, each=3), 6),
+        pytest.param(WRITER, calling, 15, marks=pytest.mark.grid),
         (Rights(), some(reaching, 6), 12),
         pytest.param(Rights(), reaching, 100, marks=pytest.mark.grid),
     ],
@@ -165,6 +166,7 @@ def listening():
         "writer",
         "writer-all",
         "writer-calls",
+        "writer-calls-all",
         "shell",
         "shell-all",
     ],
@@ -282,7 +284,7 @@ def test_friendly_statements_pass_in_a_session_that_only_reads(opened, catalog, 
     assert {statement: refusal(session, statement) for statement in executed} == dict.fromkeys(executed)
 
 
-@pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.grid)])
+@pytest.mark.parametrize("each", [27, pytest.param(1, marks=pytest.mark.grid)])
 def test_family_queries_and_the_queries_of_the_documents_are_allowed_where_only_reading_is(opened, each):
     judge = opened(READER).judge()
     for query, _ in list(QUERIES.values())[::each]:

@@ -1,11 +1,9 @@
 """Upserts by vectors and by rewriting files: one row per key, also beside other writers, and a change feed."""
 
 import random
-import shutil
 from itertools import product
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from frame.circumstances import assume
@@ -105,16 +103,6 @@ def test_changes_in_parts_make_the_rows_and_the_feed_that_they_make_at_once(tmp_
     names = ("_commit_version", "_change_type", "a", "b", "v")
     at_once, in_parts = [sorted(tuple(row[name] for name in names) for row in feed) for feed in feeds]
     assert at_once == in_parts
-
-
-def test_step_is_applied_once(tmp_path):
-    path = made(tmp_path)
-    upserter = Upserter(path, COLUMNS, KEY, PUTS)
-    upserter.apply(change({(1, "x"): 1}), merge(1))
-    version = Snapshot.read(path).version
-    for again in (upserter, Upserter(path, COLUMNS, KEY, PUTS)):
-        again.apply(change({(1, "x"): 2}), merge(1))
-    assert (ours(path), Snapshot.read(path).version) == ({(1, "x"): 1}, version)
 
 
 @pytest.mark.parametrize("process", ["same", "another"])
@@ -217,15 +205,6 @@ def test_delete_of_absent_rows_changes_no_file(tmp_path, by_vectors):
     assert {kind for action in Log(path).commit(3) for kind in action} == {"commitInfo", "txn"}
 
 
-def test_rows_below_a_truncate_are_deleted_for_all_keys(tmp_path):
-    path = made(tmp_path)
-    upserter = Upserter(path, COLUMNS, KEY, PUTS)
-    upserter.apply(change({(n, "x"): n for n in range(20)}), merge(1))
-    below = change({(3, "x"): 100}, is_below=lambda rows: rows["v"].to_numpy() < 10, floor_columns=("v",))
-    upserter.apply(below, merge(2))
-    assert ours(path) == theirs(path) == {(3, "x"): 100} | {(n, "x"): n for n in range(10, 20)}
-
-
 def test_rows_below_a_truncate_are_deleted_from_a_file_with_a_vector(tmp_path):
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
@@ -280,17 +259,6 @@ def test_single_file_is_rewritten_only_if_it_has_deleted_rows(tmp_path):
     changed = [action.get("add") or action.get("remove") for action in Log(path).commit(3)]
     assert [file["dataChange"] for file in changed if file] == [False, False]
     assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
-
-
-def test_few_small_files_are_joined_only_on_request(tmp_path):
-    path = made(tmp_path)
-    upserter = Upserter(path, COLUMNS, KEY, PUTS)
-    for number in (1, 2):
-        upserter.apply(change({(number, "x"): number}), merge(number))
-    upserter.fold()
-    assert len(Snapshot.read(path).files) == 2
-    upserter.fold(everything=True)
-    assert len(Snapshot.read(path).files) == 1
 
 
 def test_deleted_table_is_refused_by_name(tmp_path):
@@ -378,18 +346,3 @@ def test_key_with_a_null_column_is_found_outside_of_the_bounds(tmp_path):
     put(3, (None, "x"))
     rows = Snapshot.read(path).rows(columns).to_pylist()
     assert sorted((str(row["a"]), row["v"]) for row in rows) == [("100", 2), ("5", 1), ("7", 1), ("None", 3)]
-
-
-def test_recreated_table_does_not_use_the_indices_of_the_old_one(tmp_path):
-    path = tmp_path / "t"
-    for ids in ([1, 2, 3], [2, 3, 4]):
-        if path.exists():
-            shutil.rmtree(path)
-        made(tmp_path)
-        rows = rows_of({(id_, "x"): 0 for id_ in ids})
-        pq.write_table(rows, path / "part-0.parquet", compression="none", write_statistics=False)
-        size = (path / "part-0.parquet").stat().st_size
-        add = {"path": "part-0.parquet", "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
-        PUTS.commit_version(str(path), 1, [{"add": add}], {"operation": "WRITE"})
-        Upserter(str(path), COLUMNS, KEY, PUTS).apply(change({(ids[-1], "x"): 99}), merge(1))
-    assert ours(str(path)) == theirs(str(path)) == {(2, "x"): 0, (3, "x"): 0, (4, "x"): 99}

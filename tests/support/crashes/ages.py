@@ -173,12 +173,12 @@ def aged(pipeline: LocalPipeline, between: Callable[[LocalPipeline], None] = not
     def put(number: int) -> None:
         if number == 3:
             between(pipeline)
-        pipeline.put(*_lines_of(number))
+        pipeline.put(*lines_of_run(number))
 
     return AgedPipeline(pipeline, put, KEPT)
 
 
-def _lines_of(number: int) -> list[str]:
+def lines_of_run(number: int) -> list[str]:
     """Rows of two keys and a new one, and a bad record."""
     return [up(1, 10 * number), up(number, 10 * number + 1), up(number + 10, number), "[" * number]
 

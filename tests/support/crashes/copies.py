@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from crashes.ages import WITH_CHANGELOG, AgedPipeline
-from local.local_pipeline import LocalPipeline, up
+from crashes.ages import WITH_CHANGELOG, AgedPipeline, lines_of_run
+from local.local_pipeline import LocalPipeline
 from local.local_run import SPARK, die_behind_a_decision
 
 EARLY, DECIDED, LATE, OTHER = 2, 3, 4, 5
@@ -21,13 +21,13 @@ class CopiedPipeline(AgedPipeline):
     """
 
     def __init__(self, pipeline: LocalPipeline) -> None:
-        super().__init__(pipeline, lambda number: pipeline.put(*_lines_of(number)), (EARLY,))
-        pipeline.put(*_lines_of(3))
+        super().__init__(pipeline, lambda number: pipeline.put(*lines_of_run(number)), (EARLY,))
+        pipeline.put(*lines_of_run(3))
         die_behind_a_decision(SPARK, pipeline.root, pipeline.spec)
         self._keep(DECIDED)
         pipeline.run()
         self._note()
-        pipeline.put(*_lines_of(4))
+        pipeline.put(*lines_of_run(4))
         pipeline.run()
         self._keep(LATE)
         self._note()
@@ -41,8 +41,3 @@ class CopiedPipeline(AgedPipeline):
 
     def _keep(self, moment: int) -> None:
         shutil.copytree(self.pipeline.home, self._copies / str(moment))
-
-
-def _lines_of(number: int) -> list[str]:
-    """Rows of three keys and a new one, and a bad record."""
-    return [up(1, 10 * number), up(number, 10 * number + 1), up(number + 10, number), "[" * number]
