@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ebbtide.changelog import ADDS
 from ebbtide.columns import equality_key
 from ebbtide.keyed_state import (
     Change,
@@ -85,7 +84,7 @@ class Deduplicate(StatefulFunction):
     ) -> Iterable[Mapping[str, Any]]:
         """Let the first row through; a retraction is not a row."""
         for change in rows:
-            if change.kind in ADDS and self.first.get() is None:
+            if change.kind.adds and self.first.get() is None:
                 self.first.update(True)
                 yield change.row
 
@@ -165,7 +164,7 @@ class LagLead(StatefulFunction):
         next_number = max(before, default=-1) + 1
         for number, change in enumerate(changes, start=next_number):
             numbered: Row = (number, *change.row.values())
-            if change.kind in ADDS:
+            if change.kind.adds:
                 live.add(key, numbered)
                 known[number] = change.row
             elif live.remove(key, numbered) is None:

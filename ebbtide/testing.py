@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import ORDER, TRUNCATE, OffsetRanges, RowKind
-from ebbtide.entries import DELETE, SINK_STEP, Reconciled, count_lone
+from ebbtide.entries import SINK_STEP, Reconciled, SinkChange, count_lone
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, StagedKind
 from ebbtide.model import BatchSummary, Frontier
@@ -194,7 +194,7 @@ class MemoryPipeline:
             names.append("_sequence")
         keys = key_texts(shown, tuple(self.spec.sink_key))
         for key, entry in zip(keys, shown.to_pylist(), strict=True):
-            if entry["_change"] == DELETE:
+            if entry["_change"] == SinkChange.DELETE:
                 self.sink.pop(key, None)
             else:
                 self.sink[key] = {name: entry[name] for name in names}

@@ -24,7 +24,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from ebbtide.changelog._order import ORDER
-from ebbtide.changelog._sequences import key_changes_type, sequence_type
+from ebbtide.changelog._sequences import SequenceColumns
 
 
 class RowKind(StrEnum):
@@ -35,9 +35,12 @@ class RowKind(StrEnum):
     UPDATE_AFTER = "+U"
     DELETE = "-D"
 
+    @property
+    def adds(self) -> bool:
+        """Return whether it adds a row; else it retracts one."""
+        return self.startswith("+")
 
-ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
-"""Kinds that add a row; the other two retract one."""
+
 TRUNCATE = "T"
 
 ORIGIN = pa.struct(
@@ -76,8 +79,9 @@ def changelog_schema(
     """
     reserved = dict(CHANGELOG_COLUMNS)
     if sequence:
-        reserved["_sequence"] = sequence_type(columns, sequence)
-        reserved["_moved_from"] = key_changes_type(columns, key, sequence)
+        of_sequence = SequenceColumns(sequence, columns)
+        reserved["_sequence"] = of_sequence.type
+        reserved["_moved_from"] = of_sequence.key_changes_type(key)
     user_fields = [field.with_nullable(True) for field in columns]
     own_fields = [pa.field(name, type_) for name, type_ in reserved.items()]
     return pa.schema([*user_fields, *own_fields])

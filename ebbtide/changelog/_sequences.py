@@ -20,6 +20,8 @@ content decides (`ebbtide.operators._sequence.ties`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,61 +29,72 @@ import pyarrow.compute as pc
 
 from ebbtide.columns import Codes, count_codes
 
-STEP = "_step"
-"""Sequence column of materialized views."""
-LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row", STEP)
-"""Short names of envelope fields, as older specs write them, and the step. A user's column may not have these names."""
-PLACE = (STEP, "_file", "_pos")
-"""The sequence of `order: upsert`: the record's place, with the components of `_order`."""
 UNKNOWN = -1
 """Rank of a missing sequence; index of a missing event."""
 
 
-def is_log_position(sequence: Sequence[str], columns: pa.Schema) -> bool:
-    """Return whether a sequence is a position in the source's log, without a column of the user."""
-    return set(sequence).isdisjoint(columns.names)
+@dataclass(frozen=True)
+class SequenceColumns:
+    """The columns of a sequence, and the types that hold it.
 
-
-def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
-    """Return the struct that holds a sequence.
-
-    Example:
-        >>> str(sequence_type(pa.schema([("at", pa.date32())]), ["at", "_lsn"]))
-        'struct<at: date32[day], _lsn: int64>'
+    Args:
+        names: The columns, compared in this order: the user's, or those of a position in the source's log.
+        columns: The user's columns.
     """
-    fields = []
-    for name in sequence:
-        type_ = pa.int64()
-        if name in columns.names:
-            type_ = columns.field(name).type
-        fields.append(pa.field(name, type_))
-    return pa.struct(fields)
 
+    STEP: ClassVar[str] = "_step"
+    """Sequence column of materialized views."""
+    PLACE: ClassVar[tuple[str, ...]] = (STEP, "_file", "_pos")
+    """The sequence of `order: upsert`: the record's place, with the components of `_order`."""
+    LOG_POSITIONS: ClassVar[tuple[str, ...]] = ("_ts_ms", "_lsn", "_file", "_pos", "_row", STEP)
+    """Short names of envelope fields, as older specs write them, and the step. A user's column may not have these names."""
 
-def stored_sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
-    """Return the struct that state and sink hold: a sequence and the rank of the operation, `op`."""
-    fields = list(sequence_type(columns, sequence))
-    op = pa.field("op", pa.int32())
-    fields.append(op)
-    return pa.struct(fields)
+    names: Sequence[str]
+    columns: pa.Schema
 
+    @property
+    def are_positions(self) -> bool:
+        """Return whether they are a position in the source's log, without a column of the user."""
+        return set(self.names).isdisjoint(self.columns.names)
 
-def key_changes_type(columns: pa.Schema, key: Sequence[str], sequence: Sequence[str]) -> pa.ListType:
-    """Return the list that holds the updates which gave a row its key, the newest first: their sequence and the old key."""
-    key_columns = [columns.field(name).with_nullable(True) for name in key]
-    fields = [
-        ("sequence", sequence_type(columns, sequence)),
-        ("key", pa.struct(key_columns)),
-    ]
-    return pa.list_(pa.struct(fields))
+    @property
+    def type(self) -> pa.StructType:
+        """The struct that holds a sequence.
 
+        Example:
+            >>> str(SequenceColumns(["at", "_lsn"], pa.schema([("at", pa.date32())])).type)
+            'struct<at: date32[day], _lsn: int64>'
+        """
+        fields = []
+        for name in self.names:
+            type_ = pa.int64()
+            if name in self.columns.names:
+                type_ = self.columns.field(name).type
+            fields.append(pa.field(name, type_))
+        return pa.struct(fields)
 
-def without_op(stored: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
-    """Take the sequence out of a stored one."""
-    fields = list(type_)
-    components = [pc.struct_field(stored, field.name) for field in fields]
-    is_null = stored.is_null()
-    return pa.StructArray.from_arrays(components, fields=fields, mask=is_null)
+    @property
+    def stored_type(self) -> pa.StructType:
+        """The struct that state and sink hold: a sequence and, behind it, the rank of the operation, `op`."""
+        op = pa.field("op", pa.int32())
+        return pa.struct([*self.type, op])
+
+    def key_changes_type(self, key: Sequence[str]) -> pa.ListType:
+        """Return the list that holds the updates which gave a row its key, the newest first: their sequence and the old key."""
+        key_columns = [self.columns.field(name).with_nullable(True) for name in key]
+        fields = [
+            ("sequence", self.type),
+            ("key", pa.struct(key_columns)),
+        ]
+        return pa.list_(pa.struct(fields))
+
+    @staticmethod
+    def without_op(stored: pa.StructArray) -> pa.StructArray:
+        """Take the sequences out of stored ones."""
+        *fields, _ = stored.type
+        components = [pc.struct_field(stored, field.name) for field in fields]
+        is_null = stored.is_null()
+        return pa.StructArray.from_arrays(components, fields=fields, mask=is_null)
 
 
 def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.StructArray]:

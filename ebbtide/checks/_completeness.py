@@ -12,7 +12,7 @@ from ebbtide.checks._entries import Entries
 from ebbtide.checks._inputs import GivenRows, Input, TableRows
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 from ebbtide.ledger import StepFacts
 from ebbtide.model import RestoreAndApply
 from ebbtide.runtime import SinkHistory
@@ -103,7 +103,7 @@ class _Differences:
         """
         names = self.names
         rows = self.sql.names(self.entries.tables.delta_sink.schema.names)
-        applied = f"SELECT {rows} FROM net_changes WHERE _change <> '{DELETE}'"
+        applied = f"SELECT {rows} FROM net_changes WHERE _change <> '{SinkChange.DELETE}'"
         if has_base:
             changed = f"SELECT {names}, true AS _ebbtide_is_changed FROM net_changes"
             applied = f"""

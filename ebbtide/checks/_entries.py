@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ebbtide.checks._dialects import Dialect
-from ebbtide.entries import DELETE, INSERT
+from ebbtide.entries import SinkChange
 from ebbtide.runtime import Plan
 from ebbtide.tables import EntryKind
 
@@ -154,10 +154,10 @@ class Entries:
         By sequence a key has one entry. If a later step has changed it without a decision, the row that it shows counts.
         """
         if self._output_key:
-            return f"CASE WHEN _shown THEN '{INSERT}' ELSE '{DELETE}' END"
+            return f"CASE WHEN _shown THEN '{SinkChange.INSERT}' ELSE '{SinkChange.DELETE}' END"
         if "_tombstone" not in self.names:
             return "_change"
-        return f"coalesce(_change, CASE WHEN NOT _tombstone AND NOT _removed THEN '{INSERT}' END)"
+        return f"coalesce(_change, CASE WHEN NOT _tombstone AND NOT _removed THEN '{SinkChange.INSERT}' END)"
 
     def decided_since(self, step: int) -> str:
         """Select the changes for the sink of all later steps that the version still holds."""

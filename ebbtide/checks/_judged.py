@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ebbtide.changelog import LOG_POSITIONS
+from ebbtide.changelog import SequenceColumns
 from ebbtide.checks._engines import Broken, Engines
 from ebbtide.checks._inputs import ChangeFeed, TableRows
 from ebbtide.checks._rule import Rows
@@ -37,7 +37,7 @@ BOOKKEEPING = frozenset(
         *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
         *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
         *("unknown_column", "newest_event_ms", "behind_ms", "_file", "_files", "_bytes"),
-        *LOG_POSITIONS,
+        *SequenceColumns.LOG_POSITIONS,
     }
 )
 """Columns of rows to judge that hold no value of a user's column."""

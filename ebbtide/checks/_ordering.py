@@ -17,7 +17,7 @@ from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._entries import Entries
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, Rule, Severity, rule
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 
 _CONTRADICTIONS = pa.schema(
     [
@@ -88,7 +88,7 @@ def decisions(judged: Judged) -> Rows:
             SELECT {key}
             FROM ({later}) AS _later"""
         last = f"""
-            SELECT *, _change <> '{DELETE}' AS _ebbtide_is_decided
+            SELECT *, _change <> '{SinkChange.DELETE}' AS _ebbtide_is_decided
             FROM ({newest}) AS _last"""
         decided = f"""
             SELECT *

@@ -1,7 +1,7 @@
 """The entries of state tables, as operators write them and tables store them.
 
 `ENTRY_COLUMNS` are in every entry. An operator gets a `Step`, its only source of time, and returns `Reconciled`: entries to append,
-each with the sink's action for its key (`INSERT`, `UPDATE`, `DELETE`). `live_entries` reads stored versions back.
+each with the sink's action for its key (`SinkChange`). `live_entries` reads stored versions back.
 """
 
 from typing import TYPE_CHECKING
@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.entries._entry import DELETE as DELETE
     from ebbtide.entries._entry import ENTRY_COLUMNS as ENTRY_COLUMNS
-    from ebbtide.entries._entry import INSERT as INSERT
     from ebbtide.entries._entry import SINK_STEP as SINK_STEP
-    from ebbtide.entries._entry import UPDATE as UPDATE
     from ebbtide.entries._entry import Reconciled as Reconciled
+    from ebbtide.entries._entry import SinkChange as SinkChange
     from ebbtide.entries._entry import Step as Step
     from ebbtide.entries._entry import last_of_group as last_of_group
     from ebbtide.entries._entry import live_entries as live_entries

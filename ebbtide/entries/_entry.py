@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,15 @@ ENTRY_COLUMNS: dict[str, pa.DataType] = {
 """Columns of every entry: the step that wrote it; the sink's action for its key (`I`, `U`, `D`, null: nothing); whether the
 entry is removed; its last access, epoch ms; the order of the change that caused it."""
 
-INSERT = "I"
-UPDATE = "U"
-DELETE = "D"
+
+class SinkChange(StrEnum):
+    """What an entry does to the sink's row of its key, as `_change` says it; null: nothing."""
+
+    INSERT = "I"
+    UPDATE = "U"
+    DELETE = "D"
+
+
 SINK_STEP = -1
 """`_step` of a sink row that replaces an entry missing from the state."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import UNSET
 
-from ebbtide.changelog import RowKind, sequence_type
+from ebbtide.changelog import RowKind
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._forms import RowForm, TakenChanges
 from ebbtide.formats._judging import null_indices
@@ -140,7 +140,7 @@ class QuickColumns:
     def sequence(self, columns: dict[str, pa.Array]) -> pa.StructArray:
         """Return `_sequence`: the source's positions and the user's columns."""
         settings = self._settings
-        type_ = sequence_type(settings.columns, settings.sequence)
+        type_ = settings.sequence_columns.type
         of_log = [component for component in type_ if component.name not in columns]
         n_positions = len(of_log)
         nowhere = (None,) * n_positions

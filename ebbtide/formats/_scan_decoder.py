@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import RowKind, sequence_type
+from ebbtide.changelog import RowKind
 from ebbtide.columns import CompiledLoop, Mask, entry_table
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._columns import REFUSALS
@@ -236,7 +236,7 @@ class ScanDecoder:
         is_taken: Mask,
     ) -> pa.StructArray:
         """Return `_sequence`; a change with a null component is not taken."""
-        type_ = sequence_type(self._settings.columns, self._settings.sequence)
+        type_ = self._settings.sequence_columns.type
         positions = iter(changes.position)
         components = []
         for component in type_:

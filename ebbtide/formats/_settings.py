@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
-from ebbtide.changelog import PLACE, TRUNCATE, RowKind, changelog_schema
+from ebbtide.changelog import TRUNCATE, RowKind, SequenceColumns, changelog_schema
 from ebbtide.formats._columns import Coding, TimeUnit
 from ebbtide.formats._encodings import Encoding
 from ebbtide.formats._format import Format
@@ -108,7 +108,12 @@ class ColumnSettings:
     @property
     def by_place(self) -> bool:
         """Return whether a record's place orders its changes, not its content."""
-        return self.sequence == PLACE
+        return self.sequence == SequenceColumns.PLACE
+
+    @property
+    def sequence_columns(self) -> SequenceColumns:
+        """The sequence with the types of its columns."""
+        return SequenceColumns(self.sequence, self.columns)
 
     @property
     def reads_sequence(self) -> bool:

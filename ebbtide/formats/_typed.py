@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import RowKind, is_log_position, sequence_type
+from ebbtide.changelog import RowKind
 from ebbtide.formats._columns import Coding, Converted, holds_binary
 from ebbtide.formats._encodings import Encoding, decoded, is_precise, of_bytes
 from ebbtide.formats._format import BadRecordError, DecodedChange, Json, RecordSchema, shortened
@@ -67,7 +67,7 @@ class ColumnTyper:
     def sequence(self, columns: Columns) -> pa.StructArray:
         """Return `_sequence`: log positions of the source, and the user's columns."""
         settings = self._settings
-        type_ = sequence_type(settings.columns, settings.sequence)
+        type_ = settings.sequence_columns.type
         components = []
         n_positions = 0
         for component in type_:
@@ -288,7 +288,7 @@ def needed_of_delete(settings: DecodingSettings) -> set[str | None]:
 
 def takes_back_by_content(settings: DecodingSettings) -> bool:
     """Return whether retractions match rows by content: if a user's columns order changes."""
-    return not is_log_position(settings.sequence, settings.columns)
+    return not settings.sequence_columns.are_positions
 
 
 def event_times(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from ebbtide.changelog import ADDS, RowKind
+from ebbtide.changelog import RowKind
 from ebbtide.materializer._element import Row
 from ebbtide.materializer._multiset import OrderedMultiset
 
@@ -70,7 +70,7 @@ class SinkUpsertMaterializer:
         Returns:
             The change for the sink; None: no change.
         """
-        if kind in ADDS:
+        if kind.adds:
             was_empty = self._histories.add(key, row, stamp_ms=stamp_ms, now_ms=now_ms)
             emitted_kind = RowKind.INSERT if was_empty else RowKind.UPDATE_AFTER
             return Emitted(emitted_kind, row)

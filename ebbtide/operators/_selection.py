@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import Mask, equals, flags, is_set, with_column
-from ebbtide.entries import DELETE, INSERT, UPDATE
+from ebbtide.entries import SinkChange
 
 KeyNames = tuple[tuple[str, str], ...]
 """The sink's key columns, each with its source column."""
@@ -81,7 +81,7 @@ class Selected:
     def asked_of(entries: pa.Table) -> Mask:
         """Mark the entries of a step whose rows must be evaluated: decided rows that exist."""
         is_decided = is_set(entries, "_change")
-        is_deleted = equals(entries, "_change", DELETE)
+        is_deleted = equals(entries, "_change", SinkChange.DELETE)
         return is_decided & ~is_deleted
 
     def into(self, entries: pa.Table, asked: Mask, key: KeyNames) -> tuple[pa.Table, Counter[str]]:
@@ -98,7 +98,7 @@ class Selected:
         fails = np.zeros(n_rows, dtype=bool)
         fits[asked] = self.fits
         fails[asked] = self.fails
-        is_deleted = equals(entries, "_change", DELETE)
+        is_deleted = equals(entries, "_change", SinkChange.DELETE)
         # A row whose expression failed leaves the sink as it was. An entry that was not evaluated stays shown unless it is deleted.
         if_evaluated = fits | (fails & was_shown)
         if_not = was_shown & ~is_deleted
@@ -109,7 +109,7 @@ class Selected:
         is_decided = is_set(entries, "_change")
         change = np.select(
             [enters, stays, leaves],
-            [INSERT, UPDATE, DELETE],
+            [SinkChange.INSERT, SinkChange.UPDATE, SinkChange.DELETE],
             "",
         )
         has_change = is_decided & (change != "")

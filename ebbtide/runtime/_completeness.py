@@ -9,7 +9,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 from ebbtide.frames import arrow_frame, column, columns, json_text, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime._plan import Plan
@@ -264,7 +264,7 @@ def _rows_by_way_back(spark: SparkSession, history: SinkHistory, own: OwnVersion
     schema = spark_schema(net.schema, nullable=True)
     changes = arrow_frame(spark, net, schema)
     sink_columns = columns(plan.sink.schema.names)
-    is_there = F.col("_change") != DELETE
+    is_there = F.col("_change") != SinkChange.DELETE
     rows = changes.where(is_there).select(*sink_columns)
     if way.version is not None:
         key = list(plan.sink.key)

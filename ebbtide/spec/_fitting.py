@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.changelog import CHANGELOG_COLUMNS, LOG_POSITIONS
+from ebbtide.changelog import CHANGELOG_COLUMNS, SequenceColumns
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.formats import Coding, Decoding
@@ -19,7 +19,7 @@ from ebbtide.spec._parts import ByMap, DebeziumFormat, Encoding, FormatPart, ref
 RESERVED_COLUMNS = OPERATOR_COLUMNS | {
     *CHANGELOG_COLUMNS,
     *Decoding.ADDED_COLUMNS,
-    *LOG_POSITIONS,
+    *SequenceColumns.LOG_POSITIONS,
     "_entry",
     "_note",
     "_commit_version",

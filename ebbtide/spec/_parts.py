@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.amounts import shortened
-from ebbtide.changelog import PLACE
+from ebbtide.changelog import SequenceColumns
 from ebbtide.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
@@ -358,7 +358,7 @@ class DebeziumFormat(ChangeFormat):
         """See `FormatPart.decoder`."""
         return DebeziumDecoder(
             reads.key,
-            () if reads.sequence == PLACE else reads.sequence,
+            () if reads.sequence == SequenceColumns.PLACE else reads.sequence,
             retract=reads.retracts,
             table=reads.table,
             columns=tuple(reads.columns.names),

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.changelog import LOG_POSITIONS, PLACE
+from ebbtide.changelog import SequenceColumns
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import NaturalDuration
 from ebbtide.formats import PositionField, PositionType
@@ -198,7 +198,7 @@ class UpsertPipeline(Pipeline):
         position_columns = tuple(column for field in positions for column in field.columns)
         if len(positions) < len(self.order_parts):
             refuse("order.sequence", list(position_columns), f"{allowed}; not both")
-        uses_short_names = bool(position_columns) and set(position_columns) <= set(LOG_POSITIONS)
+        uses_short_names = bool(position_columns) and set(position_columns) <= set(SequenceColumns.LOG_POSITIONS)
         if uses_short_names and position_columns not in LOG_SEQUENCES:
             refuse("order.sequence", list(position_columns), allowed)
         hidden = [name for name in position_columns if name in self.table.columns.names]
@@ -247,7 +247,7 @@ class UpsertPipeline(Pipeline):
     def sequence(self) -> tuple[str, ...]:
         """The columns of a sequence: the schema's, a position's numbers, or the record's place (`order: upsert`); none in arrival mode."""
         if self.order == "upsert":
-            return PLACE
+            return SequenceColumns.PLACE
         names: list[str] = []
         for part in self.order_parts:
             names += [part] if isinstance(part, str) else part.columns
@@ -394,7 +394,7 @@ class UpsertPipeline(Pipeline):
             for part in self.order_parts:
                 if isinstance(part, str):
                     names.append(part)
-                elif set(part.columns) <= set(LOG_POSITIONS):
+                elif set(part.columns) <= set(SequenceColumns.LOG_POSITIONS):
                     names += part.columns
                 else:
                     names.append(f"{part.path} {part.type}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.changelog import STEP
+from ebbtide.changelog import SequenceColumns
 from ebbtide.columns import inner_fields
 from ebbtide.durations import PositiveDuration, format_duration
 from ebbtide.keyed_state import StateTtlConfig, Ttl
@@ -143,7 +143,7 @@ class MaterializedView(Pipeline):
     @property
     def sequence(self) -> tuple[str, ...]:
         """Changes are ordered by the step that computed them."""
-        return (STEP,)
+        return (SequenceColumns.STEP,)
 
     @property
     def needs_event_time(self) -> bool:
@@ -198,7 +198,7 @@ class MaterializedView(Pipeline):
         ttl = {} if self.ttl is None else {"": self.ttl.state_contract}
         own = {
             "key": self.key,
-            "order": [STEP],
+            "order": [SequenceColumns.STEP],
             "columns": columns,
             "ttl": ttl,
         }

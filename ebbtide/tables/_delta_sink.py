@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ebbtide.columns import columns_named, quoted
 from ebbtide.delta import Action, Definition, Snapshot, replacing, write_files
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 from ebbtide.faults import Fault
 from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import StepFacts, writer_of
@@ -119,7 +119,7 @@ class SinkTable(SinkDefinition):
     ) -> Upsert:
         # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
         # unexpected row, or none, ends the same.
-        is_deleted = pc.equal(decided["_change"], DELETE)
+        is_deleted = pc.equal(decided["_change"], SinkChange.DELETE)
         shown = decided.filter(pc.invert(is_deleted))
         floors = self._floors
         return Upsert(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
 
-from ebbtide.changelog import ORDER, stored_sequence_type
+from ebbtide.changelog import ORDER, SequenceColumns
 from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
 from ebbtide.frames import read_delta
@@ -67,8 +67,8 @@ class SinkDefinition(Sink):
         """Return all columns of a sink with these columns of the user's."""
         fields = list(columns)
         if self.sequence:
-            sequence_type = stored_sequence_type(self.sequence_columns or columns, self.sequence)
-            fields.append(pa.field("_sequence", sequence_type))
+            of_sequence = SequenceColumns(self.sequence, self.sequence_columns or columns)
+            fields.append(pa.field("_sequence", of_sequence.stored_type))
         fields.append(pa.field("_changed_by", ORDER))
         return pa.schema(fields)
 

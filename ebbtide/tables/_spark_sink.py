@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.columns import quoted
 from ebbtide.delta import Log, Snapshot
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 from ebbtide.errors import ConfigError
 from ebbtide.formats import Coding
 from ebbtide.frames import column, columns, spark_schema
@@ -93,7 +93,7 @@ class MergeSink(SparkMadeSink):
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = decided.select("_change", *own).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
-        is_deleted = F.col("s._change") == DELETE
+        is_deleted = F.col("s._change") == SinkChange.DELETE
         is_newer = F.lit(True)
         # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
         if self.sequence:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.changelog import STEP
+from ebbtide.changelog import SequenceColumns
 from ebbtide.columns import quoted
 from ebbtide.errors import ViewKeyError
 from ebbtide.formats import BadRecordError, Decoding
@@ -77,7 +77,7 @@ def as_changes(
     return marked.selectExpr(
         f"CAST(coalesce({COPIES}, 1) AS BIGINT) AS {COPIES}",
         "CASE WHEN is_bad THEN NULL WHEN new IS NULL THEN '-D' ELSE '+U' END AS _kind",
-        f"named_struct('{STEP}', {step}L) AS _sequence",
+        f"named_struct('{SequenceColumns.STEP}', {step}L) AS _sequence",
         f"struct({step}L AS step, {place.format('part')}) AS _order",
         f"struct('{view}' AS source, {place.format('partition')}) AS _origin",
         f"{wall_ms}L AS _event_ms",

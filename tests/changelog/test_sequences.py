@@ -3,22 +3,22 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.changelog import key_changes_type, rank_sequences, sequence_type, stored_sequence_type, without_op
+from ebbtide.changelog import SequenceColumns, rank_sequences
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32()), ("n", pa.int16())])
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 
 
 def test_stored_sequence_is_a_sequence_with_its_operation_last():
-    assert sequence_type(COLUMNS, ["at", "n"]) == pa.struct([("at", pa.date32()), ("n", pa.int16())])
-    stored = stored_sequence_type(COLUMNS, ["_lsn"])
+    assert SequenceColumns(["at", "n"], COLUMNS).type == pa.struct([("at", pa.date32()), ("n", pa.int16())])
+    stored = SequenceColumns(["_lsn"], COLUMNS).stored_type
     assert stored == pa.struct([("_lsn", pa.int64()), ("op", pa.int32())])
     given = pa.array([{"_lsn": 3, "op": 1}, None, {"_lsn": None, "op": 2}], stored)
-    assert without_op(given, sequence_type(COLUMNS, ["_lsn"])).to_pylist() == [{"_lsn": 3}, None, {"_lsn": None}]
+    assert SequenceColumns.without_op(given).to_pylist() == [{"_lsn": 3}, None, {"_lsn": None}]
 
 
 def test_old_keys_may_be_null_as_every_nested_column():
-    changes = key_changes_type(COLUMNS, ["id"], ["n"])
+    changes = SequenceColumns(["n"], COLUMNS).key_changes_type(["id"])
     key = changes.value_type.field("key").type
     assert (changes.value_type.field("sequence").type, key.field("id").type) == (
         pa.struct([("n", pa.int16())]),

@@ -9,7 +9,7 @@ import pytest
 
 from ebbtide.changelog import RowKind, changelog_schema
 from ebbtide.columns import equality_key
-from ebbtide.entries import DELETE, Step
+from ebbtide.entries import SinkChange, Step
 from ebbtide.materializer import OrderedMultiset, SinkUpsertMaterializer, Strategy
 from ebbtide.operators import ArrivalOperator, Emission, Materialization
 from ebbtide.operators._arrival import kernel
@@ -67,7 +67,7 @@ class Columns:
             show(self.every, row, each["_kind"] == "-D")
         for each in result.entries.to_pylist():
             if each["_change"] is not None:
-                show(self.net, (each["key"], each["u"], each["v"]), each["_change"] == DELETE)
+                show(self.net, (each["key"], each["u"], each["v"]), each["_change"] == SinkChange.DELETE)
         return self
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.amounts import amount
-from ebbtide.changelog import rank_sequences, without_op
+from ebbtide.changelog import SequenceColumns, rank_sequences
 from ebbtide.columns import columns_named
 from ebbtide.delta import Snapshot
 from ebbtide.errors import ConfigError, RepairError
@@ -119,8 +119,8 @@ def _sequences(tables: Plan) -> Iterator[pa.Array]:
 
 
 def _below(stored: pa.StructArray, position: tuple[int, ...]) -> int:
-    names = [field.name for field in stored.type if field.name != "op"]
-    type_ = pa.struct([stored.type.field(name) for name in names])
-    limit = pa.array([dict(zip(names, position, strict=True))], type_)
-    [ranks, [least]], _ = rank_sequences([without_op(stored, type_), limit])
+    sequences = SequenceColumns.without_op(stored)
+    names = [field.name for field in sequences.type]
+    limit = pa.array([dict(zip(names, position, strict=True))], sequences.type)
+    [ranks, [least]], _ = rank_sequences([sequences, limit])
     return int((ranks < least).sum())

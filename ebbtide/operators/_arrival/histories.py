@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.columns import Codes, Mask
-from ebbtide.entries import DELETE, INSERT, UPDATE, Reconciled
+from ebbtide.entries import Reconciled, SinkChange
 from ebbtide.operators._arrival import kernel
 from ebbtide.operators._arrival.emission import emitted_records
 from ebbtide.operators._arrival.entries import History, Shown, entries_of
@@ -280,8 +280,8 @@ class Histories:
         # Orphans in the sink are unknown: an insert may meet one, and a delete may have to remove one.
         may_have_orphans = rows.step.orphans or rows.rules.leaves_orphans
         may_be_in_sink = had_row | may_have_orphans
-        if_row = np.where(may_be_in_sink, UPDATE, INSERT)
-        if_none = np.where(may_be_in_sink, DELETE, "")
+        if_row = np.where(may_be_in_sink, SinkChange.UPDATE, SinkChange.INSERT)
+        if_none = np.where(may_be_in_sink, SinkChange.DELETE, "")
         change = np.where(has_row, if_row, if_none)
         change[~emits] = ""
         # The net effect of the step may be nothing, though records were emitted on the way.
@@ -290,7 +290,7 @@ class Histories:
         is_same = rows.are_equal(new_content, before[replaced])
         same = replaced[is_same]
         change[same] = ""
-        self._count("inserted", change == INSERT)
-        self._count("updated", change == UPDATE)
-        self._count("deleted", change == DELETE)
+        self._count("inserted", change == SinkChange.INSERT)
+        self._count("updated", change == SinkChange.UPDATE)
+        self._count("deleted", change == SinkChange.DELETE)
         return change

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import ADDS, ORDER, order_struct
+from ebbtide.changelog import ORDER, RowKind, order_struct
 from ebbtide.columns import Codes, Mask, count_codes, equals, flags, ints, row_codes
 from ebbtide.entries import Step
 from ebbtide.keyed_state import UpdateType
@@ -237,7 +237,7 @@ def number_in_run(codes: Codes) -> Codes:
 
 def adds(changes: pa.Table) -> Mask:
     """Mark the changes that add a row."""
-    adding_kinds = [str(kind) for kind in ADDS]
+    adding_kinds = [str(kind) for kind in RowKind if kind.adds]
     kinds = pa.array(adding_kinds)  # not at import: pyarrow loads pandas for it
     is_added = pc.is_in(changes["_kind"], kinds)
     marked = is_added.to_numpy(zero_copy_only=False)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import UNKNOWN, RowKind, rank_sequences, without_op
+from ebbtide.changelog import UNKNOWN, RowKind, SequenceColumns, rank_sequences
 from ebbtide.columns import LONG_MIN, Codes, Mask, count_codes, equals, flags, ints, is_set, only, row_codes
 from ebbtide.entries import Step
 from ebbtide.operators._arriving import in_arrival_order
@@ -240,7 +240,7 @@ def rank(
     # One ranking over every sequence that occurs, the floor included: ranks from two rankings would not compare.
     own_sequences = [
         _floor(step.floor, rules.sequence_type),
-        without_op(stored_sequences, rules.sequence_type),
+        SequenceColumns.without_op(stored_sequences),
         in_one_piece(changes["_sequence"]),
         in_one_piece(entries["_base"]),
         in_one_piece(entries["_since"]),

@@ -36,7 +36,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.changelog import changelog_schema, is_log_position, key_changes_type, sequence_type, stored_sequence_type
+from ebbtide.changelog import SequenceColumns, changelog_schema
 from ebbtide.columns import Mask, flags, ints, is_set
 from ebbtide.entries import ENTRY_COLUMNS, Step
 from ebbtide.keyed_state import StateTtlConfig
@@ -89,7 +89,8 @@ class SequenceRules:
         """Columns of a state entry."""
         user_fields = [field.with_nullable(True) for field in self.columns]
         row = pa.struct(user_fields)
-        sequence = self.sequence_type
+        of_sequence = self.sequence_columns
+        sequence = of_sequence.type
         kept = pa.struct(
             [
                 ("sequence", sequence),
@@ -103,11 +104,11 @@ class SequenceRules:
             ]
         )
         types = (
-            stored_sequence_type(self.columns, self.sequence),
+            of_sequence.stored_type,
             pa.map_(pa.string(), sequence),
             sequence,
             sequence,
-            key_changes_type(self.columns, self.key, self.sequence),
+            of_sequence.key_changes_type(self.key),
             kept,
             pa.list_(kept),
             pa.list_(pa.int64()),
@@ -125,14 +126,19 @@ class SequenceRules:
         return changelog_schema(self.columns, self.key, self.sequence)
 
     @property
+    def sequence_columns(self) -> SequenceColumns:
+        """The sequence with the types of its columns."""
+        return SequenceColumns(self.sequence, self.columns)
+
+    @property
     def sequence_type(self) -> pa.StructType:
         """The struct that holds a sequence."""
-        return sequence_type(self.columns, self.sequence)
+        return self.sequence_columns.type
 
     @property
     def in_log(self) -> bool:
         """Return whether the source's log orders changes, rather than a column of the user's."""
-        return is_log_position(self.sequence, self.columns)
+        return self.sequence_columns.are_positions
 
     @property
     def delete_rank(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import ADDS
+from ebbtide.changelog import RowKind
 from ebbtide.columns import Codes, Mask, flags, is_set
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.rank import Ranked
@@ -101,7 +101,7 @@ def rivals_of(
 def _can_be_kept(ranked: Ranked) -> Mask:
     """Mark the whole rows of a changelog. An entry does not store its operation: the changes that tie with it decide for it."""
     is_whole_entry = ~is_set(ranked.entries, "_columns")
-    adding_kinds = [str(kind) for kind in ADDS]
+    adding_kinds = [str(kind) for kind in RowKind if kind.adds]
     is_added = pc.is_in(ranked.changes["_op"], pa.array(adding_kinds)).to_numpy()
     is_whole = ~is_set(ranked.changes, "_unavailable")
     retracts_by_content = not ranked.rules.in_log

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import RowKind, without_op
+from ebbtide.changelog import RowKind, SequenceColumns
 from ebbtide.columns import Codes, Mask, entry_table, equality_key, row_codes
 
 
@@ -336,7 +336,6 @@ def as_changes(entries: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = pc.list_flatten(lists)
     entry_of_row = pc.list_parent_indices(lists)
     own = entries.take(entry_of_row)
-    sequence_type = schema.field("_sequence").type
     stored_sequences = own["_sequence"].combine_chunks()
     columns: dict[str, object] = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     columns |= {
@@ -344,6 +343,6 @@ def as_changes(entries: pa.Table, schema: pa.Schema) -> pa.Table:
         "_op": pa.repeat(RowKind.UPDATE_AFTER.value, len(rows)),
         "_event_ms": own["_stamp_ms"],
         "_order": own["_changed_by"],
-        "_sequence": without_op(stored_sequences, sequence_type),
+        "_sequence": SequenceColumns.without_op(stored_sequences),
     }
     return entry_table(schema, columns, len(rows))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ebbtide.changelog import UNKNOWN
 from ebbtide.columns import Codes, Mask, entry_table, flags, is_set
-from ebbtide.entries import DELETE, INSERT, UPDATE, Reconciled, Step
+from ebbtide.entries import Reconciled, SinkChange, Step
 from ebbtide.operators._selection import Selected
 from ebbtide.operators._sequence.choose import Rows
 from ebbtide.operators._sequence.fill import Filled
@@ -85,9 +85,9 @@ def write(
         **_link_columns(ranked, written),
         **_shown_before(ranked, key),
     }
-    is_inserted = change == INSERT
-    is_updated = change == UPDATE
-    is_deleted = change == DELETE
+    is_inserted = change == SinkChange.INSERT
+    is_updated = change == SinkChange.UPDATE
+    is_deleted = change == SinkChange.DELETE
     counts = Counter(
         filled=int(is_filled.sum()),
         pending_key_changes=filled.n_pending,
@@ -147,8 +147,8 @@ def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
     is_live_entry = ~ranked.is_delete[: ranked.n_entries]
     key = ranked.key[winner]
     is_in_sink = ranked.of_entry(is_live_entry, key, otherwise=False)
-    if_deleted = np.where(is_in_sink, DELETE, "")
-    if_row = np.where(is_in_sink, UPDATE, INSERT)
+    if_deleted = np.where(is_in_sink, SinkChange.DELETE, "")
+    if_row = np.where(is_in_sink, SinkChange.UPDATE, SinkChange.INSERT)
     is_delete = ranked.is_delete[winner]
     return np.where(is_delete, if_deleted, if_row)
 

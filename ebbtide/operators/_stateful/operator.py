@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ebbtide.changelog import ORDER, RowKind, changelog_schema, order_struct
 from ebbtide.columns import LONG_MIN, Codes, row_codes
-from ebbtide.entries import DELETE, ENTRY_COLUMNS, UPDATE, Reconciled, Step, last_of_group, live_entries
+from ebbtide.entries import ENTRY_COLUMNS, Reconciled, SinkChange, Step, last_of_group, live_entries
 from ebbtide.errors import EbbtideError, StatefulFunctionError
 from ebbtide.keyed_state import Change, Deletion, FunctionRun, StatefulFunction, StateTtlConfig
 from ebbtide.operators._expiry import ExpiryRules
@@ -340,12 +340,12 @@ class _Call:
             is_deletion = isinstance(yielded.row, Deletion)
             row = {name: yielded.row.get(name) for name in names}
             order = dict(zip(ORDER_PARTS, yielded.order, strict=True))
-            changes.append(DELETE if is_deletion else UPDATE)
+            changes.append(SinkChange.DELETE if is_deletion else SinkChange.UPDATE)
             rows.append(row)
             orders.append(order)
             keys.append(yielded.key)
-        self.metrics["deleted"] += changes.count(DELETE)
-        self.metrics["updated"] += changes.count(UPDATE)
+        self.metrics["deleted"] += changes.count(SinkChange.DELETE)
+        self.metrics["updated"] += changes.count(SinkChange.UPDATE)
         columns["_removed"] += [False] * len(rows)
         columns["_change"] = no_entry + changes
         columns["_out"] = no_entry + rows

@@ -12,7 +12,7 @@ from local.support import change, plain
 
 from ebbtide import StatefulPipeline
 from ebbtide.delta import Snapshot
-from ebbtide.entries import DELETE
+from ebbtide.entries import SinkChange
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan, StateRewrite
 from ebbtide.spec import Pipeline
@@ -138,7 +138,8 @@ def told(plan: Plan) -> dict[Any, Row | None]:
         found[tuple(row[name] for name in plan.sink.key)] = row
     names = (*plan.sink.columns.names, "_changed_by")
     return {
-        key: None if row["_change"] == DELETE else {name: row[name] for name in names} for key, row in found.items()
+        key: None if row["_change"] == SinkChange.DELETE else {name: row[name] for name in names}
+        for key, row in found.items()
     }
 
 

@@ -15,7 +15,7 @@ from local.support import UNAVAILABLE, Row, envelope, record, spec, touched_entr
 
 from ebbtide.changelog import TRUNCATE
 from ebbtide.columns import equals
-from ebbtide.entries import DELETE, Step
+from ebbtide.entries import SinkChange, Step
 from ebbtide.formats import RECORDS
 from ebbtide.testing import MemoryPipeline
 
@@ -249,7 +249,7 @@ class History:
         written = self.operator.apply(changes, entries, Step(number, now_ms=0, floor=floor)).entries
         sink = {key: row for key, row in arrived.sink.items() if not floor or row["_sequence"]["_lsn"] >= floor[0]}
         for entry in written.to_pylist():
-            if entry["_change"] == DELETE:
+            if entry["_change"] == SinkChange.DELETE:
                 sink.pop(entry["id"], None)
             elif entry["_change"]:
                 sink[entry["id"]] = entry

@@ -16,7 +16,7 @@ from frame.stored_names import DOMAIN, FOOTER
 from local.support import change, plain
 
 from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer, replacing
-from ebbtide.entries import INSERT, Step
+from ebbtide.entries import SinkChange, Step
 from ebbtide.errors import (
     DamagedFileError,
     DeltaLogError,
@@ -150,9 +150,9 @@ def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk):
     [add] = Log(state.path).commit(disk.snapshot.version).adds()
     changes = state.changes(disk.snapshot.version)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
-    assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
+    assert changes.rows(columns).to_pylist() == [{"_change": SinkChange.INSERT, "id": 2, "n": 2}]
     assume("another process")
-    assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
+    assert changes.rows(columns).to_pylist() == [{"_change": SinkChange.INSERT, "id": 2, "n": 2}]
     location = Path(state.path, add["path"])
     rows = pq.read_table(location)
     pq.write_table(rows.set_column(rows.column_names.index("n"), "n", pa.array([3], pa.int32())), location)
