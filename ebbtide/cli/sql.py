@@ -15,7 +15,7 @@ from ebbtide.cli.errors import FAILED, USAGE, error_text
 from ebbtide.cli.places import defs_option, root_option
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
-from ebbtide.sql import ClientSettings, Console, ResultFormat, Shell, Target
+from ebbtide.sql import ResultFormat, Shell, Target
 
 if TYPE_CHECKING:
     from ebbtide.sql import Script
@@ -88,8 +88,9 @@ def sql(
         with Shell(
             target.open,
             lambda: {**target.variables(), **values},
-            ClientSettings(ResultFormat(result_format)),
-            Console(sys.stdout, sys.stderr),
+            ResultFormat(result_format),
+            sys.stdout,
+            sys.stderr,
             is_interactive=is_interactive,
         ) as shell:
             has_quit = shell.run(_scripts(init, file, text, is_interactive=is_interactive))

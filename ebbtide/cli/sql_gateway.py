@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -95,25 +94,23 @@ def sql_gateway(
     if token_env is not None and token_file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     with Reporter(root).errors():
-        from ebbtide.sql import Limits, Serving, given_token, open_gateway
+        from ebbtide.sql import Limits, Serving
 
-        token = given_token(token_file, token_env)
-        if token_env is not None:
-            del os.environ[token_env]  # what statements start or call must not find it
         serving = Serving(
             root,
             defs,
             environment,
             host,
             port,
-            token=token,
+            token_file=token_file,
+            token_variable=token_env,
             clients=clients_file,
             limits=Limits(sessions=max_sessions, client_sessions=max_client_sessions, idle_timeout_s=idle_timeout),
             read_only=read_only,
             folders=folders,
             audit=audit,
         )
-        with open_gateway(serving, lambda: new_log(root), click.echo) as server:
+        with serving.open(lambda: new_log(root), click.echo) as server:
             click.echo(f"SQL gateway: {server.url}")
             server.run()
         click.echo("The SQL gateway has ended.")

@@ -1,7 +1,7 @@
 """SQL over pipelines: declare changelogs and tables, fill them, ask for them. Source: FLIP-24.
 
-A `Target` opens a session, in this process or in a gateway. `Shell` executes a `Script` or what is typed, as `ClientSettings` and `Console`
-say. `open_gateway` serves sessions over HTTP, as `Serving` says: a `GatewayServer`, whose clients have a `Role` each. A session is an
+A `Target` opens a session, in this process or in a gateway. `Shell` executes a `Script` or what is typed, and shows rows in a
+`ResultFormat`. `Serving` opens a gateway for sessions over HTTP: a `GatewayServer`, whose clients have a `Role` each. A session is an
 `EmbeddedSession` of this process or a `RemoteSession`. Declarations alone are read by `parse_text` and kept in a `Catalog`.
 """
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from ebbtide.sql._gateway.clients import Role as Role
     from ebbtide.sql._gateway.guard import read_clients as read_clients
     from ebbtide.sql._gateway.serving import Serving as Serving
-    from ebbtide.sql._gateway.serving import open_gateway as open_gateway
     from ebbtide.sql._gateway.sessions import Limits as Limits
     from ebbtide.sql._opening import Target as Target
-    from ebbtide.sql._opening import given_token as given_token
     from ebbtide.sql._opening import token_of_file as token_of_file
     from ebbtide.sql._opening import token_of_variable as token_of_variable
     from ebbtide.sql._parsing import parse_text as parse_text
@@ -28,11 +26,9 @@ if TYPE_CHECKING:
     from ebbtide.sql._results import ResultKind as ResultKind
     from ebbtide.sql._session import EmbeddedSession as EmbeddedSession
     from ebbtide.sql._settings import Rights as Rights
-    from ebbtide.sql._shell.execution import Console as Console
     from ebbtide.sql._shell.script import Script as Script
     from ebbtide.sql._shell.script import ScriptFailedError as ScriptFailedError
     from ebbtide.sql._shell.shell import Shell as Shell
-    from ebbtide.sql._shell.show import ClientSettings as ClientSettings
     from ebbtide.sql._shell.show import ResultFormat as ResultFormat
 else:
     __getattr__, __all__ = names_of(__name__)

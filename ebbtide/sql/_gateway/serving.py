@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from ebbtide.sql._gateway.clients import Client, Role
 from ebbtide.sql._gateway.guard import read_clients
 from ebbtide.sql._gateway.server import GatewayServer
 from ebbtide.sql._gateway.sessions import Limits
+from ebbtide.sql._opening import given_token
 from ebbtide.sql._session import EmbeddedSession, new_spark_session
 from ebbtide.sql._settings import Rights
 
@@ -36,7 +38,9 @@ class Serving:
         environment: File of an environment; see `ebbtide.sql._environment`.
         host: Host name or address to listen at.
         port: Port; 0: any that is free.
-        token: Token that clients must send; None: none, which is possible at loopback alone.
+        token_file: File with the token that clients must send.
+        token_variable: Name of the variable of this process with that token. Without both clients send none, which is
+            possible at loopback alone.
         clients: File with the tokens of further clients.
         limits: Limits of sessions.
         read_only: Statements may only read.
@@ -49,45 +53,48 @@ class Serving:
     environment: Path | None
     host: str
     port: int
-    token: str | None
+    token_file: Path | None = None
+    token_variable: str | None = None
     clients: Path | None = None
     limits: Limits = field(default_factory=Limits)
     read_only: bool = False
     folders: bool = False
     audit: Path | None = None
 
+    @contextmanager
+    def open(self, new_log: Callable[[], Path], say: Callable[[str], None]) -> Iterator[GatewayServer]:
+        """Yield a gateway that is ready to run; Spark is stopped when the `with` block ends.
 
-@contextmanager
-def open_gateway(serving: Serving, new_log: Callable[[], Path], say: Callable[[str], None]) -> Iterator[GatewayServer]:
-    """Yield a gateway that is ready to run; Spark is stopped when the `with` block ends.
+        The variable of the token is taken out of the environment: what statements start or call must not find it.
 
-    Args:
-        serving: What it serves.
-        new_log: Makes the log file of Spark's JVM.
-        say: Called with one line of text for each session that begins or ends.
+        Args:
+            new_log: Makes the log file of Spark's JVM.
+            say: Called with one line of text for each session that begins or ends.
 
-    Raises:
-        ConfigError: a file or an address is not usable.
-    """
-    spark = _SharedSpark(new_log)
-    environment = read_environment(serving.environment)
-    catalogs = environment.catalogs(serving.root, serving.defs)
-    opener = _Opener(serving, catalogs, environment.settings, spark)
-    server = GatewayServer(
-        opener,
-        host=serving.host,
-        port=serving.port,
-        token=serving.token,
-        clients=[] if serving.clients is None else read_clients(serving.clients),
-        limits=serving.limits,
-        read_only=serving.read_only,
-        audit=serving.audit,
-        say=say,
-    )
-    try:
-        yield server
-    finally:
-        spark.stop()
+        Raises:
+            ConfigError: a file, a token or an address is not usable.
+        """
+        token = given_token(self.token_file, self.token_variable)
+        if self.token_variable is not None:
+            del os.environ[self.token_variable]
+        spark = _SharedSpark(new_log)
+        environment = read_environment(self.environment)
+        catalogs = environment.catalogs(self.root, self.defs)
+        server = GatewayServer(
+            _Opener(self, catalogs, environment.settings, spark),
+            host=self.host,
+            port=self.port,
+            token=token,
+            clients=[] if self.clients is None else read_clients(self.clients),
+            limits=self.limits,
+            read_only=self.read_only,
+            audit=self.audit,
+            say=say,
+        )
+        try:
+            yield server
+        finally:
+            spark.stop()
 
 
 @dataclass(frozen=True)

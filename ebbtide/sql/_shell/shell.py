@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 from ebbtide.errors import MissingExtraError
 from ebbtide.sql._results import Session
 from ebbtide.sql._shell.execution import BackgroundSession, Console, Interrupts, Waiting
-from ebbtide.sql._shell.show import ClientSettings, Printer
+from ebbtide.sql._shell.show import ClientSettings, Printer, ResultFormat
 
 if TYPE_CHECKING:
     from ebbtide.sql._shell.script import Client, Script
@@ -25,8 +25,9 @@ class Shell:
     Args:
         open_session: Opens the session, when it is first needed.
         variables: Returns the values of `${name}`, when a statement is first executed.
-        settings: Settings of the client.
-        console: Console for results.
+        first_format: How rows are shown until SET result-format changes it.
+        out: Stream for rows.
+        err: Stream for errors.
         is_interactive: Whether a user types.
 
     Raises:
@@ -37,8 +38,9 @@ class Shell:
         self,
         open_session: Callable[[], Session],
         variables: Callable[[], Mapping[str, str]],
-        settings: ClientSettings,
-        console: Console,
+        first_format: ResultFormat,
+        out: TextIO,
+        err: TextIO,
         *,
         is_interactive: bool,
     ) -> None:
@@ -46,8 +48,8 @@ class Shell:
             _refuse_without_libraries()
         self._background = BackgroundSession(open_session)
         self._variables = variables
-        self._console = console
-        self._printer = Printer(console, settings, pages=is_interactive)
+        self._console = Console(out, err)
+        self._printer = Printer(self._console, ClientSettings(first_format), pages=is_interactive)
         self._interrupts = Interrupts()
 
     @cached_property

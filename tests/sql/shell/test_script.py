@@ -8,29 +8,33 @@ import pytest
 from statements.sql_support import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
-from ebbtide.sql import ClientSettings, Console, Script, ScriptFailedError
-from ebbtide.sql._shell.execution import BackgroundSession, Interrupts, Waiting
-from ebbtide.sql._shell.script import Client
-from ebbtide.sql._shell.show import Printer
+from ebbtide.sql import ResultFormat, Script, ScriptFailedError, Shell
 
 MOST_NESTED = 16
 
 
 class Written:
-    """A client, its session, and what it wrote."""
+    """A shell, its session, and what it wrote."""
 
     def __init__(self, folder, values=None):
         self.out, self.err = io.StringIO(), io.StringIO()
         self.session = MemorySession(tables={"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
-        console = Console(self.out, self.err)
-        printer = Printer(console, ClientSettings())
-        waiting = Waiting(Interrupts(), console)
-        self.client = Client(BackgroundSession(lambda: self.session), printer, waiting, values or {})
+        self.opened_next = [self.session]
+        self.shell = Shell(
+            self._open, lambda: values or {}, ResultFormat.TABLE, self.out, self.err, is_interactive=False
+        )
         self.folder = folder
+        self.has_quit = False
 
     def run(self, text):
-        self.client.run(Script("test.sql", text, self.folder))
+        self.has_quit = self.shell.run([Script("test.sql", text, self.folder)])
         return self.out.getvalue()
+
+    def _open(self):
+        opened = self.opened_next.pop(0)
+        if isinstance(opened, EbbtideError):
+            raise opened
+        return opened
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def test_source_that_cannot_be_read_is_refused(written, tmp_path, content):
 def test_quit_ends_all_scripts(written, tmp_path):
     (tmp_path / "x.sql").write_text("QUIT; SET a = 1")
     written.run("SOURCE 'x.sql'; SET b = 2;")
-    assert written.client.has_quit
+    assert written.has_quit
     assert written.session.settings == {}
 
 
@@ -148,39 +152,26 @@ def test_operations_are_closed_whatever_comes_of_them(written):
     assert [operation.is_closed for operation in begun] == [True, True]
 
 
-def test_session_that_cannot_be_opened_is_tried_again():
-    answers = [SqlError("not now"), MemorySession(tables={})]
-
-    def open_session():
-        answer = answers.pop(0)
-        if isinstance(answer, EbbtideError):
-            raise answer
-        return answer
-
-    background = BackgroundSession(open_session)
-    with pytest.raises(SqlError, match="not now"):
-        background.get(30)
-    session = background.get(30)
-    background.close()
-    assert session.is_closed
+def test_session_that_cannot_be_opened_is_tried_again(written):
+    written.opened_next.insert(0, SqlError("not now"))
+    with pytest.raises(ScriptFailedError, match="not now"):
+        written.run("SELECT * FROM few")
+    with written.shell:
+        assert "(2 rows)" in written.run("SELECT * FROM few")
+    assert written.session.is_closed
 
 
-def test_session_that_is_gone_is_replaced_by_a_new_one(tmp_path):
-    written = Written(tmp_path)
-    opened = []
-
+def test_session_that_is_gone_is_replaced_by_a_new_one(written):
     class Gone(MemorySession):
         def _plan(self, statement, operation):
             raise SessionGoneError("There is no such session.")
 
-    sessions = [Gone(tables={}), written.session]
-    background = written.client._background
-    background._open_session = lambda: opened.append(sessions.pop(0)) or opened[-1]
+    written.opened_next.insert(0, Gone(tables={}))
     with pytest.raises(ScriptFailedError, match="no such session"):
         written.run("SELECT * FROM few")
     assert "opens a new session" in written.out.getvalue()
     assert "(2 rows)" in written.run("SELECT * FROM few")
-    assert len(opened) == 2
+    assert written.opened_next == []
 
 
 def test_messages_have_no_credentials_and_no_control_characters(written):
