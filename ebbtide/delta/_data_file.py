@@ -24,7 +24,7 @@ from ebbtide.delta._log import FOOTER, LEAST_UNPACKED, UNPACKED, Action, Log
 from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import TableMismatchError
-from ebbtide.storage import Attached, Location, footer_checksum, read_parquet, write_parquet
+from ebbtide.storage import Attached, Location, ParquetFile
 
 FileId = tuple[str, str]
 """A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
@@ -158,8 +158,7 @@ class DataFile:
         location = self.location(table)
         # Partition values are only in the log, as text. Names of columns are case-insensitive in Delta.
         partition = {name.lower(): text for name, text in self.partition.items()}
-        rows = read_parquet(
-            location,
+        rows = ParquetFile(location).read(
             columns.names,
             footer=self.footer,
             positions=positions,
@@ -242,8 +241,8 @@ class DataFile:
         """
         location = Location(table) / name
         # The log has the footer's checksum and the size: a file that is replaced is detected.
-        write_parquet(location, rows, row_group_size=ROW_GROUP, attached=attached)
-        tags = {FOOTER: footer_checksum(location)}
+        ParquetFile(location).write(rows, row_group_size=ROW_GROUP, attached=attached)
+        tags = {FOOTER: ParquetFile(location).footer_checksum()}
         if rows.nbytes >= LEAST_UNPACKED:
             tags[UNPACKED] = str(rows.nbytes)
         add: Action = {

@@ -9,7 +9,7 @@ from functools import partial
 
 from ebbtide.delta._data_file import DataFile
 from ebbtide.errors import DeltaLogError
-from ebbtide.storage import Location, footer_checksum
+from ebbtide.storage import Location, ParquetFile
 
 LOOKS_AT_ONCE = 16
 """Files that are looked at in parallel."""
@@ -41,7 +41,7 @@ def _fault(table: str, file: DataFile) -> str:
 
 def _has_footer(location: str, file: DataFile) -> bool:
     noted = file.footer
-    return noted is None or noted == footer_checksum(location)
+    return noted is None or noted == ParquetFile(location).footer_checksum()
 
 
 def _has_vector(table: str, file: DataFile) -> bool:

@@ -29,7 +29,7 @@ from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta._key_lookup import KeyIndex, in_hash_order
 from ebbtide.processes import boot
-from ebbtide.storage import Attached, Location, footer_checksum
+from ebbtide.storage import Attached, Location, ParquetFile
 
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
@@ -234,7 +234,7 @@ class IndexCache:
         # With the footer: a file that was replaced by one of the same path and size gets another copy.
         footer = file.footer
         if footer is None:
-            footer = footer_checksum(file.location(self.table))
+            footer = ParquetFile(file.location(self.table)).footer_checksum()
         file_digest = _digest(*_file_key(file), footer)
         prefix = copy_files.prefix_of(self.table)
         return f"{prefix}{self._content_key}-{file_digest}"

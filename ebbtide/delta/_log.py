@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import StoredDocument
-from ebbtide.storage import Location, at_once, read_parquet
+from ebbtide.storage import Location, ParquetFile, Together
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or the value under one kind."""
@@ -128,7 +128,7 @@ class Log:
         if len(wanted) <= 1 or not Location(self.table).is_in_object_store:
             return [read(version) for version in wanted]
         calls = [partial(read, version) for version in wanted]
-        return at_once(*calls)
+        return Together.at_once(*calls)
 
     def checksum(self, version: int) -> str | None:
         """Return the checksum of a commit's file, 8 hexadecimal digits; None if it does not exist."""
@@ -372,7 +372,7 @@ def checkpoint_actions(table: str, name: str) -> list[Action]:
 
 def _parquet_actions(location: str) -> Iterator[Action]:
     """Yield the actions of a file with a column for each kind; each row has one of them set."""
-    table = read_parquet(location, columns=list(_KINDS))
+    table = ParquetFile(location).read(columns=list(_KINDS))
     rows = table.to_pylist(maps_as_pydicts="strict")
     for row in rows:
         for kind, action in row.items():

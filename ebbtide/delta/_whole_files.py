@@ -8,7 +8,7 @@ from ebbtide.delta._data_file import DataFile, FileId
 from ebbtide.delta._log import Log
 from ebbtide.delta._snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, UnsupportedFileError
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 
 
 class WholeFiles:
@@ -62,7 +62,7 @@ class WholeFiles:
         location = file.location(self.table)
         footer = file.footer
         try:
-            read_parquet(location, footer=footer)
+            ParquetFile(location).read(footer=footer)
             if file.vector is not None:
                 file.deleted_rows(self.table)
         except (DamagedFileError, DeltaLogError, UnsupportedFileError):

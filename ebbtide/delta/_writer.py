@@ -22,7 +22,7 @@ from ebbtide.delta._definition import Definition
 from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Commit, Log, with_checksum
 from ebbtide.delta._snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.storage import Location, at_once
+from ebbtide.storage import Location, Together
 
 
 class Writer:
@@ -205,7 +205,7 @@ class Writer:
         # Both before the put: a version in a gap of the log, or in an emptied folder, could not be taken back.
         looks = [partial(_refuse_hole, table, version), partial(_refuse_gone, table, version)]
         if Location(table).is_in_object_store:
-            at_once(*looks)
+            Together.at_once(*looks)
         else:
             for look in looks:
                 look()

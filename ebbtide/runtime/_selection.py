@@ -151,7 +151,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
 def _written(bad: pa.Table, location: str) -> list[StagedFile]:
     if not len(bad):
         return []
-    with ParquetFile(location, BAD_ROWS) as file:
+    with ParquetFile(location).in_batches(BAD_ROWS) as file:
         for batch in bad.to_batches():
             file.write(batch)
     return [StagedFile(bad=location)]

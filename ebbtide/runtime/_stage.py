@@ -21,7 +21,7 @@ from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._guests import ViewSource
 from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
-from ebbtide.storage import Location, Together, read_parquet
+from ebbtide.storage import Location, ParquetFile, Together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class Staged:
 
     def bad(self) -> pa.Table:
         """Read the bad rows."""
-        tables = [read_parquet(file.bad, BAD_ROWS.names) for file in self.files if file.bad is not None]
+        tables = [ParquetFile(file.bad).read(BAD_ROWS.names) for file in self.files if file.bad is not None]
         return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
 
 

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,54 +38,126 @@ LACKED = "not supported"
 """Arrow's words for a compression or an encryption that it lacks: the same type of error as of damage."""
 
 
-def read_parquet(
-    location: str,
-    columns: list[str] | None = None,
-    *,
-    footer: str | None = None,
-    positions: NDArray[np.int64] | None = None,
-    without_nulls: bool = False,
-) -> pa.Table:
-    """Read a Parquet file, and verify its pages.
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file.
 
     Args:
         location: Location of the file.
-        columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
-        footer: Its `footer_checksum`; None if it was not noted.
-        positions: Numbers of the rows to read; only pages of their row groups are read. Default: all.
-        without_nulls: Also leave out columns that the file notes as all null.
-
-    Returns:
-        The rows in plain types (`ebbtide.storage._plain_types`), for any layout of the file.
-
-    Raises:
-        DamagedFileError: it is damaged or missing.
-        UnsupportedFileError: Arrow cannot read its content.
-        TableMismatchError: two of its columns have one of the names.
     """
-    fs, path = Location(location).file_system()
-    with _damage_refused(location), fs.open_input_file(path) as file:
-        is_other = footer is not None and _footer_checksum(file) != footer
-        if is_other:
-            raise _damaged(location, "damaged", "another footer")
-        # From a store, read a few long ranges and not one for each column and row group.
-        stored = open_parquet(
-            file,
-            page_checksum_verification=True,
-            pre_buffer=not Location(location).is_local,
-        )
-        if columns is None:
-            return _in_plain_types(location, stored.read())
-        names = _stored_names(location, columns, stored.schema_arrow.names)
-        if without_nulls:
-            for name in _noted(stored, NULLS) or ():
-                names.pop(name, None)
-        stored_names = list(names)
-        rows = _rows_at(location, stored, stored_names, positions)
-        if not names:
-            return rows
-        in_order = rows.select(stored_names)
-        return in_order.rename_columns(names)
+
+    location: str
+
+    def read(
+        self,
+        columns: list[str] | None = None,
+        *,
+        footer: str | None = None,
+        positions: NDArray[np.int64] | None = None,
+        without_nulls: bool = False,
+    ) -> pa.Table:
+        """Read the file, and verify its pages.
+
+        Args:
+            columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
+            footer: Its `footer_checksum`; None if it was not noted.
+            positions: Numbers of the rows to read; only pages of their row groups are read. Default: all.
+            without_nulls: Also leave out columns that the file notes as all null.
+
+        Returns:
+            The rows in plain types (`ebbtide.storage._plain_types`), for any layout of the file.
+
+        Raises:
+            DamagedFileError: it is damaged or missing.
+            UnsupportedFileError: Arrow cannot read its content.
+            TableMismatchError: two of its columns have one of the names.
+        """
+        fs, path = Location(self.location).file_system()
+        with _damage_refused(self.location), fs.open_input_file(path) as file:
+            is_other = footer is not None and _footer_checksum(file) != footer
+            if is_other:
+                raise _damaged(self.location, "damaged", "another footer")
+            # From a store, read a few long ranges and not one for each column and row group.
+            stored = open_parquet(
+                file,
+                page_checksum_verification=True,
+                pre_buffer=not Location(self.location).is_local,
+            )
+            if columns is None:
+                return _in_plain_types(self.location, stored.read())
+            names = _stored_names(self.location, columns, stored.schema_arrow.names)
+            if without_nulls:
+                for name in _noted(stored, NULLS) or ():
+                    names.pop(name, None)
+            stored_names = list(names)
+            rows = _rows_at(self.location, stored, stored_names, positions)
+            if not names:
+                return rows
+            in_order = rows.select(stored_names)
+            return in_order.rename_columns(names)
+
+    def write(
+        self,
+        rows: pa.Table,
+        *,
+        row_group_size: int,
+        compression: str = "snappy",
+        attached: Attached | None = None,
+    ) -> None:
+        """Write the file, whose times are microseconds, as Spark reads them; folders are made as needed.
+
+        Args:
+            rows: Its rows.
+            row_group_size: Rows of a row group.
+            compression: Compression of its pages.
+            attached: What else is in it. Default: nothing.
+        """
+        fs, path = Location(self.location).file_system()
+        with failures_named(self.location):
+            folder, _, _ = path.rpartition("/")
+            fs.create_dir(folder)
+            with (
+                fs.open_output_stream(path, compression=None) as stream,
+                pq.ParquetWriter(
+                    stream,
+                    rows.schema,
+                    compression=compression,
+                    dictionary_pagesize_limit=DICTIONARY_BYTES,
+                    store_schema=False,
+                    coerce_timestamps="us",
+                    write_page_checksum=True,
+                ) as writer,
+            ):
+                writer.write_table(rows, row_group_size)
+                notes = {}
+                nulls = _null_columns(rows)
+                if nulls:
+                    notes[NULLS] = json.dumps(nulls)
+                if attached is not None:
+                    stream.write(
+                        attached.content
+                    )  # all pages are written: the footer follows when the writer is closed
+                    notes[ATTACHED] = attached.noted()
+                if notes:
+                    writer.add_key_value_metadata(notes)
+
+    def in_batches(self, schema: pa.Schema) -> ParquetBatches:
+        """Return what writes the file batch by batch.
+
+        Args:
+            schema: Its columns.
+        """
+        return ParquetBatches(self.location, schema)
+
+    def footer_checksum(self) -> str:
+        """Return the CRC-32 of the footer, which defines the columns and, unlike the pages, has no checksum.
+
+        Raises:
+            DamagedFileError: the file is gone.
+        """
+        fs, path = Location(self.location).file_system()
+        with _damage_refused(self.location), fs.open_input_file(path) as file:
+            return _footer_checksum(file)
 
 
 def _rows_at(
@@ -168,17 +241,6 @@ def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[
     return names
 
 
-def footer_checksum(location: str) -> str:
-    """Return the CRC-32 of a Parquet file's footer, which defines the columns and, unlike the pages, has no checksum.
-
-    Raises:
-        DamagedFileError: the file is gone.
-    """
-    fs, path = Location(location).file_system()
-    with _damage_refused(location), fs.open_input_file(path) as file:
-        return _footer_checksum(file)
-
-
 def _footer_checksum(file: pa.NativeFile) -> str:
     begin_at, n_bytes = _footer_place(file)
     footer = file.read_at(n_bytes + FOOTER_END, begin_at)
@@ -248,11 +310,11 @@ class Attached(NamedTuple):
 
     @classmethod
     def read(cls, location: str, *, footer: str) -> Self | None:
-        """Read what `write_parquet` attached to a file.
+        """Read what was attached to a file.
 
         Args:
             location: Location of the file.
-            footer: Its `footer_checksum`.
+            footer: Its `ParquetFile.footer_checksum`.
 
         Returns:
             None if there is nothing, or its content is damaged: it is then made from the rows.
@@ -283,51 +345,6 @@ class Attached(NamedTuple):
         return json.dumps(noted)
 
 
-def write_parquet(
-    location: str,
-    rows: pa.Table,
-    *,
-    row_group_size: int,
-    compression: str = "snappy",
-    attached: Attached | None = None,
-) -> None:
-    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed.
-
-    Args:
-        location: Location of the file.
-        rows: Its rows.
-        row_group_size: Rows of a row group.
-        compression: Compression of its pages.
-        attached: What else is in it. Default: nothing.
-    """
-    fs, path = Location(location).file_system()
-    with failures_named(location):
-        folder, _, _ = path.rpartition("/")
-        fs.create_dir(folder)
-        with (
-            fs.open_output_stream(path, compression=None) as stream,
-            pq.ParquetWriter(
-                stream,
-                rows.schema,
-                compression=compression,
-                dictionary_pagesize_limit=DICTIONARY_BYTES,
-                store_schema=False,
-                coerce_timestamps="us",
-                write_page_checksum=True,
-            ) as writer,
-        ):
-            writer.write_table(rows, row_group_size)
-            notes = {}
-            nulls = _null_columns(rows)
-            if nulls:
-                notes[NULLS] = json.dumps(nulls)
-            if attached is not None:
-                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
-                notes[ATTACHED] = attached.noted()
-            if notes:
-                writer.add_key_value_metadata(notes)
-
-
 def _null_columns(rows: pa.Table) -> list[str]:
     """Return the all-null columns; none for a table without rows."""
     n_rows = len(rows)
@@ -336,33 +353,7 @@ def _null_columns(rows: pa.Table) -> list[str]:
     return [name for name in rows.column_names if rows[name].null_count == n_rows]
 
 
-@contextmanager
-def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Write an Arrow file, batch by batch; folders are made as needed."""
-    fs, path = Location(location).file_system()
-    with failures_named(location):
-        folder, _, _ = path.rpartition("/")
-        fs.create_dir(folder)
-        with (
-            fs.open_output_stream(path, compression=None) as stream,
-            pa.ipc.new_file(stream, schema) as writer,
-        ):
-            yield writer
-
-
-@contextmanager
-def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Open an Arrow file; a local one is mapped into memory."""
-    fs, path = Location(location).file_system()
-    is_mapped = isinstance(fs, pafs.LocalFileSystem)
-    with _damage_refused(location):
-        # Mapped: tasks that read a few batches of a file read only their pages.
-        source = pa.memory_map(path) if is_mapped else fs.open_input_file(path)
-        with source as file:
-            yield pa.ipc.open_file(file)
-
-
-class ParquetFile:
+class ParquetBatches:
     """A Parquet file that is written batch by batch, and made with the first batch; a context manager.
 
     Args:
@@ -401,3 +392,38 @@ class ParquetFile:
             compression="lz4",
             write_page_checksum=True,
         )
+
+
+@dataclass(frozen=True)
+class ArrowFile:
+    """An Arrow file.
+
+    Args:
+        location: Location of the file.
+    """
+
+    location: str
+
+    @contextmanager
+    def writing(self, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+        """Write the file, batch by batch; folders are made as needed."""
+        fs, path = Location(self.location).file_system()
+        with failures_named(self.location):
+            folder, _, _ = path.rpartition("/")
+            fs.create_dir(folder)
+            with (
+                fs.open_output_stream(path, compression=None) as stream,
+                pa.ipc.new_file(stream, schema) as writer,
+            ):
+                yield writer
+
+    @contextmanager
+    def reading(self) -> Iterator[pa.ipc.RecordBatchFileReader]:
+        """Open the file; a local one is mapped into memory."""
+        fs, path = Location(self.location).file_system()
+        is_mapped = isinstance(fs, pafs.LocalFileSystem)
+        with _damage_refused(self.location):
+            # Mapped: tasks that read a few batches of a file read only their pages.
+            source = pa.memory_map(path) if is_mapped else fs.open_input_file(path)
+            with source as file:
+                yield pa.ipc.open_file(file)

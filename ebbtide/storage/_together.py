@@ -187,6 +187,14 @@ class Together:
         future = self._submit(call)
         self._under_way.append(future)
 
+    @staticmethod
+    def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
+        """Return the answers of independent requests, made at the same time."""
+        n_threads = min(AT_ONCE, len(calls))
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="store") as pool:
+            answers = pool.map(lambda call: call(), calls)
+            return list(answers)
+
     def _submit(self, call: Callable[[], Answer]) -> Future[Answer]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
@@ -211,11 +219,3 @@ class Together:
 
 
 _current: ContextVar[Together | None] = ContextVar("together", default=None)
-
-
-def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
-    """Return the answers of independent requests, made at the same time."""
-    n_threads = min(AT_ONCE, len(calls))
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="store") as pool:
-        answers = pool.map(lambda call: call(), calls)
-        return list(answers)

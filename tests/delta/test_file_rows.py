@@ -30,7 +30,7 @@ from ebbtide.delta import (
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta._copy_files import ChangedCopyError, Copy
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 
 SCHEMA = pa.schema(
     [
@@ -210,11 +210,11 @@ def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lo
     lookups.add([f"k{number}" for number in range(95)])
     [file] = lookups.files
     location = file.location(lookups.path)
-    whole = read_parquet(location)
+    whole = ParquetFile(location).read()
     for positions in (np.array([94, 3, 3, 50]), np.arange(27, 61), np.arange(95), np.array([12]), np.arange(0)):
-        found = read_parquet(location, SCHEMA.names, positions=positions)
+        found = ParquetFile(location).read(SCHEMA.names, positions=positions)
         assert found.equals(whole.take(pa.array(positions)))
-    assert "none" not in read_parquet(location, SCHEMA.names, without_nulls=True).column_names
+    assert "none" not in ParquetFile(location).read(SCHEMA.names, without_nulls=True).column_names
 
 
 def test_tables_that_need_more_than_the_space_have_no_copies_made_in_turns(tmp_path, monkeypatch):
@@ -296,7 +296,7 @@ def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups):
     [add] = file.written_without(lookups.path, BitMap64([7]), SCHEMA, [])
     left = Log(lookups.path).location_of(add["add"]["path"])
     assert erased not in Path(left).read_bytes()
-    assert HASH not in read_parquet(left).column_names
+    assert HASH not in ParquetFile(left).read().column_names
 
 
 @pytest.mark.parametrize("max_bytes", [10**9, 10])

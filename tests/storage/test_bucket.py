@@ -23,7 +23,7 @@ from ebbtide.errors import (
     Transient,
 )
 from ebbtide.ledger import Lease, writer_of
-from ebbtide.storage import Location, Usage, read_parquet, write_parquet
+from ebbtide.storage import Location, ParquetFile, Usage
 from ebbtide.storage._bucket import bucket_of, client_options, parted
 
 pytestmark = pytest.mark.xdist_group("object_store")
@@ -113,8 +113,8 @@ CALLS = {
     "walk": lambda at: Location(at).walk(),
     "put": lambda at: put(f"{at}/1.json", OURS),
     "write": lambda at: Location(f"{at}/g").write_bytes(OURS),
-    "write_parquet": lambda at: write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
-    "read_parquet": lambda at: read_parquet(f"{at}/large.parquet"),
+    "write_parquet": lambda at: ParquetFile(f"{at}/p").write(pa.table({"n": [1]}), row_group_size=9),
+    "read_parquet": lambda at: ParquetFile(f"{at}/large.parquet").read(),
     "delete": lambda at: Location(f"{at}/f").delete(),
 }
 
@@ -123,7 +123,7 @@ def filled(root):
     """A folder with a file, and one that is fetched in parts."""
     Location(f"{root}/f").write_bytes(OURS)
     large = pa.table({"n": range(400_000)})
-    write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
+    ParquetFile(f"{root}/large.parquet").write(large, row_group_size=100_000)
     assert Location(f"{root}/large.parquet").size() > 1 << 20
     return root
 
@@ -142,10 +142,10 @@ def test_store_that_fails_all_the_time_is_a_transient_error(proxy, root, impatie
 def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, root, impatient):
     location = f"{filled(root)}/large.parquet"
     with proxy.failing(lambda method, path: "503" if method == "GET" else None), pytest.raises(StoreUnavailableError):
-        read_parquet(location)
+        ParquetFile(location).read()
     Location(location).delete()
     with pytest.raises(DamagedFileError, match="is gone"):
-        read_parquet(location)
+        ParquetFile(location).read()
 
 
 @pytest.mark.parametrize("call", thinned(CALLS, 2))
@@ -271,7 +271,7 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root):
 def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
     location = f"{filled(root)}/large.parquet"
     proxy.asked.clear()
-    assert read_parquet(location)["n"].to_pylist() == list(range(400_000))
+    assert ParquetFile(location).read()["n"].to_pylist() == list(range(400_000))
     assert len(proxy.asked) <= 4
 
 

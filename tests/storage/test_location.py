@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
-from ebbtide.storage import Location, read_parquet
+from ebbtide.storage import Location, ParquetFile
 from ebbtide.storage._disk import failures_named
 
 
@@ -67,7 +67,7 @@ def test_read_parquet_gives_the_columns_asked_for(tmp_path):
     location = str(tmp_path / "part=1.parquet")
     table = pa.table({"id": [1, 2], "n": [None, "x"]})
     pq.write_table(table, location)
-    assert read_parquet(location, ["n"]).equals(table.select(["n"]))
+    assert ParquetFile(location).read(["n"]).equals(table.select(["n"]))
 
 
 def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):

@@ -160,7 +160,7 @@ AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt"
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),
-    ("ebbtide.delta._data_file", "write_parquet"),
+    ("ebbtide.storage:ParquetFile from ebbtide.delta._data_file", "write"),
     ("ebbtide.storage:Location from ebbtide.delta._vectors", "write_bytes"),
     ("ebbtide.storage:Location from ebbtide.sources._sizing", "replace_bytes"),
     ("ebbtide.storage:Location from ebbtide.runtime._stage", "delete"),

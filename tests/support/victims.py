@@ -19,7 +19,7 @@ from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, Ups
 from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 
 Row = dict[str, Any]
 FILES = 3
@@ -201,7 +201,7 @@ def feed(plan: Plan) -> Iterator[tuple[int, str, Row]]:
         actions = Log(table).commit(version)
         own = [action["cdc"] for action in actions if "cdc" in action]
         for file in own:
-            rows = read_parquet(Log(table).location_of(file["path"]), [*columns.names, "_change_type"])
+            rows = ParquetFile(Log(table).location_of(file["path"])).read([*columns.names, "_change_type"])
             yield from ((version, row.pop("_change_type"), row) for row in rows.to_pylist())
         if not own:
             gone, came = (_changed(table, actions, action, columns) for action in ("remove", "add"))

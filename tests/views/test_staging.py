@@ -9,7 +9,7 @@ from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Stager
 from ebbtide.runtime._workers.staging import SLICES, from_json
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 from ebbtide.views.staging import StageDifference
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -79,7 +79,7 @@ def test_row_without_a_key_is_bad_however_many_there_are(work):
     changes, summary, file = staged(work(), rows(("+U", 1, 1, "a"), (None, 2, None, "b"), (None, 2, None, "c")))
     assert [row["id"] for row in changes] == [1]
     assert (summary.counts.records, summary.counts.changes, summary.counts.bad) == (3, 1, 2)
-    bad = read_parquet(file.bad).to_pylist()
+    bad = ParquetFile(file.bad).read().to_pylist()
     assert [(row["_reason"], row["_raw"]) for row in bad] == [("null_key", b"{}")] * 2
 
 

@@ -21,7 +21,7 @@ from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import StagedKind
 from ebbtide.operators import Operator
 from ebbtide.runtime._workers.staging import Share
-from ebbtide.storage import Location, open_arrow, write_arrow
+from ebbtide.storage import ArrowFile, Location
 from ebbtide.tables import FoundRows, StateWriter, Stored, distinct_keys
 
 
@@ -270,14 +270,14 @@ def draft(folder: str, entries: pa.Table) -> list[str]:
         return []
     unique = uuid.uuid4().hex
     location = Location(folder) / f"{unique}.draft.arrow"
-    with write_arrow(location, entries.schema) as file:
+    with ArrowFile(location).writing(entries.schema) as file:
         file.write_table(entries)
     return [location]
 
 
 def read_draft(location: str) -> pa.Table:
     """Read a draft."""
-    with open_arrow(location) as file:
+    with ArrowFile(location).reading() as file:
         return file.read_all()
 
 

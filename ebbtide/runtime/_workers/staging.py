@@ -24,7 +24,7 @@ from ebbtide.columns import Hashes, key_hashes, only
 from ebbtide.errors import QuarantineThresholdError
 from ebbtide.formats import Decoding, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
-from ebbtide.storage import Location, ParquetFile, open_arrow, write_arrow
+from ebbtide.storage import ArrowFile, Location, ParquetFile
 
 SLICE_BITS = 6
 SLICES = 1 << SLICE_BITS
@@ -112,7 +112,7 @@ class StagedFile:
         wanted = set(slices)
         if self.changes is None or wanted.isdisjoint(self.slices):
             return
-        with open_arrow(self.changes) as file:
+        with ArrowFile(self.changes).reading() as file:
             for number, slice_ in enumerate(self.slices):
                 if slice_ in wanted:
                     yield file.get_batch(number)
@@ -249,8 +249,8 @@ class Stager:
         waiting: list[pa.Table] = []
         waiting_bytes = 0
         with (
-            write_arrow(location, self.columns) as changes,
-            ParquetFile(bad_location, BAD_ROWS) as bad,
+            ArrowFile(location).writing(self.columns) as changes,
+            ParquetFile(bad_location).in_batches(BAD_ROWS) as bad,
         ):
             slices: list[int] = []
             rows: list[int] = []

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.columns import equals
 from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 from ebbtide.tables._state.layout import EntryKind, columns_by_name
 from ebbtide.tables._state.lookup import Stored
 
@@ -100,7 +100,7 @@ class StepChanges:
     def _read(self, add: Action, names: list[str] | None = None) -> pa.Table:
         location = Log(self.table).location_of(add["path"])
         footer = DataFile(add).footer
-        return read_parquet(location, names, footer=footer)
+        return ParquetFile(location).read(names, footer=footer)
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.

@@ -33,7 +33,7 @@ from ebbtide.inspect import status
 from ebbtide.ledger import ErasureLedger
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
-from ebbtide.storage import read_parquet
+from ebbtide.storage import ParquetFile
 
 OPERATIONS = (
     "run", "cleanup", "compaction", "merge", "vacuum", "migrate", "alter", "replay", "drop", "rewind", "undo", "restore", "repair",
@@ -340,7 +340,7 @@ def refuse_false_claims(spec: Pipeline, root: Path) -> None:
         if DeltaTable(table.table).version() != table.version:
             raise NotHeldError(f"another client reads another version of {name}")
         for file in table.files.values():
-            read_parquet(file.location(table.table), footer=file.footer)
+            ParquetFile(file.location(table.table)).read(footer=file.footer)
             if file.vector is not None:
                 file.deleted_rows(table.table)
         for location in named_files(table.table, Log(table.table).commit(table.version)):
