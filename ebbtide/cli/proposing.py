@@ -16,26 +16,9 @@ from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_s
 from ebbtide.cli.reporting import Reporter, say
 from ebbtide.definitions import several_at
 from ebbtide.errors import ConfigError
-from ebbtide.proposal import Proposal, ProposedFiles, Sample, Trial, added_lines, several_attributes
+from ebbtide.proposal import Proposal, ProposedFiles, ProposedTables, Sample, Trial
 from ebbtide.spec import Project, SpecFile, UpsertPipeline, UpsertPipelines
 from ebbtide.sql import Catalog
-
-
-@dataclass(frozen=True)
-class Tables:
-    """Proposed tables by topic or folder.
-
-    Args:
-        samples: Sample records of each.
-        proposals: Fields proposed from the records.
-        sources: Fields of the source that differ by table.
-        notes: Open points of the samples.
-    """
-
-    samples: dict[str, Sample]
-    proposals: dict[str, Proposal]
-    sources: dict[str, dict[str, Any]]
-    notes: list[str]
 
 
 def write_proposal(name: str, asked: Asked) -> None:
@@ -103,7 +86,7 @@ def _new_several(
     tables = _tables(asked, listed)
     notes = [*tables.notes]
     pattern_of = {f"{listed.kind}s": listed.pattern}
-    attributes = several_attributes(name, listed.shared, pattern_of, tables.sources, tables.proposals)
+    attributes = tables.attributes(name, listed.shared, pattern_of)
     file = folder / "defs.yaml"
     several = UpsertPipelines.of_attributes(attributes, file)
     _refuse_taken(folder, [spec.name for spec in several.pipelines])
@@ -135,14 +118,14 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     tables = _tables(asked, replace(listed, places=unread))
     attributes = SpecFile.read(folder).attributes
     shared = attributes.get("shared", {})
-    lines = added_lines(shared, tables.sources, tables.proposals)
+    lines = tables.added_lines(shared)
     for note in tables.notes:
         click.echo(f"Please check: {note}", err=True)
     click.echo(f"Add to '{folder}/defs.yaml', under pipelines:", err=True)
     click.echo(lines, nl=False)
 
 
-def _tables(asked: Asked, listed: Listed) -> Tables:
+def _tables(asked: Asked, listed: Listed) -> ProposedTables:
     """Sample the topics or folders of a pattern; one without usable records is noted.
 
     Raises:
@@ -170,7 +153,7 @@ def _tables(asked: Asked, listed: Listed) -> Tables:
             f"No {listed.kind} like '{listed.pattern}' has usable records.",
             got="; ".join(notes) or f"no such {listed.kind}",
         )
-    return Tables(samples, proposals, sources, notes)
+    return ProposedTables(samples, proposals, sources, notes)
 
 
 @dataclass(frozen=True)

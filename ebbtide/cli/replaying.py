@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.errors import FAILED
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ebbtide.replay import PlayedCase
 
 Cases = list[Any]
 
@@ -42,13 +45,7 @@ def replay_states(cases: Any, store: str) -> None:
     """Run scripts of state operations."""
     from ebbtide.replay import replay_ttl
 
-    def play(parsed: Cases) -> Iterator[Any]:
-        return replay_ttl(parsed, store)
-
-    def is_expected(case: Any) -> bool:
-        return True
-
-    _play(cases, play, is_expected)
+    _play(cases, lambda parsed: replay_ttl(parsed, store))
 
 
 _strategy_option = click.option(
@@ -97,33 +94,24 @@ _low_option = click.option(
 @_low_option
 def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) -> None:
     """Run changelogs through the upsert materializer."""
-    from ebbtide.replay import applies, replay_materializer
+    from ebbtide.replay import replay_materializer
 
-    def play(parsed: Cases) -> Iterator[Any]:
-        return replay_materializer(parsed, strategy, store, **settings)
-
-    def is_expected(case: Any) -> bool:
-        return applies(case, strategy)
-
-    _play(cases, play, is_expected)
+    _play(cases, lambda parsed: replay_materializer(parsed, strategy, store, **settings))
 
 
-def _play(lines: Any, play: Callable[[Cases], Iterator[Any]], is_expected: Callable[[Any], bool]) -> None:
+def _play(lines: Any, play: Callable[[Cases], Iterator[PlayedCase]]) -> None:
     """Run cases and print them.
 
     Args:
         lines: The cases as JSON, one per line.
-        play: Returns a case with its output.
-        is_expected: Returns whether a case's `expected` applies here.
+        play: Plays them.
     """
-    from ebbtide.replay import differs
-
     n_wrong = 0
     with Reporter().errors():
         cases = _parsed(lines)
-        for case in play(cases):
-            click.echo(json.dumps(case))
-            n_wrong += is_expected(case) and differs(case)
+        for played in play(cases):
+            click.echo(json.dumps(played.case))
+            n_wrong += played.differs
     if n_wrong:
         click.echo(f"{n_wrong} of {len(cases)} cases differ.", err=True)
         raise click.exceptions.Exit(FAILED)

@@ -1,7 +1,7 @@
 """From a sample of real records to a spec: what they look like, their columns and types, their key and order.
 
 `Sample.take` takes records, `Proposal.of` proposes a spec's fields, `Trial.of` tries the spec on the sample, `ProposedFiles` writes it
-with a test. `several_attributes` and `added_lines` write the spec of several pipelines.
+with a test. `ProposedTables` write the spec of several pipelines.
 """
 
 from typing import TYPE_CHECKING
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from ebbtide.proposal._files import ProposedFiles as ProposedFiles
     from ebbtide.proposal._files import Trial as Trial
     from ebbtide.proposal._sample import Sample as Sample
-    from ebbtide.proposal._several import added_lines as added_lines
-    from ebbtide.proposal._several import several_attributes as several_attributes
+    from ebbtide.proposal._several import ProposedTables as ProposedTables
     from ebbtide.proposal._spec import Proposal as Proposal
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -4,74 +4,67 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.proposal._files import lines_of
+from ebbtide.proposal._sample import Sample
 from ebbtide.proposal._spec import Proposal
 
 _MAY_BE_SHARED = ("format", "order", "ttl")
 
 
-def several_attributes(
-    name: str,
-    source: Mapping[str, Any],
-    pattern: Mapping[str, str],
-    sources: Mapping[str, Mapping[str, Any]],
-    proposals: Mapping[str, Proposal],
-) -> dict[str, Any]:
-    """Return the contents of a file of several pipelines.
+@dataclass(frozen=True)
+class ProposedTables:
+    """Proposed tables by topic or folder.
 
     Args:
-        name: Name of the group of pipelines.
-        source: What their sources have in common.
-        pattern: The pattern of expected topics or folders, as a field.
-        sources: Topic or folder to its own fields of the source.
-        proposals: Topic or folder to what its records propose.
+        samples: Sample records of each.
+        proposals: Fields proposed from the records.
+        sources: Fields of the source that differ by table.
+        notes: Open points of the samples.
     """
-    common = _common(list(sources.values()))
-    whole = {**source, **common}
-    shared: dict[str, Any] = {"source": whole} if whole else {}
-    for field in _MAY_BE_SHARED:
-        values = [proposal.attributes[field] for proposal in proposals.values()]
-        if all(value == values[0] for value in values):
-            shared[field] = values[0]
-    return {"name": name, **pattern, "shared": shared, "pipelines": _own_fields(shared, sources, proposals)}
 
+    samples: dict[str, Sample]
+    proposals: dict[str, Proposal]
+    sources: dict[str, dict[str, Any]]
+    notes: list[str]
 
-def added_lines(
-    shared: Mapping[str, Any],
-    sources: Mapping[str, Mapping[str, Any]],
-    proposals: Mapping[str, Proposal],
-) -> str:
-    """Return lines with further pipelines, to add to a file of several.
+    def attributes(self, name: str, source: Mapping[str, Any], pattern: Mapping[str, str]) -> dict[str, Any]:
+        """Return the contents of a file of all the pipelines.
 
-    Args:
-        shared: What all pipelines of the file have.
-        sources: Topic or folder to its own fields of the source.
-        proposals: Topic or folder to what its records propose.
-    """
-    return lines_of(_own_fields(shared, sources, proposals))
+        Args:
+            name: Name of the group of pipelines.
+            source: What their sources have in common.
+            pattern: The pattern of expected topics or folders, as a field.
+        """
+        common = _common(list(self.sources.values()))
+        whole = {**source, **common}
+        shared: dict[str, Any] = {"source": whole} if whole else {}
+        for field in _MAY_BE_SHARED:
+            values = [proposal.attributes[field] for proposal in self.proposals.values()]
+            if all(value == values[0] for value in values):
+                shared[field] = values[0]
+        return {"name": name, **pattern, "shared": shared, "pipelines": self._own_fields(shared)}
 
+    def added_lines(self, shared: Mapping[str, Any]) -> str:
+        """Return lines with the pipelines, to add to a file of several.
 
-def _own_fields(
-    shared: Mapping[str, Any],
-    sources: Mapping[str, Mapping[str, Any]],
-    proposals: Mapping[str, Proposal],
-) -> list[dict[str, Any]]:
-    """Return the fields of each pipeline that are not shared.
+        Args:
+            shared: What all pipelines of the file have.
+        """
+        return lines_of(self._own_fields(shared))
 
-    Args:
-        shared: The fields that all of them have.
-        sources: Topic or folder to its own fields of the source.
-        proposals: Topic or folder to what its records propose.
-    """
-    of_source = shared.get("source", {})
-    pipelines = []
-    for (topic, proposal), table in zip(proposals.items(), table_names(list(proposals)), strict=True):
-        source = {field: value for field, value in sources[topic].items() if of_source.get(field) != value}
-        own = {field: value for field, value in proposal.attributes.items() if shared.get(field) != value}
-        pipelines.append({"name": table, "source": source, **own})
-    return pipelines
+    def _own_fields(self, shared: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the fields of each pipeline that are not shared."""
+        of_source = shared.get("source", {})
+        names = table_names(list(self.proposals))
+        pipelines = []
+        for (topic, proposal), table in zip(self.proposals.items(), names, strict=True):
+            source = {field: value for field, value in self.sources[topic].items() if of_source.get(field) != value}
+            own = {field: value for field, value in proposal.attributes.items() if shared.get(field) != value}
+            pipelines.append({"name": table, "source": source, **own})
+        return pipelines
 
 
 def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,32 @@ def open_store(name: str, path: Path) -> Store:
     return RocksDbStore(path)
 
 
-def differs(case: Case) -> bool:
-    """Return whether a played case has another output than expected; what an error says does not count."""
-    if "expected" not in case:
-        return False
-    output = list(map(_without_message, case["output"]))
-    expected = list(map(_without_message, case["expected"]))
-    return output != expected
+@dataclass(frozen=True)
+class PlayedCase:
+    """A case that was played.
+
+    Args:
+        case: The case with its `output`.
+        is_expected: Whether what it expects is expected of the way in which it was played.
+    """
+
+    case: Case
+    is_expected: bool = True
+
+    @property
+    def output(self) -> list[Case]:
+        """What each operation gave."""
+        output: list[Case] = self.case["output"]
+        return output
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the output is another one than expected; what an error says does not count."""
+        if not self.is_expected or "expected" not in self.case:
+            return False
+        output = list(map(_without_message, self.output))
+        expected = list(map(_without_message, self.case["expected"]))
+        return output != expected
 
 
 def _without_message(result: Case) -> Case:

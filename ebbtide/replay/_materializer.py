@@ -31,7 +31,7 @@ from ebbtide.entries import Step
 from ebbtide.keyed_state import StateTtlConfig, Store
 from ebbtide.materializer import OrderedMultiset, Row, SinkUpsertMaterializer, Strategy
 from ebbtide.operators import ArrivalOperator, Emission, Materialization
-from ebbtide.replay._cases import Case, open_store, playing
+from ebbtide.replay._cases import Case, PlayedCase, open_store, playing
 
 COLUMNS = ("key", "uk", "row")
 COLUMNAR = "COLUMNAR"
@@ -43,8 +43,8 @@ def replay_materializer(
     strategy: str = "ADAPTIVE",
     store: str = "heap",
     **settings: Any,
-) -> Iterator[Case]:
-    """Play cases; give each back with `output`.
+) -> Iterator[PlayedCase]:
+    """Play cases.
 
     Args:
         cases: Parsed lines.
@@ -66,10 +66,10 @@ def replay_materializer(
                 else:
                     path = Path(folder, str(number))
                     results = _by_record(config, lines, open_store(store, path))
-                yield case | {"output": list(results)}
+                yield PlayedCase(case | {"output": list(results)}, _applies(case, strategy))
 
 
-def applies(case: Case, strategy: str) -> bool:
+def _applies(case: Case, strategy: str) -> bool:
     """Return whether what a case expects is expected of a strategy."""
     named = case.get("strategies", STRATEGIES)
     if strategy in named:

@@ -38,7 +38,7 @@ from ebbtide.keyed_state import (
     ValueStateDescriptor,
 )
 from ebbtide.operators import RowsStore
-from ebbtide.replay._cases import Case, open_store, playing
+from ebbtide.replay._cases import Case, PlayedCase, open_store, playing
 
 
 class Played(StatefulFunction):
@@ -53,8 +53,8 @@ Operation = Callable[[Any, Case], Any]
 """Applies a script's line to its state and returns the result."""
 
 
-def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
-    """Play cases; give each back with `output`.
+def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[PlayedCase]:
+    """Play cases.
 
     Args:
         cases: Parsed lines.
@@ -77,7 +77,7 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
                 used = {line["state"] for line in script if "state" in line}
                 player = _Player(config, used, new_store)
                 output = player.play(script)
-                yield case | {"output": output}
+                yield PlayedCase(case | {"output": output})
 
 
 def _store(name: str, path: Path) -> Store:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.replay import differs, replay_ttl
+from ebbtide.replay import replay_ttl
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 GOLDEN = [json.loads(line) for line in (DATA / "ttl_golden.jsonl").read_text().splitlines()]
@@ -19,13 +19,13 @@ RANDOM = [json.loads(line) for line in gzip.decompress((DATA / "ttl_flink_random
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
 def test_script_gives_what_flink_gave(case, store):
     [played] = replay_ttl([case], store)
-    assert not differs(played), (played["output"], case["expected"])
+    assert not played.differs, (played.output, case["expected"])
 
 
 def test_changed_expectation_differs():
     case = GOLDEN[0] | {"expected": GOLDEN[0]["expected"][:-1]}
     [played] = replay_ttl([case])
-    assert differs(played)
+    assert played.differs
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_random_scripts_give_what_flink_gave(store, each):
     """All of them by the store that takes no time: each restore opens another database, or reads a table."""
     assert len(RANDOM) == 400
     cases = RANDOM[::each]
-    assert [case["name"] for case in replay_ttl(cases, store) if differs(case)] == []
+    assert [played.case["name"] for played in replay_ttl(cases, store) if played.differs] == []
