@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ebbtide import UpsertPipeline
 from ebbtide.columns import key_hashes
-from ebbtide.delta import Action, IndexCache, Snapshot, in_hash_order, write_files
+from ebbtide.delta import Action, IndexCache, KeyIndex, Snapshot, write_files
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
 from ebbtide.tables._state.layout import BASE
@@ -54,7 +54,7 @@ def multiply(work: Path, spec: UpsertPipeline, first: int, end: int) -> None:
     copies = plan.state.stored_in([]).copies(operator.key)
     for number, keys in enumerate(state_keys):
         rows = filled(template, keys)
-        in_order, _, _ = in_hash_order(rows, operator.key)
+        in_order, _, _ = KeyIndex.in_hash_order(rows, operator.key)
         tags = BASE if number < n_base else None
         adds += stored(plan.state.path, in_order, plan.state.bounded, copies, tags)
     commit(plan.state.path, adds)

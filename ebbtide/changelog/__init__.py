@@ -11,10 +11,8 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.changelog._offsets import Intervals as Intervals
     from ebbtide.changelog._offsets import OffsetRanges as OffsetRanges
-    from ebbtide.changelog._offsets import origin_offsets as origin_offsets
     from ebbtide.changelog._order import ORDER as ORDER
     from ebbtide.changelog._order import order_struct as order_struct
-    from ebbtide.changelog._rows import CHANGELOG_COLUMNS as CHANGELOG_COLUMNS
     from ebbtide.changelog._rows import ORIGIN as ORIGIN
     from ebbtide.changelog._rows import TRUNCATE as TRUNCATE
     from ebbtide.changelog._rows import RowKind as RowKind

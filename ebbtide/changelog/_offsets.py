@@ -57,9 +57,20 @@ class OffsetRanges:
             left[name] = _without(own, taken)
         return OffsetRanges(left)
 
+    @staticmethod
+    def in_rows(changes: pa.Table) -> dict[str, Intervals]:
+        """Return the offsets of changelog rows in their sources, as closed ranges by `source/partition`."""
+        names, partitions = _partitions(changes)
+        offsets = ints(changes, "_origin.position")
+        ranges: dict[str, Intervals] = {}
+        for number, name in enumerate(names):
+            own_offsets = offsets[partitions == number]
+            ranges[name] = _ranges_of(own_offsets)
+        return ranges
+
     def with_rows(self, changes: pa.Table) -> OffsetRanges:
         """Add the origins of changelog rows."""
-        added = origin_offsets(changes)
+        added = self.in_rows(changes)
         return self.with_ranges(added)
 
     def knows(self, name: str, offset: int) -> bool:
@@ -94,17 +105,6 @@ class OffsetRanges:
             in_this_table = _after_first(own_offsets, own_orders)
             is_repeat[rows] = in_earlier_step | in_this_table
         return is_repeat
-
-
-def origin_offsets(changes: pa.Table) -> dict[str, Intervals]:
-    """Return the offsets of changelog rows in their sources, as closed ranges by `source/partition`."""
-    names, partitions = _partitions(changes)
-    offsets = ints(changes, "_origin.position")
-    ranges: dict[str, Intervals] = {}
-    for number, name in enumerate(names):
-        own_offsets = offsets[partitions == number]
-        ranges[name] = _ranges_of(own_offsets)
-    return ranges
 
 
 def _ranges_of(offsets: Offsets) -> Intervals:

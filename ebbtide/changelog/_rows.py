@@ -51,7 +51,7 @@ ORIGIN = pa.struct(
     ]
 )
 
-CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
+_RESERVED: dict[str, pa.DataType] = {
     "_kind": pa.string(),
     "_op": pa.string(),
     "_unavailable": pa.list_(pa.string()),
@@ -77,7 +77,7 @@ def changelog_schema(
         >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]
         ['id', '_kind', '_op']
     """
-    reserved = dict(CHANGELOG_COLUMNS)
+    reserved = dict(_RESERVED)
     if sequence:
         of_sequence = SequenceColumns(sequence, columns)
         reserved["_sequence"] = of_sequence.type

@@ -14,7 +14,7 @@ from ebbtide.cli.errors import FAILED, ROOT
 from ebbtide.cli.places import marked_project
 from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_sources, topic_source
 from ebbtide.cli.reporting import Reporter, say
-from ebbtide.definitions import several_at
+from ebbtide.definitions import all_several
 from ebbtide.errors import ConfigError
 from ebbtide.proposal import Proposal, ProposedFiles, ProposedTables, Sample, Trial
 from ebbtide.spec import Project, SpecFile, UpsertPipeline, UpsertPipelines
@@ -42,9 +42,9 @@ def write_proposal(name: str, asked: Asked) -> None:
 def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
     test_folder = Path(asked.tests) / name
     several = listed_sources(asked, folder)
-    there = several_at(folder)
-    if several is not None and there is not None:
-        _propose_lines(folder, asked, several, there)
+    there = all_several(str(folder)) if (folder / "defs.yaml").is_file() else []
+    if several is not None and there:
+        _propose_lines(folder, asked, several, there[0])
         return
     files = ProposedFiles(folder, test_folder, name)
     files.refuse_existing()

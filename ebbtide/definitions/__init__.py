@@ -1,6 +1,6 @@
 """Definitions: the specs in a project's `defs.yaml` files, by their location.
 
-`load` reads one, `load_all` those at several locations. A file may hold several: `several_at`, `all_several`.
+`load` reads one, `load_all` those at several locations. A file may hold several: `all_several`.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,5 @@ if TYPE_CHECKING:
     from ebbtide.definitions._load import load as load
     from ebbtide.definitions._load import load_all as load_all
     from ebbtide.definitions._load import refuse_shared_names as refuse_shared_names
-    from ebbtide.definitions._load import several_at as several_at
 else:
     __getattr__, __all__ = names_of(__name__)

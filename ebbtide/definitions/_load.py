@@ -71,7 +71,7 @@ def _load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     return [(str(read.path.parent / spec.name), spec) for spec in several.pipelines]
 
 
-def several_at(location: str | Path) -> UpsertPipelines | None:
+def _several_at(location: str | Path) -> UpsertPipelines | None:
     """Read a file that holds several pipelines; None if it is another one, or there is none."""
     given = Path(location)
     file = given if given.name == "defs.yaml" else given / "defs.yaml"
@@ -103,7 +103,7 @@ def names_in(document: Mapping[str, Any]) -> list[str]:
 def _member_at(location: str | Path) -> Pipeline | None:
     """Return the pipeline `FOLDER/NAME` if the folder's file holds several and has no such subfolder."""
     path = Path(location)
-    several = None if path.exists() else several_at(path.parent)
+    several = None if path.exists() else _several_at(path.parent)
     if several is None:
         return None
     for spec in several.pipelines:
@@ -179,7 +179,7 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
 
 def all_several(location: str) -> list[UpsertPipelines]:
     """Read the files at a location that hold several pipelines; see `load_all`."""
-    found = map(several_at, _spec_locations(location))
+    found = map(_several_at, _spec_locations(location))
     return [several for several in found if several is not None]
 
 

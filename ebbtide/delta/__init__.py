@@ -13,7 +13,6 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.delta._commit import Transaction as Transaction
-    from ebbtide.delta._commit import replacing as replacing
     from ebbtide.delta._copy_space import LocalCopies as LocalCopies
     from ebbtide.delta._data_file import DataFile as DataFile
     from ebbtide.delta._data_file import LostRows as LostRows
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ebbtide.delta._key_bounds import KeyBounds as KeyBounds
     from ebbtide.delta._key_index import IndexCache as IndexCache
     from ebbtide.delta._key_lookup import KeyIndex as KeyIndex
-    from ebbtide.delta._key_lookup import in_hash_order as in_hash_order
     from ebbtide.delta._log import Action as Action
     from ebbtide.delta._log import Commit as Commit
     from ebbtide.delta._log import Log as Log

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._data_file import DataFile, now_ms
+from ebbtide.delta._data_file import now_ms
 from ebbtide.delta._log import Action, Log
 
 
@@ -55,24 +55,3 @@ def transaction_mark(app_id: str, version: int) -> Action:
         "lastUpdated": now_ms(),
     }
     return {"txn": mark}
-
-
-def replacing(
-    files: Iterable[DataFile],
-    actions: Iterable[Action],
-    *,
-    data_change: bool = True,
-) -> list[Action]:
-    """Return actions, and those that remove some data files.
-
-    Args:
-        files: Files to remove.
-        actions: Actions to add.
-        data_change: The commit changes rows.
-    """
-    at_ms = now_ms()
-    replaced = list(actions)
-    for file in files:
-        remove = file.removed(at_ms, data_change=data_change)
-        replaced.append(remove)
-    return replaced

@@ -313,6 +313,27 @@ class DataFile:
             action["deletionVector"] = self.vector
         return {"remove": action}
 
+    @staticmethod
+    def replacing(
+        files: Iterable[DataFile],
+        actions: Iterable[Action],
+        *,
+        data_change: bool = True,
+    ) -> list[Action]:
+        """Return actions, and those that remove some data files.
+
+        Args:
+            files: Files to remove.
+            actions: Actions to add.
+            data_change: The commit changes rows.
+        """
+        at_ms = now_ms()
+        replaced = list(actions)
+        for file in files:
+            remove = file.removed(at_ms, data_change=data_change)
+            replaced.append(remove)
+        return replaced
+
     def with_vector(self, vector: vectors.Descriptor, *, data_change: bool) -> Action:
         """Return the action that adds it with a new deletion vector.
 

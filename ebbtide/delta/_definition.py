@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ebbtide.columns import inner_fields
-from ebbtide.delta._commit import replacing
-from ebbtide.delta._data_file import now_ms
+from ebbtide.delta._data_file import DataFile, now_ms
 from ebbtide.delta._features import with_feature
 from ebbtide.delta._log import Action
 from ebbtide.delta._snapshot import Snapshot
@@ -83,7 +82,7 @@ class Definition:
         Args:
             snapshot: The table's newest version.
         """
-        return replacing(snapshot.files.values(), self.redefining(snapshot))
+        return DataFile.replacing(snapshot.files.values(), self.redefining(snapshot))
 
     def altering(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that give a table these columns alone; its properties and files stay.

@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
-from ebbtide.delta._commit import replacing
 from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._log import Action
 from ebbtide.delta._snapshot import VECTORS, Snapshot
@@ -220,7 +219,7 @@ class FileWithout:
                 file, own_adds = each
                 files.append(file)
                 adds += own_adds
-        return replacing(files, adds)
+        return DataFile.replacing(files, adds)
 
 
 def _partition_of(name: str) -> dict[str, str | None]:

@@ -27,7 +27,7 @@ from ebbtide.delta._copy_files import HASH, POSITION, Copy
 from ebbtide.delta._copy_space import LocalCopies, Space
 from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_values
-from ebbtide.delta._key_lookup import KeyIndex, in_hash_order
+from ebbtide.delta._key_lookup import KeyIndex
 from ebbtide.processes import boot
 from ebbtide.storage import Attached, Location, ParquetFile
 
@@ -163,7 +163,7 @@ class IndexCache:
         names = with_values(selected, self.key)
         columns = columns_named(self.columns, names)
         typed = selected.select(names).cast(columns)
-        in_order, hashes, order = in_hash_order(typed, self.key)
+        in_order, hashes, order = KeyIndex.in_hash_order(typed, self.key)
         positions = order if kept_positions is None else kept_positions[order]
         attachment = None
         if len(rows) >= ATTACHED_FROM:

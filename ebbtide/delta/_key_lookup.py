@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import Hashes, Mask, key_hashes
+from ebbtide.columns import Hashes, Mask, key_hashes, row_codes
 from ebbtide.delta._file_rows import FileRows, Positions
 
 
@@ -54,26 +54,36 @@ class KeyIndex:
         is_same = _same_keys(found, asked)
         return numbers[is_same], key_numbers[is_same]
 
+    @staticmethod
+    def in_hash_order(
+        rows: pa.Table,
+        key: Sequence[str],
+    ) -> tuple[pa.Table, Hashes, Positions]:
+        """Sort rows by the hashes of their keys, O(n log n).
 
-def in_hash_order(
-    rows: pa.Table,
-    key: Sequence[str],
-) -> tuple[pa.Table, Hashes, Positions]:
-    """Sort rows by the hashes of their keys, O(n log n).
+        Returns:
+            The rows, in one chunk; their hashes; the former position of each.
+        """
+        hashes = key_hashes(rows, key)
+        before = hashes[:-1]
+        after = hashes[1:]
+        is_in_order = bool((before <= after).all())
+        if is_in_order:  # as a fold leaves them: nothing has to be copied
+            unchanged = np.arange(len(rows))
+            return rows.combine_chunks(), hashes, unchanged
+        order = np.argsort(hashes, kind="stable")
+        in_order = rows.take(pa.array(order))
+        return in_order.combine_chunks(), hashes[order], order
 
-    Returns:
-        The rows, in one chunk; their hashes; the former position of each.
-    """
-    hashes = key_hashes(rows, key)
-    before = hashes[:-1]
-    after = hashes[1:]
-    is_in_order = bool((before <= after).all())
-    if is_in_order:  # as a fold leaves them: nothing has to be copied
-        unchanged = np.arange(len(rows))
-        return rows.combine_chunks(), hashes, unchanged
-    order = np.argsort(hashes, kind="stable")
-    in_order = rows.take(pa.array(order))
-    return in_order.combine_chunks(), hashes[order], order
+    @classmethod
+    def distinct_keys(cls, rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
+        """Return the different keys of some rows, in the order of their hashes, and these."""
+        keys = rows.select(list(key))
+        codes = row_codes(keys, key)
+        _, first_of_code = np.unique(codes, return_index=True)
+        distinct = keys.take(pa.array(first_of_code))
+        in_order, hashes, _ = cls.in_hash_order(distinct, key)
+        return in_order, hashes
 
 
 def _same_keys(found: pa.Table, asked: pa.Table) -> Mask:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ebbtide.delta import _fitting as fitting
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._commit import named_files, replacing
+from ebbtide.delta._commit import named_files
 from ebbtide.delta._data_file import DataFile, FileId, LostRows, file_id, now_ms
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
@@ -183,7 +183,7 @@ class Snapshot:
         for id_, file in self.files.items():
             if id_ not in wanted.files:
                 goes.append(file)
-        return replacing(goes, actions, data_change=data_change)
+        return DataFile.replacing(goes, actions, data_change=data_change)
 
     def deleting(self, losses: Sequence[LostRows]) -> list[Action]:
         """Return the actions that delete rows; a file without a row left is removed, and gets no vector.

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ebbtide.delta._checkpoints import checkpoint_if_due, trim_log
-from ebbtide.delta._commit import Transaction, named_files, replacing, transaction_mark
+from ebbtide.delta._commit import Transaction, named_files, transaction_mark
 from ebbtide.delta._cutting import cut_log
 from ebbtide.delta._data_file import DataFile, now_ms
 from ebbtide.delta._definition import Definition
@@ -159,7 +159,7 @@ class Writer:
         Raises:
             DeltaFeatureError: the table has got a feature that Ebbtide does not write.
         """
-        actions = replacing(files, adds, data_change=False)
+        actions = DataFile.replacing(files, adds, data_change=False)
         commit_info = {**JOINED, **info}
         metadata = snapshot.metadata  # the columns and properties of the written files
         # A file that another writer has removed, or given a new vector, has lost rows: its copy would bring them back.

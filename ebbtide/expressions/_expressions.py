@@ -49,6 +49,12 @@ MOST_REASONS = 20
 """Maximum failing rows of a step whose reason is Spark's message: each needs a separate query."""
 
 
+Inputs = Callable[[Any], pa.Table]
+"""Reads an item's rows to evaluate."""
+Finish = Callable[[Any, pa.ChunkedArray], Any]
+"""Given an item and the results of its rows, makes something of them."""
+
+
 @dataclass(frozen=True)
 class Expressions:
     """A transform's expressions, in a session.
@@ -107,6 +113,43 @@ class Expressions:
         whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
         tried = _tried(self.context, whole)
         return self._called(frame).select(tried.alias(RESULT))
+
+    def select(
+        self,
+        items: Sequence[Any],
+        inputs: Inputs,
+        finish: Finish,
+        *,
+        in_driver: bool,
+    ) -> list[Any]:
+        """Evaluate the rows of several items; each is finished where its rows are.
+
+        As a job, workers read the rows, the JVM evaluates them, and workers take the results: no row is moved.
+
+        Args:
+            items: What holds the rows; picklable.
+            inputs: See `Inputs`.
+            finish: See `Finish`.
+            in_driver: There is so little that it is done here.
+
+        Returns:
+            What `finish` returned, in order.
+        """
+        if is_for_driver(is_little=in_driver) or not items:
+            finished = []
+            for item in items:
+                results = self.evaluated(inputs(item))
+                finished.append(finish(item, results))
+            return finished
+        session = self.session
+        numbers = session.range(0, len(items), 1, len(items))
+        read = Reading(items, inputs, self.inputs)
+        rows = numbers.mapInArrow(read, spark_schema(self.inputs))
+        results = self.results(rows)
+        done = results.mapInArrow(Finishing(items, finish), "done BINARY")
+        with described_jobs(session):
+            finished = done.toArrow()
+        return unpickled(finished["done"])
 
     def _expression(self, text: str) -> Column:
         return F.expr(self.calls.texts[text])
@@ -340,49 +383,3 @@ def _first_line(message: str) -> str:
     """Return an error's words, without the stack and the query below them."""
     first = message.partition("\n")[0]
     return re.sub(r" SQLSTATE: \w+.*$", "", first)
-
-
-Inputs = Callable[[Any], pa.Table]
-"""Reads an item's rows to evaluate."""
-Finish = Callable[[Any, pa.ChunkedArray], Any]
-"""Given an item and the results of its rows, makes something of them."""
-
-
-def select_items(
-    spark: SparkSession,
-    expressions: Expressions,
-    items: Sequence[Any],
-    inputs: Inputs,
-    finish: Finish,
-    *,
-    in_driver: bool,
-) -> list[Any]:
-    """Evaluate the rows of several items; each is finished where its rows are.
-
-    As a job, workers read the rows, the JVM evaluates them, and workers take the results: no row is moved.
-
-    Args:
-        expressions: What to evaluate.
-        items: What holds the rows; picklable.
-        inputs: See `Inputs`.
-        finish: See `Finish`.
-        in_driver: There is so little that it is done here.
-
-    Returns:
-        What `finish` returned, in order.
-    """
-    if is_for_driver(is_little=in_driver) or not items:
-        finished = []
-        for item in items:
-            results = expressions.evaluated(inputs(item))
-            finished.append(finish(item, results))
-        return finished
-    session = expressions.session
-    numbers = session.range(0, len(items), 1, len(items))
-    read = Reading(items, inputs, expressions.inputs)
-    rows = numbers.mapInArrow(read, spark_schema(expressions.inputs))
-    results = expressions.results(rows)
-    done = results.mapInArrow(Finishing(items, finish), "done BINARY")
-    with described_jobs(session):
-        finished = done.toArrow()
-    return unpickled(finished["done"])

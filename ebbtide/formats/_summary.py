@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import TRUNCATE, Intervals, RowKind, order_struct, origin_offsets, rank_sequences
+from ebbtide.changelog import TRUNCATE, Intervals, OffsetRanges, RowKind, order_struct, rank_sequences
 from ebbtide.columns import in_one_array, only
 from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, DecodingSettings, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
@@ -74,7 +74,7 @@ def summarize(
     truncates_by_offset: dict[PartitionOffset, Floor] = {}
     if tracks_offsets:
         tracked = only(rows, has_offset)
-        offsets = origin_offsets(tracked)
+        offsets = OffsetRanges.in_rows(tracked)
         truncates_by_offset = _by_offset(truncates, floors)
     counted_orders = only(rows.select(["_order"]), is_counted)
     reasons = rows["_reason"]
@@ -191,7 +191,7 @@ def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset
     for row, floor in enumerate(floors):
         # There are few TRUNCATEs: each is looked up separately, as a range of one offset in one partition.
         own_row = truncates.slice(row, 1)
-        own_offset = origin_offsets(own_row)
+        own_offset = OffsetRanges.in_rows(own_row)
         [(name, ranges)] = own_offset.items()
         [(offset, _)] = ranges
         partition_offset = name, offset

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ebbtide.operators._expiry import ExpiryRules as ExpiryRules
     from ebbtide.operators._operator import Operator as Operator
     from ebbtide.operators._selection import Selected as Selected
-    from ebbtide.operators._sequence.altered import altered_entries as altered_entries
     from ebbtide.operators._sequence.former_keys import FormerKeys as FormerKeys
     from ebbtide.operators._sequence.linked_keys import linked_keys as linked_keys
     from ebbtide.operators._sequence.operator import SequenceOperator as SequenceOperator

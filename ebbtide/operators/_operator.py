@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
 
 from ebbtide.entries import Reconciled, Step
+from ebbtide.model import SchemaChange
 from ebbtide.operators._expiry import ExpiryRules
 
 
@@ -58,3 +60,12 @@ class Operator(Protocol):
         step: Step,
     ) -> Reconciled:
         """Decide a tick: a step without changes, in which entries expire."""
+
+    def altered(self, entries: pa.Table, change: SchemaChange, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+        """Return entries with this operator's columns.
+
+        Args:
+            entries: Entries with their old columns.
+            change: The change of the columns.
+            fills: Added column to its value in all rows.
+        """

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import columns_named
-from ebbtide.delta import DataFile, Snapshot
+from ebbtide.delta import DataFile, KeyIndex, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import FormerKeys, linked_keys
@@ -27,7 +27,7 @@ from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
 from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
-from ebbtide.tables import Stored, distinct_keys
+from ebbtide.tables import Stored
 from ebbtide.tasks import is_without_spark, run_tasks
 from ebbtide.user_code import packed
 
@@ -267,7 +267,7 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
     keys = linked_keys(changes, moved, key)
     if keys is None:
         return None
-    distinct, *_ = distinct_keys(keys, key)
+    distinct, *_ = KeyIndex.distinct_keys(keys, key)
     return distinct
 
 

@@ -20,7 +20,7 @@ from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
 from ebbtide.sources import Discovery, Span
 from ebbtide.spec import Pipeline
-from ebbtide.tables import newest_step
+from ebbtide.tables import StateTable
 
 MOST_FILES = 1_000
 """Maximum data files that are opened; for more, Spark does not cost more."""
@@ -52,7 +52,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     spec = plan.spec
     state = plan.at("state")
     # The step before the snapshot: a run that commits between the two leaves a newer snapshot, which the refusals below let through.
-    last = newest_step(state)
+    last = StateTable.newest_step(state)
     snapshot = _snapshot(state)
     if snapshot is None:
         return None

@@ -33,7 +33,7 @@ from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import PositionedSource, Source, Span
 from ebbtide.spec import DeltaSink, MaterializedView, Pipeline
 from ebbtide.storage import Location
-from ebbtide.tables import newest_step
+from ebbtide.tables import StateTable
 
 if TYPE_CHECKING:
     from ebbtide.tables import ChangelogTable, QuarantineTable, Sink, SinkTable, StateTable, Table
@@ -85,7 +85,7 @@ class Plan:
         home = location / spec.name
         if spec.schema_evolution_mode != "evolve":
             return cls(home, spec)
-        newest = newest_step(home / "state", older=True)
+        newest = StateTable.newest_step(home / "state", older=True)
         evolved = spec.lacking(newest[1].state.evolved if newest else {})
         return cls(home, spec.with_columns(evolved), evolved)
 
@@ -415,7 +415,7 @@ class Plan:
         root = Location(self.all_pipelines)
         for name in root.subfolders():
             try:
-                newest = newest_step(root / name / "state", older=True)
+                newest = StateTable.newest_step(root / name / "state", older=True)
             except EbbtideError:
                 found[name] = None
                 continue

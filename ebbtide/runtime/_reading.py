@@ -39,7 +39,7 @@ from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, igno
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._workers.staging import Staging
-from ebbtide.sources import Discovery, SourceBatch, Span, begun_at
+from ebbtide.sources import Discovery, SourceBatch, Span
 from ebbtide.storage import Location
 from ebbtide.tasks import describe_work, is_without_spark
 
@@ -171,7 +171,7 @@ class SourceSteps:
             "batch_id": planned.number,
             "position": Span.stored_form(batch.span),
             "offset": None if is_remembered else planned.end,
-            "start": Span.stored_form(begun_at(self.stepper.source_start, batch.span)),
+            "start": Span.stored_form(Span.begun_at(self.stepper.source_start, batch.span)),
         }
         clock = self.stepper.next_clock(planned.planned_ms)
         reading = _Reading(Cause(what="batch"), spark, planned.end, clock, batch, advances=True, noted=noted)
@@ -236,7 +236,7 @@ class SourceSteps:
             all_lost = lost if known is None else f"{known} {lost}"
             stepper.lease.note_beginning(Beginning(position=position, asked=self.plan.start_asked, lost=all_lost))
             return None
-        start = begun_at(stepper.source_start, place)
+        start = Span.begun_at(stepper.source_start, place)
         noted = {
             "position": position,
             "start": Span.stored_form(start),

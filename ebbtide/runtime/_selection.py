@@ -16,7 +16,7 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER
 from ebbtide.delta import Action as FileAction
 from ebbtide.delta import DataFile
-from ebbtide.expressions import Expressions, select_items
+from ebbtide.expressions import Expressions
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Append, BatchSummary
 from ebbtide.redaction import MASK
@@ -92,9 +92,7 @@ def select_decided(
     key = tuple(plan.spec.state_key_of.items())
     writing = replace(work, drafts=None)
     finish = DraftFinish(writing, key, results_of(plan, expressions))
-    done = select_items(
-        spark,
-        expressions,
+    done = expressions.select(
         decided.drafts,
         DraftInputs(names),
         finish,
@@ -131,9 +129,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     stager = Stager(folder, operator.changes, operator.key)
     finish = StagedFinish(inputs, stager, results_of(plan, expressions))
     shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks)]
-    done = select_items(
-        spark,
-        expressions,
+    done = expressions.select(
         shares,
         inputs,
         finish,
@@ -298,9 +294,7 @@ class Selecting:
         key = tuple(plan.spec.state_key_of.items())
         finish = StoredFinish(inputs, key, state.bounded, results_of(plan, expressions))
         n_bytes = sum(add["add"]["size"] for add in adds)
-        done = select_items(
-            self.spark,
-            expressions,
+        done = expressions.select(
             adds,
             inputs,
             finish,

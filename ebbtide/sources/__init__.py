@@ -30,6 +30,5 @@ if TYPE_CHECKING:
     from ebbtide.sources._source import SourceBatch as SourceBatch
     from ebbtide.sources._source import Work as Work
     from ebbtide.sources._span import Span as Span
-    from ebbtide.sources._span import begun_at as begun_at
 else:
     __getattr__, __all__ = names_of(__name__)

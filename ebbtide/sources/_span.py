@@ -68,6 +68,27 @@ class Span:
         return None if stored is None else cls.from_json(stored)
 
     @staticmethod
+    def begun_at(start: Span | None, read: Span | None) -> Span | None:
+        """Return where reading began, including a new batch, which may be the first one or the first of some partitions.
+
+        Args:
+            start: Where it began before the batch; None before the first one.
+            read: The batch; None of a source with parts.
+
+        Example:
+            >>> Span.begun_at(Span({}, {0: 5}, {0: 5}), Span({}, {0: 9, 1: 2}, {0: 9, 1: 7}))
+            Span(identity={}, start={0: 5, 1: 2}, end={0: 5, 1: 2})
+        """
+        if read is None:
+            return start
+        if start is None:
+            return read.beginning
+        # A partition that was read before keeps its beginning; a new one begins with this batch.
+        beginnings = {**read.start, **start.start}
+        whole = replace(start, start=beginnings)
+        return whole.beginning
+
+    @staticmethod
     def stored_form(span: Span | None) -> dict[str, Any] | None:
         """Return the stored form of a span that may be missing; see `to_json`."""
         return None if span is None else span.to_json()
@@ -178,27 +199,6 @@ class Span:
         for partition, start in self.start.items():
             end[partition] = start + shares[partition]
         return replace(self, end=end)
-
-
-def begun_at(start: Span | None, read: Span | None) -> Span | None:
-    """Return where reading began, including a new batch, which may be the first one or the first of some partitions.
-
-    Args:
-        start: Where it began before the batch; None before the first one.
-        read: The batch; None of a source with parts.
-
-    Example:
-        >>> begun_at(Span({}, {0: 5}, {0: 5}), Span({}, {0: 9, 1: 2}, {0: 9, 1: 7}))
-        Span(identity={}, start={0: 5, 1: 2}, end={0: 5, 1: 2})
-    """
-    if read is None:
-        return start
-    if start is None:
-        return read.beginning
-    # A partition that was read before keeps its beginning; a new one begins with this batch.
-    beginnings = {**read.start, **start.start}
-    whole = replace(start, start=beginnings)
-    return whole.beginning
 
 
 def described(identity: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.changelog import CHANGELOG_COLUMNS, SequenceColumns
+from ebbtide.changelog import SequenceColumns, changelog_schema
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.formats import Coding, Decoding
@@ -17,7 +17,7 @@ from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._parts import ByMap, DebeziumFormat, Encoding, FormatPart, refuse
 
 RESERVED_COLUMNS = OPERATOR_COLUMNS | {
-    *CHANGELOG_COLUMNS,
+    *changelog_schema(pa.schema([])).names,
     *Decoding.ADDED_COLUMNS,
     *SequenceColumns.LOG_POSITIONS,
     "_entry",

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from ebbtide.tables._sink import Sink as Sink
     from ebbtide.tables._spark_sink import SparkMadeSink as SparkMadeSink
     from ebbtide.tables._state.layout import EntryKind as EntryKind
-    from ebbtide.tables._state.layout import newest_step as newest_step
     from ebbtide.tables._state.lookup import FoundRows as FoundRows
     from ebbtide.tables._state.lookup import Stored as Stored
-    from ebbtide.tables._state.lookup import distinct_keys as distinct_keys
     from ebbtide.tables._state.rewriting import HashRange as HashRange
     from ebbtide.tables._state.rewriting import Keep as Keep
     from ebbtide.tables._state.rewriting import KeepEntries as KeepEntries

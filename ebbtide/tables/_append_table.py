@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from ebbtide.delta import Action as LogAction
-from ebbtide.delta import Definition, Snapshot, replacing
+from ebbtide.delta import DataFile, Definition, Snapshot
 from ebbtide.frames import read_delta
 from ebbtide.ledger import OwnTable, StepFacts, TableFacts, writer_of
 from ebbtide.model import Action, Append, Clear, Erase, Replace, Restore, Rewrite
@@ -134,7 +134,7 @@ class AppendTable(ABC):
         adds = [] if taken is None else self.files_of(taken)
 
         def actions_of(found: Snapshot) -> Sequence[LogAction]:
-            return replacing(found.files.values(), adds)
+            return DataFile.replacing(found.files.values(), adds)
 
         commit_stage(self.path, actions_of, work.facts, self.STAGE)
 

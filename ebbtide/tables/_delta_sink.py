@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import columns_named, quoted
-from ebbtide.delta import Action, Definition, Snapshot, replacing, write_files
+from ebbtide.delta import Action, DataFile, Definition, Snapshot, write_files
 from ebbtide.entries import SinkChange
 from ebbtide.faults import Fault
 from ebbtide.frames import columns, numbered, spark_schema
@@ -158,7 +158,7 @@ class SinkTable(SinkDefinition):
 
         def back(found: Snapshot) -> list[Action]:
             if action.version is None:
-                return replacing(found.files.values(), [])
+                return DataFile.replacing(found.files.values(), [])
             return found.restoring(action.version)
 
         self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)

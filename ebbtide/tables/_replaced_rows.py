@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask, columns_named, only
-from ebbtide.delta import DataFile, IndexCache, KeyBounds, Snapshot, in_hash_order
+from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, Snapshot
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -101,7 +101,7 @@ class ReplacedRows:
     def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
         keys = upsert.keys.select(self._key)
-        keys_in_order, hashes_in_order, _ = in_hash_order(keys, self._key)
+        keys_in_order, hashes_in_order, _ = KeyIndex.in_hash_order(keys, self._key)
         bounds = KeyBounds(keys_in_order)
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in snapshot.files.values():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from ebbtide.delta import Action, DataFile, Definition, Doomed, FileWithout, Snapshot, replacing, write_files
+from ebbtide.delta import Action, DataFile, Definition, Doomed, FileWithout, Snapshot, write_files
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables._altering import FileUnderNewColumns
@@ -155,7 +155,7 @@ def alter_stage(
         added = list(definition)
         for adds in parts:
             added += adds
-        return replacing(files, added, data_change=False)
+        return DataFile.replacing(files, added, data_change=False)
 
     commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")
 

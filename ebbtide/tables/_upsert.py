@@ -20,7 +20,6 @@ from ebbtide.delta import (
     Snapshot,
     Transaction,
     Writer,
-    replacing,
     rows_without,
     write_files,
 )
@@ -249,7 +248,7 @@ class Upserter:
             return found.deleting(lost)
         files = [loss.file for loss in losses]
         partly = [loss for loss in losses if not loss.is_whole]
-        return replacing(files, self._rewritten(partly))
+        return DataFile.replacing(files, self._rewritten(partly))
 
     def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
         """Write the remaining rows of some files to a new file."""

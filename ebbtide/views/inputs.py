@@ -12,7 +12,7 @@ from ebbtide.errors import SourceReadError
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage import Location
-from ebbtide.tables import newest_step
+from ebbtide.tables import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ class ViewTables(Source):
     def _last(self) -> ViewPosition | None:
         """Return the position of the last step; None before the first."""
         state = Location(self.root) / self.view.name / "state"
-        newest = newest_step(state)
+        newest = StateTable.newest_step(state)
         return None if newest is None else newest[1].frontier.view
 
     def planner(self, found: Discovery, location: str) -> OneMoment:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges, origin_offsets
+from ebbtide.changelog import ORDER, ORIGIN, OffsetRanges
 
 PLACES = st.lists(st.tuples(st.sampled_from(["a/0", "b/0"]), st.integers(0, 12)))
 
@@ -82,8 +82,8 @@ def test_offsets_are_those_of_a_set(before, now):
 
 def test_origin_offsets_are_closed_intervals_by_source_and_partition():
     table = rows(("a/0", 3), ("a/0", 1), ("b/2", 9), ("a/0", 2), ("a/0", 5), ("a/0", 2))
-    assert origin_offsets(table) == {"a/0": [(1, 3), (5, 5)], "b/2": [(9, 9)]}
-    assert origin_offsets(rows()) == {}
+    assert OffsetRanges.in_rows(table) == {"a/0": [(1, 3), (5, 5)], "b/2": [(9, 9)]}
+    assert OffsetRanges.in_rows(rows()) == {}
 
 
 @pytest.mark.parametrize("turn", [1, -1])

@@ -16,7 +16,7 @@ from ebbtide.checks._judged import Judged
 from ebbtide.checks._queries import for_duckdb
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli import main
-from ebbtide.delta import DataFile, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
 from ebbtide.ledger import Cause
 from ebbtide.operations import maintain
@@ -133,7 +133,7 @@ def test_feed_of_commits_without_change_files_is_what_files_and_vectors_add_and_
     sink = Snapshot.read(pipeline.plan.sink.path)
     rows = pa.Table.from_pylist([{"id": 7}, {"id": 8}, {"id": 9}], judged(pipeline).sink_rows.columns)
     sink = Writer().commit(
-        sink, replacing(sink.files.values(), [DataFile.write(sink.table, "n.parquet", rows, bounded=())]), {}
+        sink, DataFile.replacing(sink.files.values(), [DataFile.write(sink.table, "n.parquet", rows, bounded=())]), {}
     )
     [file] = sink.files.values()
     for gone in ([0, 2], [2]):

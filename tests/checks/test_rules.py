@@ -80,7 +80,7 @@ def rewrite(table, change, operation="UPDATE"):
     assert gone
     theirs = pa.Table.from_pylist(rows, table.schema)
     file = DataFile.write(table.path, f"theirs-{found.version}.parquet", theirs, bounded=())
-    Writer().commit(found, replacing(gone, [file]), {"operation": operation})
+    Writer().commit(found, DataFile.replacing(gone, [file]), {"operation": operation})
 
 
 def judge(tables, check, clock_ms=START, judged=None):

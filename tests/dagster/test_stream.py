@@ -15,7 +15,7 @@ from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.stream import Observer
-from ebbtide.delta import DataFile, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.runtime import Plan
 from ebbtide.runtime._progress import StepClock
 
@@ -169,7 +169,7 @@ def plant_disorder_and_overdue_entry(plan):
     [(theirs, [row])] = [(file, found) for file, found in rows if found[0]["id"] == 2]
     old = {"v": "z", "_changed_by": {"step": 0, "part": 0, "position": 0}}
     file = DataFile.write(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
-    Writer().commit(sink, replacing([theirs], [file]), {"operation": "UPDATE"})
+    Writer().commit(sink, DataFile.replacing([theirs], [file]), {"operation": "UPDATE"})
     state = Snapshot.read(plan.state.path)
     [entry] = [row for row in state.rows(plan.state.schema).to_pylist() if row["id"] == 2]
     late = entry | {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}

@@ -16,17 +16,7 @@ from frame.thinned import thinned
 from pyroaring import BitMap64
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import (
-    DataFile,
-    Definition,
-    IndexCache,
-    Log,
-    LostRows,
-    Snapshot,
-    Writer,
-    in_hash_order,
-    write_files,
-)
+from ebbtide.delta import DataFile, Definition, IndexCache, KeyIndex, Log, LostRows, Snapshot, Writer, write_files
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.delta import _key_index as key_index
 from ebbtide.delta._copy_files import ChangedCopyError, Copy
@@ -87,7 +77,7 @@ class Lookups:
             self.expected.setdefault(row["key"], []).append(row)
 
     def refuse_wrong(self, keys):
-        wanted, hashes, _ = in_hash_order(pa.table({"key": pa.array(keys, pa.string())}), ["key"])
+        wanted, hashes, _ = KeyIndex.in_hash_order(pa.table({"key": pa.array(keys, pa.string())}), ["key"])
         found = {}
         for file in self.files:
             index = self.cache.index_of(file)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.columns import key_hashes
-from ebbtide.delta import KeyIndex, in_hash_order
+from ebbtide.delta import KeyIndex
 from ebbtide.delta import _key_lookup as key_lookup
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
@@ -41,7 +41,7 @@ def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, hashes):
 
     @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
     def holds(stored, asked):
-        rows, own, positions = in_hash_order(table(stored), ["a", "b"])
+        rows, own, positions = KeyIndex.in_hash_order(table(stored), ["a", "b"])
         index = KeyIndex(own, positions, InMemory(rows))
         wanted = table(sorted(asked, key=str)).select(["a", "b"])
         own = hashes(wanted, ["a", "b"])

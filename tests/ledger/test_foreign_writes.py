@@ -11,7 +11,7 @@ from local.local_pipeline import LATER, up
 from local.local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
-from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.ledger import Cause, DataCommit, ForeignWrites, Ledger
 from ebbtide.model import Decision
 from ebbtide.storage import Location
@@ -33,7 +33,7 @@ def rewrite_as_another_client(table, change):
     rows = change(snapshot.rows(columns).to_pylist())
     name = f"theirs-{snapshot.version}.parquet"
     adds = [DataFile.write(table, name, pa.Table.from_pylist(rows, columns), bounded=())] if rows else []
-    actions = replacing(snapshot.files.values(), adds, data_change=False)
+    actions = DataFile.replacing(snapshot.files.values(), adds, data_change=False)
     for action in actions:
         for kind in {"add", "remove"} & action.keys():
             action[kind]["dataChange"] = False

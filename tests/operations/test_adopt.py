@@ -9,7 +9,7 @@ from local.local_run import ADOPTED, START, adopt_without_spark, make_table
 from local.support import envelope
 
 from ebbtide import MaterializedView
-from ebbtide.delta import Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
 from ebbtide.storage import Location
@@ -87,7 +87,7 @@ def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make
         pipeline.do("adopt")
     sink = Snapshot.read(pipeline.plan.sink.path)
     theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
-    Writer().commit(sink, replacing(theirs, []), {"operation": "DELETE"})
+    Writer().commit(sink, DataFile.replacing(theirs, []), {"operation": "DELETE"})
     assert adopted(pipeline) == (0, (2,))
     pipeline.read(up(9, 9, v="new"))
     assert pipeline.rows() == {100: -1, 101: -1, 9: 9}

@@ -15,7 +15,7 @@ from local.local_run import SPARK
 from local.support import change, plain
 
 from ebbtide.columns import entry_table
-from ebbtide.delta import DataFile, Definition, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer
 from ebbtide.operations._maintenance import deletion
 from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import Doom
@@ -149,7 +149,7 @@ def test_keys_are_read_only_where_an_entry_may_have_versions_in_several_files(st
     snapshot = state.snapshot()
     base, *_ = sorted(snapshot.files.values(), key=lambda file: -(file.rows or 0))
     others = [file for file in snapshot.files.values() if file.least("_entry") == "row" and file is not base]
-    LOCAL.commit(snapshot, replacing(others, []), {"operation": "DELETE"})
+    LOCAL.commit(snapshot, DataFile.replacing(others, []), {"operation": "DELETE"})
     as_base(state)
     read = []
 

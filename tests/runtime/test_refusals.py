@@ -6,7 +6,7 @@ import pytest
 from frame.interrupting import killed_before
 from local.local_pipeline import up
 
-from ebbtide.delta import Writer, replacing
+from ebbtide.delta import DataFile, Writer
 from ebbtide.errors import (
     QuarantineThresholdError,
     SourceLostError,
@@ -62,7 +62,7 @@ def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_i
 def take_away(pipeline):
     """Take all rows out of the state, as another client does; returns what was there."""
     state = pipeline.plan.state.snapshot()
-    Writer().commit(state, replacing(state.files.values(), []), {"operation": "DELETE"})
+    Writer().commit(state, DataFile.replacing(state.files.values(), []), {"operation": "DELETE"})
     return state
 
 

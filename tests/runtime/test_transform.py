@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from local.support import plain
 
-from ebbtide.changelog import CHANGELOG_COLUMNS
+from ebbtide.changelog import changelog_schema
 from ebbtide.columns import entry_table
 from ebbtide.delta import DataFile, Snapshot, Writer, write_files
 from ebbtide.runtime import Plan, Stager
@@ -93,7 +93,7 @@ def test_changes_for_the_sink_are_what_was_selected(state):
 
 
 def test_staged_changes_that_fit_are_staged_under_the_sinks_columns(tmp_path):
-    columns = pa.schema([("id", pa.int64()), ("v", pa.string()), *CHANGELOG_COLUMNS.items()])
+    columns = changelog_schema(pa.schema([("id", pa.int64()), ("v", pa.string())]))
     changes = {
         "id": [1, 2, 3],
         "v": ["5", "hidden", "bad"],
@@ -109,7 +109,7 @@ def test_staged_changes_that_fit_are_staged_under_the_sinks_columns(tmp_path):
     share = Share((staged,), staged.slices)
     order = [row["id"] for row in inputs(share).to_pylist()]
     results = pa.chunked_array([[RESULTS[id_ - 1].as_py() for id_ in order]], RESULT)
-    sink_columns = pa.schema([*[field.with_nullable(True) for field in OUT], *CHANGELOG_COLUMNS.items()])
+    sink_columns = changelog_schema(OUT)
     finish = StagedFinish(inputs, Stager(folder, sink_columns, ("key",)), Results(OUT, ("id",), most=10))
     file, failed = finish(share, results)
     rows = [row for batch in file.read(file.slices) for row in batch.to_pylist()]

@@ -63,7 +63,7 @@ def spoil(rng, path, columns, schema):
             rows[rng.randrange(len(rows))] = {**row, name: rng.choice([each[name] for each in rows])}
     rows = rng.sample(rows, rng.randint(len(rows) // 2, len(rows)))
     file = DataFile.write(path, f"theirs-{rng.random()}.parquet", pa.Table.from_pylist(rows, schema), bounded=())
-    Writer().commit(found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
+    Writer().commit(found, DataFile.replacing(found.files.values(), [file]), {"operation": "UPDATE"})
 
 
 JUDGED = ("ordering", "expiry", "complete", "unique_key")
@@ -121,7 +121,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     plan = pipeline.plan
     found = Snapshot.read(plan.sink.path)
     file = DataFile.write(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
-    Writer().commit(found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
+    Writer().commit(found, DataFile.replacing(found.files.values(), [file]), {"operation": "WRITE"})
     spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
     [judge_own] = [each.load() for each in checks_of(spec) if each.name == "expectations"]

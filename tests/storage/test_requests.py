@@ -11,7 +11,7 @@ from s3_server import Served, first, longest_chain
 
 import ebbtide
 from ebbtide import UpsertPipeline
-from ebbtide.delta import Log, Snapshot, replacing
+from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import Lease, Ledger, writer_of
 from ebbtide.ledger._facts import Pause
@@ -196,7 +196,7 @@ def change_state(root, *, data_change):
     """Commit what another client does: it removes a file, or says of one that is there already that it is."""
     state = Plan.under(root, spec_in(root)).state.snapshot()
     files = list(state.files.values())
-    actions = replacing(files[:1], []) if data_change else [{"add": {**files[0].add, "dataChange": False}}]
+    actions = DataFile.replacing(files[:1], []) if data_change else [{"add": {**files[0].add, "dataChange": False}}]
     assert writer_of(state.table).commit(state, actions, {"operation": "OTHER"})
 
 

@@ -34,7 +34,7 @@ from ebbtide.operations._operation import Report, ignore
 from ebbtide.operations._places import NOW, Place, of_folder, with_places
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, StepProgress, run, system_clock
-from ebbtide.sources import begun_at
+from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.storage import Location
 
@@ -135,7 +135,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
     with stepping(spark, plan) as stepper:
         stepper.publish(spark)
         position = None if there is None else there.beginning
-        source = stepper.source_begun(position, begun_at(stepper.source_start, position))
+        source = stepper.source_begun(position, Span.begun_at(stepper.source_start, position))
         facts = stepper.facts(Cause(what="source"), decision=Decision(source=Source.BEGIN), source=source)
         stepper.commit(facts, [])
         stepper.publish(spark)

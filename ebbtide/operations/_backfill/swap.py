@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Action, Log, Snapshot, replacing
+from ebbtide.delta import Action, DataFile, Log, Snapshot
 from ebbtide.errors import BackfillError
 from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
 from ebbtide.model import Replace
@@ -220,7 +220,7 @@ def _state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
     definition = plan.state.redefined(own)
     adds = taken.copied_to(plan.state.path)
     actions = [*definition, *adds]
-    return replacing(own.files.values(), actions)
+    return DataFile.replacing(own.files.values(), actions)
 
 
 def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import replacing
+from ebbtide.delta import DataFile
 from ebbtide.ledger import Cause
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._maintenance.merging import merged
@@ -42,5 +42,5 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
         return Done(bool(actions), left=left)
     facts = facts.with_state({"is_folded": True})
     adds = rewrite.written(spark, facts.step)
-    stepper.commit(facts, replacing(files, adds))
+    stepper.commit(facts, DataFile.replacing(files, adds))
     return Done(is_step=True)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, replacing, rows_without
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot, rows_without
 from ebbtide.entries import Step
 from ebbtide.operations._maintenance.doomed import Found
 from ebbtide.operations._maintenance.judging import Doom
@@ -83,7 +83,7 @@ class Deletion:
             in_driver=n_bytes <= BYTES_IN_DRIVER,
         )
         adds = [add for each in left for add in each]
-        actions = replacing([*self.removed, *rewritten], adds)
+        actions = DataFile.replacing([*self.removed, *rewritten], adds)
         if self.hidden:
             actions += snapshot.deleting(self.hidden)
             actions += snapshot.with_vectors()

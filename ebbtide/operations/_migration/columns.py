@@ -29,7 +29,7 @@ from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import SchemaChange
 from ebbtide.operations._migration.widening import widens
-from ebbtide.operators import Operator, altered_entries
+from ebbtide.operators import Operator
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep
@@ -215,15 +215,9 @@ class AlteredEntries:
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
         """See `ebbtide.tables.Keep`."""
-        schema = self.operator.schema
         kept = self.keep(entries, operator)
-        fills = self.change.fills(schema, Coding().convert)
-        return altered_entries(
-            kept,
-            schema,
-            self.change,
-            fills,
-        )
+        fills = self.change.fills(self.operator.schema, Coding().convert)
+        return self.operator.altered(kept, self.change, fills)
 
 
 def altered(keep: Keep, spec: Pipeline, change: SchemaChange) -> Keep:

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from ebbtide.ddl import ddl_of
-from ebbtide.delta import Action, Snapshot, replacing
+from ebbtide.delta import Action, DataFile, Snapshot
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import Cause, NoStep, StepFacts
 from ebbtide.model import Action as TableAction
@@ -264,4 +264,4 @@ def _state_actions(
     files = list(snapshot.files.values())
     rewrite = StateRewrite(migration.before, files, keep, is_whole=True, data_change=True, into=tables)
     adds = rewrite.written(spark, facts.step)
-    return replacing(files, [*definition, *adds])
+    return DataFile.replacing(files, [*definition, *adds])

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import origin_offsets
+from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import Ints, Mask, ints, with_column
 from ebbtide.errors import ConfigError
 from ebbtide.formats import RECORDS, Decoding
@@ -114,7 +114,7 @@ class Redecoded:
         stager = self.plan.stager(folder, ErasureKey.refused(self.plan, self.erased))
         file = stager.stage([self.good])
         origins = self.replayed.select(["origin"])
-        offsets = origin_offsets(origins.rename_columns(["_origin"]))
+        offsets = OffsetRanges.in_rows(origins.rename_columns(["_origin"]))
         return Staged(
             (file,),
             self.summary,

@@ -11,6 +11,7 @@ Source: FLIP-544, "SinkUpsertMaterializer", "TTL support".
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow as pa
 from ebbtide.changelog import order_struct
 from ebbtide.columns import ints, only
 from ebbtide.entries import Reconciled, Step, live_entries
+from ebbtide.model import SchemaChange
 from ebbtide.operators._arrival.histories import Histories
 from ebbtide.operators._arrival.rows import Rows, above_floor
 from ebbtide.operators._arrival.rules import ArrivalRules
@@ -55,6 +57,10 @@ class ArrivalOperator(ArrivalRules):
         n_below = len(changes) - len(above)
         metrics = Counter(changes=len(changes), below_floor=n_below)
         return Histories(rows, metrics).run(tick=False)
+
+    def altered(self, entries: pa.Table, change: SchemaChange, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+        """See `Operator`."""
+        return change.rows(entries, self.schema, fills)
 
     def expire(
         self,

@@ -19,7 +19,7 @@ def altered_entries(
 ) -> pa.Table:
     """Return entries with their new columns.
 
-    In sequence mode `_columns` and `_kept` hold column names, and `_kept`, `_kept_before` and `_tied` hold rows; see
+    `_columns` and `_kept` hold column names, and `_kept`, `_kept_before` and `_tied` hold rows; see
     `ebbtide.operators._sequence.rules`. Few entries have them: those are converted one by one.
 
     Args:
@@ -28,8 +28,6 @@ def altered_entries(
         change: The change of the columns.
         fills: Added column to its value in all rows.
     """
-    if "_kept" not in schema.names:
-        return change.rows(entries, schema, fills)
     filled = {name: fill.as_py() for name, fill in fills.items()}
     conversions: dict[str, Callable[[Any], Any]] = {
         "_columns": lambda known: _known_columns(known, change),

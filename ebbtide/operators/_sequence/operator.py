@@ -15,13 +15,15 @@ A step is decided in phases. Each returns frozen values:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import entry_table, flags, ints, row_codes, with_column
 from ebbtide.entries import SINK_STEP, Reconciled, Step, live_entries, newest
+from ebbtide.model import SchemaChange
+from ebbtide.operators._sequence.altered import altered_entries
 from ebbtide.operators._sequence.choose import choose, n_newer_superseded
 from ebbtide.operators._sequence.fill import fill
 from ebbtide.operators._sequence.links import is_waiting
@@ -63,6 +65,10 @@ class SequenceOperator(SequenceRules):
         counts.update(rows.counts)
         counts.update(written.metrics)
         return Reconciled(written.entries, counts)
+
+    def altered(self, entries: pa.Table, change: SchemaChange, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+        """See `Operator`."""
+        return altered_entries(entries, self.schema, change, fills)
 
     def expire(
         self,

@@ -20,6 +20,7 @@ from ebbtide.columns import LONG_MIN, Codes, row_codes
 from ebbtide.entries import ENTRY_COLUMNS, Reconciled, SinkChange, Step, last_of_group, live_entries
 from ebbtide.errors import EbbtideError, StatefulFunctionError
 from ebbtide.keyed_state import Change, Deletion, FunctionRun, StatefulFunction, StateTtlConfig
+from ebbtide.model import SchemaChange
 from ebbtide.operators._expiry import ExpiryRules
 from ebbtide.operators._stateful.rows import Key, UnfitValueError, changed_rows, load, state_columns, to_table
 from ebbtide.operators._stateful.store import StateSpec, WorkingStore
@@ -112,6 +113,10 @@ class StatefulOperator:
             step=step,
         )
         return call.run()
+
+    def altered(self, entries: pa.Table, change: SchemaChange, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+        """See `Operator`."""
+        return change.rows(entries, self.schema, fills)
 
     def expire(
         self,

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from ebbtide.changelog import OffsetRanges
 from ebbtide.columns import entry_table, equals, key_hashes, only
-from ebbtide.delta import Action, KeyBounds, in_hash_order
+from ebbtide.delta import Action, KeyBounds, KeyIndex
 from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import StagedKind
 from ebbtide.operators import Operator
 from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import ArrowFile, Location
-from ebbtide.tables import FoundRows, StateWriter, Stored, distinct_keys
+from ebbtide.tables import FoundRows, StateWriter, Stored
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Decider:
 
     def _find(self, rows: pa.Table, operator: Operator) -> Found:
         """Find the entries under the keys of some rows, and the sink's rows."""
-        keys, hashes = distinct_keys(rows, operator.key)
+        keys, hashes = KeyIndex.distinct_keys(rows, operator.key)
         in_state = self.state.find(keys, hashes)
         if self.sink is None:
             return Found(in_state, [])
@@ -186,7 +186,7 @@ class Decider:
             emitted = self.writer.emitted_rows(result.emitted, self.step.number)
             tables.append(emitted)
         # In the order of hashes: a range of hashes is then a range of the file, even without a local copy.
-        in_order, _, _ = in_hash_order(result.entries, operator.key)
+        in_order, _, _ = KeyIndex.in_hash_order(result.entries, operator.key)
         tables.append(self.writer.entry_rows(in_order))
         adds = self.writer.write(pa.concat_tables(tables), operator.key)
         n_entries = len(result.entries)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ebbtide.changelog import CHANGELOG_COLUMNS, ORDER
+from ebbtide.changelog import ORDER, changelog_schema
 from ebbtide.columns import Mask, entry_table, equals, flags
 from ebbtide.delta import Action, DataFile, write_files
 from ebbtide.operators import Selected
@@ -168,7 +168,7 @@ class StagedFinish:
         fitting = changes.filter(fits)
         rows = selected.rows.filter(fits)
         values: dict[str, object] = {}
-        for name in CHANGELOG_COLUMNS:
+        for name in changelog_schema(pa.schema([])).names:
             values[name] = fitting[name]
         for number, name in enumerate(rows.type.names):
             values[name] = rows.field(number)

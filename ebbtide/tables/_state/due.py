@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ebbtide.columns import flags
-from ebbtide.delta import DataFile
+from ebbtide.delta import DataFile, KeyIndex
 from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
-from ebbtide.tables._state.lookup import Stored, distinct_keys
+from ebbtide.tables._state.lookup import Stored
 
 
 def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
@@ -39,7 +39,7 @@ def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
     key = list(operator.key)
     if not found:
         return operator.schema.empty_table().select(key)
-    keys, _ = distinct_keys(pa.concat_tables(found), key)
+    keys, _ = KeyIndex.distinct_keys(pa.concat_tables(found), key)
     return keys
 
 

@@ -64,16 +64,7 @@ def columns_of_state(operator: Operator) -> pa.Schema:
 
 
 def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
-    """Return (version, facts) of the newest step; None before the first.
-
-    Args:
-        table: Location of the state table.
-        older: Read also the facts of a state whose rows this release does not read: for an operation that starts over.
-
-    Raises:
-        StoredFormatError: a newer release wrote it, or an older one whose rows this release does not read.
-        DamagedFileError: see `StoredDocument.read`.
-    """
+    """Return (version, facts) of the newest step; see `StateTable.newest_step`."""
     newest = next(Log(table).own_commits(), None) or _kept_facts(table)
     if newest is None:
         return None

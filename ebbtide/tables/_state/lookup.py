@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.columns import Hashes, Mask, equals, row_codes
-from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, in_hash_order, positions_in
+from ebbtide.columns import Hashes, Mask, equals
+from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, positions_in
 from ebbtide.tables._state.layout import has_only, is_base, may_have
 
 
@@ -162,15 +162,3 @@ class FoundRows:
 def _drop_older(table: str, generation: str) -> None:
     """Delete the older copies of a table in this process's folder, once in a process."""
     LocalCopies().drop_older(table, generation)
-
-
-def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
-    """Return the different keys of some rows, in the order of their hashes, and these."""
-    names = list(key)
-    keys = rows.select(names)
-    codes = row_codes(keys, key)
-    _, first_of_code = np.unique(codes, return_index=True)
-    first = pa.array(first_of_code)
-    distinct = keys.take(first)
-    in_order, hashes, _ = in_hash_order(distinct, key)
-    return in_order, hashes

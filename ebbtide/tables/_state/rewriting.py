@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import flags, is_set
-from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex, in_hash_order
+from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex
 from ebbtide.entries import Step, newest_versions
 from ebbtide.operators import Operator
 from ebbtide.tables._joining import ROWS_PER_FILE, small_files
@@ -187,7 +187,7 @@ class RewriteEntries:
         for entries in self.entries.newest(part):
             kept = self.keep(entries, operator)
             # In the order of hashes, as lookups read them: the files' own index is then their order.
-            in_order, _, _ = in_hash_order(kept, operator.key)
+            in_order, _, _ = KeyIndex.in_hash_order(kept, operator.key)
             pieces.append(self.writer.entry_rows(in_order))
         rows = pa.concat_tables(pieces)
         del pieces  # their memory is free once they are joined

@@ -257,12 +257,22 @@ class StateTable(StateNotes):
         """Return the actions that give a version this spec's columns."""
         return Definition(self.schema, self._properties).redefining(snapshot)
 
-    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
-        """Return (version, facts) of the newest step; None before the first.
+    @staticmethod
+    def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
+        """Return (version, facts) of the newest step of a state table; None before the first.
 
         Args:
-            older: See `newest_step`, also for the errors.
+            table: Location of the state table.
+            older: Read also the facts of a state whose rows this release does not read: for an operation that starts over.
+
+        Raises:
+            StoredFormatError: a newer release wrote it, or an older one whose rows this release does not read.
+            DamagedFileError: see `StoredDocument.read`.
         """
+        return newest_step(table, older=older)
+
+    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
+        """Return the newest step of this table; see `newest_step`."""
         return newest_step(self.path, older=older)
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from local.local_pipeline import LocalPipeline
 
-from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Log, Snapshot, Writer
 
 Damage = Callable[[LocalPipeline], None]
 
@@ -26,7 +26,7 @@ def _commit(pipeline: LocalPipeline, operation: str, rows: pa.Table | None, *, i
     found, _ = _sink(pipeline)
     adds = [] if rows is None else [DataFile.write(found.table, f"theirs-{found.version}.parquet", rows, bounded=())]
     goes = found.files.values() if is_whole else ()
-    Writer().commit(found, replacing(goes, adds), {"operation": operation})
+    Writer().commit(found, DataFile.replacing(goes, adds), {"operation": operation})
 
 
 def insert(pipeline: LocalPipeline) -> None:

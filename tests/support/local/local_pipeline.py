@@ -19,7 +19,7 @@ from operating import Here, act
 
 import ebbtide
 from ebbtide import StatefulPipeline
-from ebbtide.delta import DataFile, Log, Snapshot, replacing
+from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.ledger import Lease, StepFacts
 from ebbtide.operations import Report
 from ebbtide.operations._stepping import stepping
@@ -206,7 +206,7 @@ def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None, action:
     def give(sink: SinkTable, _: Any, work: Any) -> None:
         assert rows is not None, "the sink has a way back"
         adds = [DataFile.write(sink.path, f"repaired-{work.facts.step}.parquet", rows, bounded=())] if len(rows) else []
-        commit_stage(sink.path, lambda found: replacing(found.files.values(), adds), work.facts, "sink")
+        commit_stage(sink.path, lambda found: DataFile.replacing(found.files.values(), adds), work.facts, "sink")
 
     with limits():
         assume("a sink like the state")

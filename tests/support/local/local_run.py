@@ -20,7 +20,7 @@ from frame.limits import set_limits, swap_inside
 from operating import Here, act, replay
 
 import ebbtide
-from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.delta._commit import named_files
 from ebbtide.ledger import Head
 from ebbtide.operations import maintain
@@ -145,7 +145,7 @@ def spoil(path: str) -> None:
     found = Snapshot.read(path)
     assert found is not None
     [file, *_] = found.files.values()
-    Writer().commit(found, replacing([file], []), {"operation": "DELETE"})
+    Writer().commit(found, DataFile.replacing([file], []), {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)

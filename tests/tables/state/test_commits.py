@@ -15,7 +15,7 @@ from frame.limits import set_limits
 from frame.stored_names import DOMAIN, FOOTER
 from local.support import change, plain
 
-from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer, replacing
+from ebbtide.delta import Commit, DataFile, Log, Snapshot, Writer
 from ebbtide.entries import SinkChange, Step
 from ebbtide.errors import (
     DamagedFileError,
@@ -28,7 +28,7 @@ from ebbtide.errors import (
 from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.model import StoredDocument
 from ebbtide.operators import ExpiryRules
-from ebbtide.tables import StateTable, newest_step
+from ebbtide.tables import StateTable
 from ebbtide.tables._state.layout import rows_of
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
@@ -62,7 +62,7 @@ def joined(disk):
         copy = f"joined-{file.path}"
         shutil.copy(table / file.path, table / copy)
         adds.append({"add": {**file.add, "path": copy, "dataChange": False}})
-    return foreign(disk, replacing(files, adds, data_change=False), "OPTIMIZE")
+    return foreign(disk, DataFile.replacing(files, adds, data_change=False), "OPTIMIZE")
 
 
 def deleted(disk):
@@ -80,8 +80,8 @@ def test_step_follows_a_commit_that_only_joins_files(disk):
     joined(disk)
     made = next_step(disk)
     assert made.version == newest(disk).version
-    assert newest_step(disk.plan.state.path) == disk.plan.state.last()
-    assert newest_step(disk.plan.state.path)[0] == made.version
+    assert StateTable.newest_step(disk.plan.state.path) == disk.plan.state.last()
+    assert StateTable.newest_step(disk.plan.state.path)[0] == made.version
 
 
 def test_facts_are_kept_in_the_metadata_domain_with_their_version(disk):
@@ -223,28 +223,28 @@ def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
     newer = {**facts, Commit.FORMAT: StoredDocument.FORMAT + 1}
     Writer().commit_version(state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
-        newest_step(state.path)
+        StateTable.newest_step(state.path)
 
 
 def test_unknown_field_of_facts_is_refused(disk):
     unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
     Writer().commit_version(disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
     with pytest.raises(StoredFormatError, match="of_a_later_release"):
-        newest_step(disk.plan.state.path)
+        StateTable.newest_step(disk.plan.state.path)
 
 
 def test_facts_in_the_metadata_domain_are_read_or_refused_as_newer(disk):
     table = disk.plan.state.path
-    version, facts = newest_step(table)
+    version, facts = StateTable.newest_step(table)
     kept = json.loads(newest(disk).domains[DOMAIN])
     DeltaTable(table).create_checkpoint()
     for known in Log(table).versions():
         Path(Log(table).commit_file(known)).unlink()
-    assert newest_step(table) == (version, facts)
+    assert StateTable.newest_step(table) == (version, facts)
     kept["facts"][Commit.FORMAT] = StoredDocument.FORMAT + 1
     foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
     with pytest.raises(StoredFormatError):
-        newest_step(table)
+        StateTable.newest_step(table)
 
 
 def test_restored_state_has_its_rows_again(disk):
