@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.durations import Duration, format_duration, from_ms, parse_duration, to_ms
 
 READ = TypeAdapter(Duration)
@@ -86,4 +86,4 @@ def test_longest_duration_is_read_and_a_longer_one_is_not():
 
 def test_milliseconds_beyond_the_longest_duration_become_it():
     assert from_ms(LONGEST_MS) == timedelta(milliseconds=LONGEST_MS) < timedelta.max
-    assert from_ms(LONGEST_MS + 1) == from_ms(LONG_MAX) == timedelta.max
+    assert from_ms(LONGEST_MS + 1) == from_ms(Long.MAX) == timedelta.max

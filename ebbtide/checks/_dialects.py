@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from ebbtide.columns import LONG_MIN
+from ebbtide.columns import Long
 
 
 class Dialect(ABC):
@@ -62,7 +62,7 @@ class Dialect(ABC):
 
     def ranks(self, struct: str, fields: Sequence[str]) -> list[str]:
         """Return the fields of a struct of integers to compare by, null as the least."""
-        least = f"CAST({LONG_MIN} AS BIGINT)"
+        least = f"CAST({Long.MIN} AS BIGINT)"
         ranks = []
         for field in fields:
             value = self.name(field, struct)

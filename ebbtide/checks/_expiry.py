@@ -10,7 +10,7 @@ from ebbtide.checks._dialects import Dialect
 from ebbtide.checks._entries import Entries
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks._rule import Rows, rule
-from ebbtide.columns import LONG_MAX, LONG_MIN
+from ebbtide.columns import Long
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.operators import ExpiryRules, Operator
@@ -74,7 +74,7 @@ def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
     # One CASE over the states. None comes first if present: the default for states without a TTL.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
-        if clock_ms == LONG_MIN:  # no watermark yet
+        if clock_ms == Long.MIN:  # no watermark yet
             continue
         own_ttl_ms = f"coalesce(_ttl_ms, {ttl.ttl_ms})" if "_ttl_ms" in operator.schema.names else str(ttl.ttl_ms)
         own_overdue = _difference(_difference(str(clock_ms), own_ttl_ms), "_stamp_ms")
@@ -91,7 +91,7 @@ def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
 def _difference(left: str, right: str) -> str:
     """Subtract 64-bit integers; null on overflow, where engines differ."""
     exact = f"(CAST({left} AS DECIMAL(20, 0)) - CAST({right} AS DECIMAL(20, 0)))"
-    return f"(CASE WHEN {exact} BETWEEN {LONG_MIN} AND {LONG_MAX} THEN CAST({exact} AS BIGINT) END)"
+    return f"(CASE WHEN {exact} BETWEEN {Long.MIN} AND {Long.MAX} THEN CAST({exact} AS BIGINT) END)"
 
 
 def _are_set(sql: Dialect, rules: ExpiryRules, schema: pa.Schema) -> str:

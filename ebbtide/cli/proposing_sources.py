@@ -13,7 +13,7 @@ import click
 from ebbtide.ddl import parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.proposal import Proposal, Sample
-from ebbtide.sources import FileSource, folders_like, matching
+from ebbtide.sources import FileSource
 from ebbtide.spec import KafkaSource, Project
 from ebbtide.storage import Location
 
@@ -101,14 +101,14 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
             source = any_topic.model_copy(update={"topic": topic}).opened("new", in_order=False)
             return source.sample(asked.sample)
 
-        there = any_topic.opened("new", in_order=False).names()
-        places = {topic: {"topic": topic} for topic in matching(there, given.topic_pattern)}
+        there = any_topic.opened("new", in_order=False).names_like(given.topic_pattern)
+        places = {topic: {"topic": topic} for topic in there}
         return Listed("topic", given.topic_pattern, shared, places, lines)
     if given.path is None or not has_magic(given.path):
         return None
     project = Project.around(folder).folder
     pattern = Location(given.path).resolved()
-    folders = {place: {"path": _in_project(place, project)} for place in folders_like(pattern)}
+    folders = {place: {"path": _in_project(place, project)} for place in FileSource.folders_like(pattern)}
     return Listed(
         "folder",
         _in_project(pattern, project),

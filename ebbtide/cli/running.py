@@ -269,14 +269,13 @@ def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSumma
 
 
 def _summary_text(summary: RunSummary) -> str:
-    from ebbtide.inspect import remarks
 
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     found = ", ".join(counts) or "nothing new"
     lines = [
         f"{summary.pipeline}: {found}. Sink: {summary.root}/sink",
-        *remarks(summary),
+        *summary.remarks(),
     ]
     if level() == VERBOSE and summary.engine:
         lines.append(f"Steps ran {summary.engine}.")

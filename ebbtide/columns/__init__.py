@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from ebbtide.columns._codes import Ints as Ints
     from ebbtide.columns._codes import Mask as Mask
     from ebbtide.columns._codes import count_codes as count_codes
-    from ebbtide.columns._codes import in_one_array as in_one_array
     from ebbtide.columns._codes import row_codes as row_codes
     from ebbtide.columns._compiled import CompiledLoop as CompiledLoop
     from ebbtide.columns._equality import equality_key as equality_key
     from ebbtide.columns._equality import map_key as map_key
     from ebbtide.columns._hashing import Hashes as Hashes
     from ebbtide.columns._hashing import key_hashes as key_hashes
-    from ebbtide.columns._longs import LONG_MAX as LONG_MAX
-    from ebbtide.columns._longs import LONG_MIN as LONG_MIN
+    from ebbtide.columns._longs import Long as Long
     from ebbtide.columns._quoting import quoted as quoted
     from ebbtide.columns._schemas import columns_named as columns_named
     from ebbtide.columns._schemas import inner_fields as inner_fields

@@ -2,5 +2,9 @@
 
 from __future__ import annotations
 
-LONG_MIN = -(2**63)
-LONG_MAX = 2**63 - 1
+
+class Long:
+    """The bounds of Java's and Arrow's integers of 64 bits."""
+
+    MIN = -(2**63)
+    MAX = 2**63 - 1

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from ebbtide import RunSummary
 from ebbtide.amounts import amount
-from ebbtide.inspect import remarks
 from ebbtide.markdown import prose
 from ebbtide.runtime import StepProgress
 
@@ -23,7 +22,7 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 def report_of(summary: RunSummary) -> str:
     """Return the report of a run: its totals, its steps, and what needs attention."""
-    listed = [f"- {prose(remark)}" for remark in remarks(summary)]
+    listed = [f"- {prose(remark)}" for remark in summary.remarks()]
     lines = [*_sums(summary), "", *_steps(summary), "", *listed]
     page = "\n".join(lines)
     return page.strip()

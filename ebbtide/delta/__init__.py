@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ebbtide.delta._log import Log as Log
     from ebbtide.delta._snapshot import Snapshot as Snapshot
     from ebbtide.delta._vectors import positions_in as positions_in
-    from ebbtide.delta._vectors import rows_without as rows_without
     from ebbtide.delta._whole_files import WholeFiles as WholeFiles
     from ebbtide.delta._write_files import write_files as write_files
     from ebbtide.delta._writer import Writer as Writer

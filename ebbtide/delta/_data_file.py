@@ -190,6 +190,17 @@ class DataFile:
             return typed
         return vectors.rows_without(typed, self.deleted_rows(table))
 
+    def read_without(self, table: str, columns: pa.Schema, gone: BitMap64) -> pa.Table:
+        """Read the rows of the file without some, those that its deletion vector hides included.
+
+        Args:
+            table: Location of the table.
+            columns: See `read`.
+            gone: Positions of the rows to leave out.
+        """
+        rows = self.read(table, columns, live=False)
+        return vectors.rows_without(rows, gone)
+
     def deleted_rows(self, table: str) -> BitMap64:
         """Return the positions of its deleted rows, by its deletion vector; none without one.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER
-from ebbtide.columns import LONG_MIN, Codes, Ints, Mask, flags, ints, row_codes
+from ebbtide.columns import Codes, Ints, Long, Mask, flags, ints, row_codes
 from ebbtide.keyed_state import ExpiryClock, StateTtlConfig
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
@@ -67,7 +67,7 @@ class Step:
         if not expires_by_watermark:
             return self.now_ms
         if self.watermark_ms is None:
-            return LONG_MIN
+            return Long.MIN
         return self.watermark_ms
 
     def has_expired(self, stamp_ms: Ints, ttl: StateTtlConfig | None) -> Mask:

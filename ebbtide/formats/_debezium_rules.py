@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from ebbtide.columns import LONG_MAX, LONG_MIN
+from ebbtide.columns import Long
 from ebbtide.formats._connect import has_schema
 from ebbtide.formats._debezium_envelope import (
     LEFT_OUT,
@@ -134,7 +134,7 @@ def integer(value: Any, name: str, reason: str) -> int | None:
     """
     if value is None:
         return None
-    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
+    if type(value) is int and Long.MIN <= value <= Long.MAX:
         return value
     raise BadRecordError.of(
         reason,

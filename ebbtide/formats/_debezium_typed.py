@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from ebbtide.columns import LONG_MAX, LONG_MIN
+from ebbtide.columns import Long
 from ebbtide.formats._debezium_envelope import log_named, whole_snapshot
 from ebbtide.formats._debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats._format import BadRecordError
@@ -78,7 +78,7 @@ class TypedEnvelopes:
             return ()
         event_ms = source.ts_ms
         position = self._position(value, event_ms)
-        is_time = event_ms is None or LONG_MIN <= event_ms <= LONG_MAX
+        is_time = event_ms is None or Long.MIN <= event_ms <= Long.MAX
         if position is None or not is_time:
             return ()
         return self._changes(value, position, event_ms)
@@ -144,7 +144,7 @@ class TypedEnvelopes:
         for field, part, name in self._positions:
             of_part = value.source if part == "source" else getattr(value, part)
             number = getattr(of_part, name, None)
-            if field.type == "number" and type(number) is int and 0 <= number <= LONG_MAX:
+            if field.type == "number" and type(number) is int and 0 <= number <= Long.MAX:
                 position.append(number)
             elif number is None:
                 position += lacking(field, self._rules.snapshot_ms(value.op, event_ms))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.columns import LONG_MIN
+from ebbtide.columns import Long
 from ebbtide.errors import ConfigError
 from ebbtide.formats._places import with_sequences
 from ebbtide.formats._settings import EPOCH_BITS
@@ -37,7 +37,7 @@ def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:
     """
     if not log_begins:
         return staged
-    times = staged["_event_ms"].combine_chunks().fill_null(LONG_MIN).to_numpy()
+    times = staged["_event_ms"].combine_chunks().fill_null(Long.MIN).to_numpy()
     epochs = np.searchsorted(np.array(log_begins), times, side="right")
     sequences = staged["_sequence"].combine_chunks()
     first, *rest = sequences.flatten()

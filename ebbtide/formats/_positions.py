@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.columns import LONG_MAX, LONG_MIN, Mask
+from ebbtide.columns import Long, Mask
 from ebbtide.formats._format import BadRecordError, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._scan import Cells, Scanned, marked
@@ -59,7 +59,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def _number(value: Any) -> tuple[int, ...] | None:
     number = _natural(value, digits=19)
-    return None if number is None or number > LONG_MAX else (number,)
+    return None if number is None or number > Long.MAX else (number,)
 
 
 def _decimal(value: Any) -> tuple[int, ...] | None:
@@ -115,7 +115,7 @@ def _timestamp(value: Any) -> tuple[int, ...] | None:
         return None
     seconds = round((at - _EPOCH).total_seconds())
     nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
-    return (nanoseconds,) if 0 <= nanoseconds <= LONG_MAX else None
+    return (nanoseconds,) if 0 <= nanoseconds <= Long.MAX else None
 
 
 @dataclass(frozen=True)
@@ -340,14 +340,14 @@ def lacking(field: PositionField, snapshot_ms: int | None) -> list[int | None]:
     further = field.n_numbers - 1
     if snapshot_ms is None:
         return [None] * (1 + further)
-    lowest = LONG_MIN + max(snapshot_ms, 0)
+    lowest = Long.MIN + max(snapshot_ms, 0)
     return [lowest, *[0] * further]
 
 
 def snapshot_numbers(is_snapshot: Mask, event_ms: pa.Int64Array) -> pa.Int64Array:
     """Return (n,) the first number of a field that a snapshot row lacks, as `lacking` does; null for changes."""
     times = event_ms.fill_null(0).to_numpy()
-    numbers = LONG_MIN + np.maximum(times, 0)
+    numbers = Long.MIN + np.maximum(times, 0)
     return pa.array(numbers, mask=~is_snapshot)
 
 

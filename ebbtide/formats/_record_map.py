@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.formats._format import BadRecordError, Json, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._positions import PositionField, PositionType, log_position
@@ -142,7 +142,7 @@ class RecordMap:
         for path in paths:
             value = find(path)
             is_last = value is None and snapshot_ms is None and path in self.last_without
-            values.append(LONG_MAX if is_last else value)
+            values.append(Long.MAX if is_last else value)
         return log_position(fields, values, paths, snapshot_ms)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import TRUNCATE, Intervals, OffsetRanges, RowKind, order_struct, rank_sequences
-from ebbtide.columns import in_one_array, only
+from ebbtide.columns import only
 from ebbtide.formats._settings import BETWEEN_NAMES, EPOCH_BITS, DecodingSettings, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
 
@@ -128,7 +128,7 @@ def _snapshots(good: pa.Table) -> list[dict[str, Any]]:
     rows = only(good.select(["_sequence", "_snapshot"]), good["_snapshot"].is_valid())
     if not len(rows):
         return []
-    [ranks], sequences = rank_sequences([in_one_array(rows["_sequence"])])
+    [ranks], sequences = rank_sequences([rows["_sequence"].combine_chunks()])
     begins = np.isin(rows["_snapshot"], FIRST_OF_SNAPSHOT)
     ends = np.isin(rows["_snapshot"], LAST_OF_SNAPSHOT)
     # Most logs give a snapshot one position: there are few ranks.
@@ -154,13 +154,13 @@ def _logs(good: pa.Table) -> list[dict[str, Any]]:
     rows = only(good.select(["_sequence", "_event_ms", "_source_log"]), good["_source_log"].is_valid())
     if not len(rows):
         return []
-    names = in_one_array(rows["_source_log"]).dictionary_encode()
-    files, *further = in_one_array(rows["_sequence"]).flatten()
+    names = rows["_source_log"].combine_chunks().dictionary_encode()
+    files, *further = rows["_sequence"].combine_chunks().flatten()
     file_numbers = files.fill_null(0).to_numpy()
     epochs = np.maximum(file_numbers, 0) >> EPOCH_BITS
     numbers = file_numbers - (epochs << EPOCH_BITS)
     places = further[0].fill_null(0).to_numpy() if further else np.zeros(len(rows), np.int64)
-    event_ms = in_one_array(rows["_event_ms"])
+    event_ms = rows["_event_ms"].combine_chunks()
     codes = names.indices.to_numpy()
     parts = []
     for code, name in enumerate(names.dictionary.to_pylist()):

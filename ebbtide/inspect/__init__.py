@@ -3,7 +3,7 @@
 `status`, `Lag` and `UnreadTopics` read the tables and the source of one pipeline; `state` and `create_view` show its
 state, `QuarantineSummary` and `QuarantinedRecord` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process, whose
 metrics they have; `MetricsAtRest` are those of other pipelines. `without_personal` masks personal values.
-`remarks` and `fault_of_all_bad` give the next steps after a run.
+`fault_of_all_bad` gives the next step after a run.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ebbtide.inspect._personal import without_personal as without_personal
     from ebbtide.inspect._quarantine import QuarantinedRecord as QuarantinedRecord
     from ebbtide.inspect._quarantine import QuarantineSummary as QuarantineSummary
-    from ebbtide.inspect._remarks import remarks as remarks
     from ebbtide.inspect._state import create_view as create_view
     from ebbtide.inspect._state import state as state
     from ebbtide.inspect._status import status as status

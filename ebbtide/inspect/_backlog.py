@@ -12,7 +12,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Snapshot
 from ebbtide.ledger import Head
 from ebbtide.runtime import Diagnosis, OwnTables, Plan
-from ebbtide.sources import Backlog, Discovery, Span, folders_like, matching
+from ebbtide.sources import Backlog, Discovery, FileSource, Span
 from ebbtide.spec import Pipeline, UpsertPipelines
 
 
@@ -206,10 +206,10 @@ class UnreadTopics:
             return None
         first, *_ = several.pipelines
         if several.listed == "folders":
-            wanted = set(folders_like(pattern))
+            wanted = set(FileSource.folders_like(pattern))
         else:
             source = Plan("", first).positioned_source  # all read of the same brokers
-            wanted = set(matching(source.names(), pattern))
+            wanted = set(source.names_like(pattern))
         unread = wanted - several.places_read
         for ignored in several.ignored:
             unread = {place for place in unread if not _is_named(place, ignored)}

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ebbtide.columns import LONG_MIN
+from ebbtide.columns import Long
 from ebbtide.entries import Step
 from ebbtide.keyed_state import StateTtlConfig
 from ebbtide.operators import ExpiryRules, Operator
@@ -29,7 +29,7 @@ def overdue_ms(
     # One CASE over the states. None is the first of them, if present: the default for states without a TTL.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
-        if clock_ms == LONG_MIN:  # no watermark yet: nothing expires by event time
+        if clock_ms == Long.MIN:  # no watermark yet: nothing expires by event time
             continue
         own_overdue = _overdue_by(operator, ttl, clock_ms)
         if state is None:

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.keyed_state._raw import Entry
 from ebbtide.keyed_state._states import KeyedState
 from ebbtide.keyed_state._ttl import CompactionFilter
@@ -96,7 +96,7 @@ class TtlTimers:
 
     def _arm(self, key: Hashable, end_ms: int) -> None:
         """Arm a key's timer. Keep an earlier timer, and arm none if no entry expires (their end is above the largest long)."""
-        armed_ms = self._armed.get(key, LONG_MAX + 1)
+        armed_ms = self._armed.get(key, Long.MAX + 1)
         if armed_ms <= end_ms:
             return
         self._armed[key] = end_ms

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from ebbtide.columns import LONG_MIN
+from ebbtide.columns import Long
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class StateContext:
 
     key: Hashable = None
     now_ms: int = 0
-    watermark_ms: int = LONG_MIN
+    watermark_ms: int = Long.MIN
     event_ms: int | None = None
     output_key: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)

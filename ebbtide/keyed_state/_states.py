@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from ebbtide.columns import LONG_MAX, map_key
+from ebbtide.columns import Long, map_key
 from ebbtide.durations import to_ms
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._raw import Entry, RawState
@@ -46,7 +46,7 @@ class KeyedState:
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
         """Called with (key, end of life) when an entry is stamped: exact timers."""
-        self._ttl_ms = LONG_MAX
+        self._ttl_ms = Long.MAX
         self._by_event = False
         self._by_watermark = False
         self._keeps_stamp = False
@@ -84,7 +84,7 @@ class KeyedState:
     def end_ms(self, entry: Entry) -> int:
         """Return the time at which an entry expires, capped at the largest long; an unstamped entry never expires."""
         if entry.stamp_ms is None:
-            return LONG_MAX + 1
+            return Long.MAX + 1
         own_ttl_ms = entry.ttl_ms
         ttl_ms = self._ttl_ms if own_ttl_ms is None else own_ttl_ms
         return end_ms(entry.stamp_ms, ttl_ms)

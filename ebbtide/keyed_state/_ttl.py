@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.durations import PositiveDuration, parse_duration, to_ms
 
-NEVER_MS = LONG_MAX
+NEVER_MS = Long.MAX
 """The longest time to live, in ms: the largest long. It is written as the longest timedelta."""
 
 
@@ -243,7 +243,7 @@ Ttl = Annotated[StateTtlConfig, BeforeValidator(_or_bare, json_schema_input_type
 
 def end_ms(stamp_ms: int, ttl_ms: int) -> int:
     """Return the time at which an entry expires, epoch ms, capped at the largest long."""
-    return min(stamp_ms + ttl_ms, LONG_MAX)
+    return min(stamp_ms + ttl_ms, Long.MAX)
 
 
 def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np.bool_]:
@@ -258,7 +258,7 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
     """
     # The sum could overflow for a stamp above 0, so the time to live is capped at the distance to the largest long.
     from_epoch_ms = np.maximum(stamp_ms, 0)
-    longest_ttl_ms = LONG_MAX - from_epoch_ms
+    longest_ttl_ms = Long.MAX - from_epoch_ms
     capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)
     ends_ms = stamp_ms + capped_ttl_ms
     # Inclusive: an entry whose end is exactly now has expired, as in Flink.

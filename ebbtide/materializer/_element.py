@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 
 Row = tuple[Any, ...]
 Identify = Callable[[Row], Hashable]
@@ -39,5 +39,5 @@ def lives(stamp_ms: int, ttl_ms: int | None, now_ms: int) -> bool:
     """Return whether an element has not expired."""
     if ttl_ms is None:
         return True
-    end_ms = min(stamp_ms + ttl_ms, LONG_MAX)
+    end_ms = min(stamp_ms + ttl_ms, Long.MAX)
     return end_ms > now_ms

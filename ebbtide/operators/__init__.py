@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ebbtide.operators._operator import Operator as Operator
     from ebbtide.operators._selection import Selected as Selected
     from ebbtide.operators._sequence.former_keys import FormerKeys as FormerKeys
-    from ebbtide.operators._sequence.linked_keys import linked_keys as linked_keys
     from ebbtide.operators._sequence.operator import SequenceOperator as SequenceOperator
     from ebbtide.operators._stateful.operator import StatefulOperator as StatefulOperator
     from ebbtide.operators._stateful.rows_store import RowsStore as RowsStore

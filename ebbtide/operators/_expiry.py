@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import LONG_MAX, LONG_MIN, Mask, equals, ints
+from ebbtide.columns import Long, Mask, equals, ints
 from ebbtide.entries import Step
 from ebbtide.keyed_state import TIMERS, StateTtlConfig, TimeCharacteristic
 
@@ -53,14 +53,14 @@ class ExpiryRules:
             if state is not None:
                 is_own = equals(entries, self.ttl_selector, state)
             clock_ms = step.clock_ms(ttl)
-            if clock_ms == LONG_MIN:  # no watermark yet
+            if clock_ms == Long.MIN:  # no watermark yet
                 marked[is_own] = False
                 continue
             ttl_ms = np.full(len(entries), ttl.ttl_ms, np.int64)
             if "_ttl_ms" in entries.column_names:
                 ttl_ms = ints(entries, "_ttl_ms", null=ttl.ttl_ms)
             oldest_alive_ms = clock_ms - ttl_ms
-            is_old = ints(entries, "_stamp_ms", null=LONG_MAX) <= oldest_alive_ms
+            is_old = ints(entries, "_stamp_ms", null=Long.MAX) <= oldest_alive_ms
             marked[is_own] = is_old[is_own]
         if self.any_set:
             is_set = [_is_set(entries[name]) for name in self.any_set]

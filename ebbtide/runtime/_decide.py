@@ -20,7 +20,7 @@ from ebbtide.columns import columns_named
 from ebbtide.delta import DataFile, KeyIndex, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
-from ebbtide.operators import FormerKeys, linked_keys
+from ebbtide.operators import FormerKeys
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
@@ -264,7 +264,7 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
         return None
     names = [*key, "_sequence", FormerKeys.COLUMN]
     changes = _staged_columns(staged, names)
-    keys = linked_keys(changes, moved, key)
+    keys = FormerKeys.linked(changes, moved, key)
     if keys is None:
         return None
     distinct, *_ = KeyIndex.distinct_keys(keys, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -226,6 +226,12 @@ class RunSummary:
         self._ignored: set[str] = set()
         for step in given:
             self.add(step)
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what the user should know of a run that has not failed, in sentences: the command line and Dagster show the same."""
+        from ebbtide.runtime._remarks import remarks
+
+        return remarks(self)
 
     def add(self, step: StepProgress) -> None:
         """Take in the next step."""

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from ebbtide.sources._kafka.registry import Registry as Registry
     from ebbtide.sources._kafka.source import KafkaSource as KafkaSource
     from ebbtide.sources._listing import PATTERNS as PATTERNS
-    from ebbtide.sources._listing import folders_like as folders_like
     from ebbtide.sources._positioned import PositionedSource as PositionedSource
     from ebbtide.sources._positioned import SourceSettings as SourceSettings
-    from ebbtide.sources._positioned import matching as matching
     from ebbtide.sources._source import Backlog as Backlog
     from ebbtide.sources._source import BatchPlanner as BatchPlanner
     from ebbtide.sources._source import Discovery as Discovery

@@ -41,6 +41,15 @@ class FileSource(Source):
     max_files_per_step: int = 1000
     max_bytes_per_step: int = 256 * 2**20
 
+    @staticmethod
+    def folders_like(pattern: str) -> list[str]:
+        """Return the folders that a pattern with `*`, `?` and `[...]` in its last name matches; hidden ones (`.`, `_`) are left out.
+
+        Args:
+            pattern: Location of the folder above them, and the pattern of their names.
+        """
+        return listing.folders_like(pattern)
+
     def refuse_absent(self) -> None:
         """See `Source`."""
         listing.refuse_absent(self.path)

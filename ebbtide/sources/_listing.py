@@ -45,11 +45,7 @@ def refuse_absent(path: str) -> None:
 
 
 def folders_like(pattern: str) -> list[str]:
-    """Return the folders that a pattern with `*`, `?` and `[...]` in its last name matches; hidden ones (`.`, `_`) are left out.
-
-    Args:
-        pattern: Location of the folder above them, and the pattern of their names.
-    """
+    """Return the folders that a pattern matches; see `FileSource.folders_like`."""
     above, _, name = pattern.rpartition("/")
     fs, path = Location(above).file_system()
     selector = pafs.FileSelector(path, allow_not_found=True)

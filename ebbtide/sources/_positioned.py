@@ -121,6 +121,14 @@ class PositionedSource(Source, ABC):
         """
         raise ConfigError.of("Sources of this kind cannot be listed.", next_step="Name each one in a separate spec.")
 
+    def names_like(self, pattern: str) -> list[str]:
+        """Return those of `names` that a pattern with `*`, `?` and `[...]` matches; internal ones (`__...`) only for a pattern like them.
+
+        Raises:
+            ConfigError: see `names`.
+        """
+        return _matching(self.names(), pattern)
+
     def sample(self, n: int) -> Iterator[bytes]:
         """Yield the first records of all partitions, as lines that hold records with their places.
 
@@ -242,22 +250,6 @@ class _RecordsOfSpan:
         return results
 
 
-def matching(names: Iterable[str], pattern: str) -> list[str]:
-    """Return the names that a pattern with `*`, `?` and `[...]` matches; internal names (`__...`) only for a pattern like them.
-
-    Example:
-        >>> matching(["shop.orders", "__consumer_offsets"], "*")
-        ['shop.orders']
-    """
-    asks_system = pattern.startswith("_")
-    found = []
-    for name in names:
-        is_system = name.startswith("__")
-        if fnmatchcase(name, pattern) and (asks_system or not is_system):
-            found.append(name)
-    return sorted(found)
-
-
 def _discovery(span: Span) -> Discovery:
     return Discovery(streams=span.size > 0, span=span)
 
@@ -308,3 +300,19 @@ def _cut(whole: Span, most: int) -> Iterator[Span]:
     for start in range(first, last, most):
         end = min(start + most, last)
         yield whole.of(partition, start, end)
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that a pattern with `*`, `?` and `[...]` matches; internal names (`__...`) only for a pattern like them.
+
+    Example:
+        >>> _matching(["shop.orders", "__consumer_offsets"], "*")
+        ['shop.orders']
+    """
+    asks_system = pattern.startswith("_")
+    found = []
+    for name in names:
+        is_system = name.startswith("__")
+        if fnmatchcase(name, pattern) and (asks_system or not is_system):
+            found.append(name)
+    return sorted(found)

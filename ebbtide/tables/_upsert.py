@@ -20,7 +20,6 @@ from ebbtide.delta import (
     Snapshot,
     Transaction,
     Writer,
-    rows_without,
     write_files,
 )
 from ebbtide.faults import Fault
@@ -253,9 +252,7 @@ class Upserter:
     def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
         """Write the remaining rows of some files to a new file."""
         left = [self._columns.empty_table()]
-        for loss in partly:
-            rows = loss.file.read(self._table, self._columns, live=False)
-            left.append(rows_without(rows, loss.dead))
+        left += [loss.file.read_without(self._table, self._columns, loss.dead) for loss in partly]
         return self._written(pa.concat_tables(left))
 
     def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:

@@ -2,13 +2,10 @@ import pytest
 from local.states import run_with
 from pydantic import ValidationError
 
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.keyed_state import Entry, StateTtlConfig, TimeCharacteristic, UpdateType, ValueStateDescriptor
 
 NEVER_MS = 2**63 - 1
-
-
-LONG_MIN = -(2**63)
 
 
 @pytest.mark.parametrize(
@@ -18,21 +15,21 @@ LONG_MIN = -(2**63)
         (0, 10, 10, True),
         (-1, 1, -1, False),
         (-1, 1, 0, True),
-        (LONG_MIN, 1, LONG_MIN, False),
-        (LONG_MIN, 1, LONG_MIN + 1, True),
-        (LONG_MIN, LONG_MAX - 1, -3, False),
-        (LONG_MIN, LONG_MAX - 1, -2, True),
-        (LONG_MAX, 1, LONG_MAX - 1, False),
-        (LONG_MAX, 1, LONG_MAX, True),
-        (LONG_MAX - 5, 10, LONG_MAX - 1, False),
-        (LONG_MAX - 5, 10, LONG_MAX, True),
-        (1, LONG_MAX - 1, LONG_MAX - 1, False),
-        (1, LONG_MAX - 1, LONG_MAX, True),
-        (0, NEVER_MS, LONG_MAX - 1, False),
-        (0, NEVER_MS, LONG_MAX, True),
-        (LONG_MIN, NEVER_MS, -2, False),
-        (LONG_MIN, NEVER_MS, -1, True),
-        (0, 1, LONG_MIN, False),
+        (Long.MIN, 1, Long.MIN, False),
+        (Long.MIN, 1, Long.MIN + 1, True),
+        (Long.MIN, Long.MAX - 1, -3, False),
+        (Long.MIN, Long.MAX - 1, -2, True),
+        (Long.MAX, 1, Long.MAX - 1, False),
+        (Long.MAX, 1, Long.MAX, True),
+        (Long.MAX - 5, 10, Long.MAX - 1, False),
+        (Long.MAX - 5, 10, Long.MAX, True),
+        (1, Long.MAX - 1, Long.MAX - 1, False),
+        (1, Long.MAX - 1, Long.MAX, True),
+        (0, NEVER_MS, Long.MAX - 1, False),
+        (0, NEVER_MS, Long.MAX, True),
+        (Long.MIN, NEVER_MS, -2, False),
+        (Long.MIN, NEVER_MS, -1, True),
+        (0, 1, Long.MIN, False),
     ],
 )
 def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):

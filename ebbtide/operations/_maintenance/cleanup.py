@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebbtide.columns import LONG_MAX, Mask, flags
+from ebbtide.columns import Long, Mask, flags
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause, StepFacts
@@ -42,7 +42,7 @@ class Gone:
     """
 
     at: Step
-    stored_ms: int = LONG_MAX
+    stored_ms: int = Long.MAX
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""

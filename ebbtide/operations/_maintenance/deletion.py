@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from ebbtide.columns import Mask
-from ebbtide.delta import Action, DataFile, LostRows, Snapshot, rows_without
+from ebbtide.delta import Action, DataFile, LostRows, Snapshot
 from ebbtide.entries import Step
 from ebbtide.operations._maintenance.doomed import Found
 from ebbtide.operations._maintenance.judging import Doom
@@ -150,8 +150,7 @@ def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -
     """
     if least_ms == UNKNOWN:
         column = pa.schema([pa.field("_stamp_ms", pa.int64())])
-        stamps = file.read(table, column, live=False)
-        left = rows_without(stamps, dead)
+        left = file.read_without(table, column, dead)
         least_ms = pc.min(left["_stamp_ms"]).as_py()
     least = dict(file.stats.get("minValues", {}))
     greatest = dict(file.stats.get("maxValues", {}))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from ebbtide.columns import LONG_MAX, Mask, ints
+from ebbtide.columns import Long, Mask, ints
 from ebbtide.delta import DataFile
 from ebbtide.operators import Operator
 from ebbtide.tables import Stored
@@ -125,9 +125,9 @@ def judge_rows(
 
 def least_stamp(rows: pa.Table, marked: Mask) -> int | None:
     """Return the least stamp of the marked rows."""
-    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)
-    least_ms = int(stamps_ms[marked].min(initial=LONG_MAX))
-    return None if least_ms == LONG_MAX else least_ms
+    stamps_ms = ints(rows, "_stamp_ms", null=Long.MAX)
+    least_ms = int(stamps_ms[marked].min(initial=Long.MAX))
+    return None if least_ms == Long.MAX else least_ms
 
 
 def bitmap(positions: NDArray[np.int64]) -> BitMap64:

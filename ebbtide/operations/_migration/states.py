@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import LONG_MIN, Ints, Mask, equals, flags, with_column
+from ebbtide.columns import Ints, Long, Mask, equals, flags, with_column
 from ebbtide.durations import format_duration, from_ms
 from ebbtide.entries import Step
 from ebbtide.errors import MigrationError
@@ -297,7 +297,7 @@ def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
         ttl = operator.expiry.ttls[state]
         # By event time the clock is the watermark, which a pipeline without events does not have yet.
         clock_ms = at.clock_ms(ttl)
-        has_watermark = clock_ms != LONG_MIN
+        has_watermark = clock_ms != Long.MIN
         clocks_ms[state] = clock_ms if has_watermark else at.now_ms
     states = None
     if operator.has_named_states:

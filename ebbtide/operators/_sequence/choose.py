@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.changelog import UNKNOWN
-from ebbtide.columns import LONG_MIN, Codes, Mask, equals, ints, is_set
+from ebbtide.columns import Codes, Long, Mask, equals, ints, is_set
 from ebbtide.entries import Step, last_of_group
 from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE
 from ebbtide.operators._sequence.places import at_one_position
 from ebbtide.operators._sequence.rank import Ranked
 from ebbtide.operators._sequence.ties import Contents, Ties, compare
 
-UNKNOWN_TIME = LONG_MIN
+UNKNOWN_TIME = Long.MIN
 """Marks an unknown event time."""
 
 

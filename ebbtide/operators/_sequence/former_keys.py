@@ -11,7 +11,7 @@ could reach the row only through `K`. A late TRUNCATE does not reach these value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import Mask
+from ebbtide.operators._sequence.linked_keys import linked_keys
 from ebbtide.operators._sequence.links import in_one_piece
 
 Erased = Callable[[pa.Table], Mask]
@@ -42,6 +43,17 @@ class FormerKeys:
     COLUMN: ClassVar[str] = "_moved_from"
     key: Sequence[str]
     erased: Erased
+
+    @staticmethod
+    def linked(changes: Iterable[pa.Table], entries: Iterable[pa.Table], key: Sequence[str]) -> pa.Table | None:
+        """Return the keys that a step decides together, since rows had them one after the other; None if there are none.
+
+        Args:
+            changes: The step's changes, with key, `_sequence` and `COLUMN`.
+            entries: Versions of all entries with key changes, with key and `COLUMN`.
+            key: Names of the key's columns.
+        """
+        return linked_keys(changes, entries, key)
 
     def named(self, rows: pa.Table) -> Mask:
         """Mark the entries or changes that name an erased key."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import rank_sequences
-from ebbtide.columns import LONG_MAX, Codes, count_codes, key_hashes, row_codes
+from ebbtide.columns import Codes, Long, count_codes, key_hashes, row_codes
 from ebbtide.operators._sequence.links import in_one_piece
 
 
@@ -116,7 +116,7 @@ def _linked_key_changes(
     [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
     touched_ranks = np.concatenate(ranks)
     # The row had its old key up to the change: a touch of the old key at or before the key change may concern the row.
-    earliest = np.full(count_codes(codes), LONG_MAX)
+    earliest = np.full(count_codes(codes), Long.MAX)
     np.minimum.at(earliest, of_touched, touched_ranks)
     is_touched = earliest[old] <= changed_at
     is_own = np.isin(own, of_changed)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ebbtide.changelog import UNKNOWN
-from ebbtide.columns import LONG_MAX
+from ebbtide.columns import Long
 from ebbtide.operators._sequence.ops import OP_FINAL_DELETE, OP_TRUNCATE
 
 STORED = -1
@@ -148,7 +148,7 @@ class KnownRow:
     late_ms: int | None = None
 
 
-NEVER_KNOWN = LONG_MAX
+NEVER_KNOWN = Long.MAX
 """An unknown time: no snapshot row is known to have been read after it."""
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import UNKNOWN, RowKind, SequenceColumns, rank_sequences
-from ebbtide.columns import LONG_MIN, Codes, Mask, count_codes, equals, flags, ints, is_set, only, row_codes
+from ebbtide.columns import Codes, Long, Mask, count_codes, equals, flags, ints, is_set, only, row_codes
 from ebbtide.entries import Step
 from ebbtide.operators._arriving import in_arrival_order
 from ebbtide.operators._sequence.links import Link, StoredLinks, in_one_piece
@@ -54,7 +54,7 @@ class Scale:
         if not 0 <= rank < self.snapshot_ranks:
             return None
         [first, *_] = self.sequences[rank].as_py().values()
-        return (int(first) - LONG_MIN) or None  # 0: the source gave no time
+        return (int(first) - Long.MIN) or None  # 0: the source gave no time
 
     def sequence(self, rank: int) -> dict[str, Any] | None:
         """Return the sequence of a rank; None for `UNKNOWN`."""

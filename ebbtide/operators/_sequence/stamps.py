@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ebbtide.changelog import UNKNOWN
-from ebbtide.columns import LONG_MIN, Codes, Mask, ints
+from ebbtide.columns import Codes, Long, Mask, ints
 from ebbtide.entries import SINK_STEP, Step
 from ebbtide.keyed_state import StateTtlConfig, UpdateType
 from ebbtide.operators._sequence.choose import Rows
@@ -42,8 +42,8 @@ def stamps(
     fresh = _greatest_event_time(ranked)[key]
     is_stored = _is_stored(ranked)
     stamps_of_entries = ints(ranked.entries, "_stamp_ms")
-    stored = np.where(is_stored, stamps_of_entries, LONG_MIN)
-    before = ranked.of_entry(stored, key, otherwise=LONG_MIN)
+    stored = np.where(is_stored, stamps_of_entries, Long.MIN)
+    before = ranked.of_entry(stored, key, otherwise=Long.MIN)
     return np.asarray(np.maximum(before, fresh))
 
 
@@ -77,10 +77,10 @@ def _greatest_event_time(ranked: Ranked) -> Codes:
     n = ranked.n_entries
     is_alive = ~ranked.is_dead[n:]
     keys = ranked.key[n:]
-    times = ints(ranked.changes, "_event_ms", null=LONG_MIN)
+    times = ints(ranked.changes, "_event_ms", null=Long.MIN)
     alive_keys = keys[is_alive]
     alive_times = times[is_alive]
-    greatest = np.full(ranked.n_keys, LONG_MIN)
+    greatest = np.full(ranked.n_keys, Long.MIN)
     np.maximum.at(greatest, alive_keys, alive_times)
     return greatest
 

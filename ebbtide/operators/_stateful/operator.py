@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.changelog import ORDER, RowKind, changelog_schema, order_struct
-from ebbtide.columns import LONG_MIN, Codes, row_codes
+from ebbtide.columns import Codes, Long, row_codes
 from ebbtide.entries import ENTRY_COLUMNS, Reconciled, SinkChange, Step, last_of_group, live_entries
 from ebbtide.errors import EbbtideError, StatefulFunctionError
 from ebbtide.keyed_state import Change, Deletion, FunctionRun, StatefulFunction, StateTtlConfig
@@ -212,7 +212,7 @@ class _Call:
         context = self.running.context
         context.now_ms = self.step.now_ms
         context.output_key = self.op.sink_key
-        context.watermark_ms = LONG_MIN
+        context.watermark_ms = Long.MIN
         if self.step.watermark_ms is not None:
             context.watermark_ms = self.step.watermark_ms
         if self.changes is None:

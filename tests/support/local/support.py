@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ebbtide import UpsertPipeline
-from ebbtide.operators import Operator, linked_keys
+from ebbtide.operators import FormerKeys, Operator
 from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -102,7 +102,7 @@ def touched_entries(entries: pa.Table, changes: pa.Table, key: tuple[str, ...]) 
     """Return the entries of the keys that changes touch, or that are linked to those."""
     keys = set(key_texts(changes, key))
     if "_moved_from" in changes.column_names:
-        linked = linked_keys([changes], [entries], key)
+        linked = FormerKeys.linked([changes], [entries], key)
         keys |= set() if linked is None else set(key_texts(linked, key))
     return entries.filter(pa.array([text in keys for text in key_texts(entries, key)], pa.bool_()))
 

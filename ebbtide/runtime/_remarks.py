@@ -1,21 +1,20 @@
-"""Remarks on a run that has not failed, in sentences: the command line and Dagster show the same."""
+"""Remarks on a run that has not failed, in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.ddl import added_ddl
 from ebbtide.ledger import ForeignWrites
-from ebbtide.runtime import RunSummary
+
+if TYPE_CHECKING:
+    from ebbtide.runtime._progress import RunSummary
 
 
 def remarks(summary: RunSummary) -> Iterator[str]:
-    """Yield the remarks on a run.
-
-    Args:
-        summary: What the run did.
-    """
+    """Yield the remarks; see `RunSummary.remarks`."""
     if summary.nothing_matched:
         yield f"Nothing to read: {summary.nothing_matched}"
     if summary.foreign_writes:
