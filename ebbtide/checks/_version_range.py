@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ebbtide.delta import Feed, Log
 from ebbtide.durations import to_ms
-from ebbtide.ledger import StepFacts, window_end
+from ebbtide.ledger import ForeignWrites, StepFacts
 from ebbtide.runtime import Plan
 
 
@@ -93,14 +93,14 @@ class VersionRange:
         if judged is not None and judged["incarnation"] == incarnation:
             known = judged
         state_judged = known.get("state", 0)
-        state_end = window_end(tables.state.path, state_judged, newest.state)
+        state_end = ForeignWrites.window_end(tables.state.path, state_judged, newest.state)
         # Windows begin at the newest of three versions: judged good, end of a window, still readable.
         # A step that ends windows may follow a recreated or restored sink, whose versions restart at lower numbers.
         sink_judged = known.get("sink", 0) if state_end == state_judged else 0
         asked_since = 0
         sink_since = 0
         if tables.sink_log is not None:
-            asked_since = window_end(
+            asked_since = ForeignWrites.window_end(
                 tables.sink_log, sink_judged, newest.sink, accepted_by=(tables.state.path, state_end)
             )
             sink_since = Feed(tables.sink_log, asked_since, newest.sink).readable_since()

@@ -18,7 +18,7 @@ from ebbtide.fleet import pipeline_at_work
 from ebbtide.redaction import shown
 
 if TYPE_CHECKING:
-    from ebbtide.fleet import Event, Failed
+    from ebbtide.fleet import Ended, Failed, GoesOn
     from ebbtide.inspect import WatchedFleet
     from ebbtide.runtime import InTurn, Observer, RunSummary, StepProgress
     from ebbtide.spec import Pipeline
@@ -139,7 +139,7 @@ class Followers:
     def _is_aged(self) -> bool:
         return any(summary.is_aged for _, summary in self._ended)
 
-    def _take(self, event: Event, spark: QuietSpark) -> None:
+    def _take(self, event: Ended | Failed | GoesOn, spark: QuietSpark) -> None:
         """Print an event."""
         from ebbtide.fleet import Ended, Failed
 

@@ -114,7 +114,7 @@ def run(
     if not followed:
         _run_each(located, reporter, partial(operate, **accepted), run_idle)
         return
-    from ebbtide.fleet import once
+    from ebbtide.fleet import Fleet
 
     with ExitStack() as stack:
         watched = None
@@ -122,7 +122,7 @@ def run(
             watched = watched_fleet([spec for _, spec in followed], root, healthy_within)
             with reporter.errors():
                 stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port))
-        Followers(followed, reporter, once(operate, **accepted), _report, watched).run()
+        Followers(followed, reporter, Fleet.once(operate, **accepted), _report, watched).run()
 
 
 @click.command()

@@ -94,7 +94,7 @@ def sql_gateway(
     if token_env is not None and token_file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     with Reporter(root).errors():
-        from ebbtide.sql import Limits, Serving
+        from ebbtide.sql import Serving
 
         serving = Serving(
             root,
@@ -105,7 +105,9 @@ def sql_gateway(
             token_file=token_file,
             token_variable=token_env,
             clients=clients_file,
-            limits=Limits(sessions=max_sessions, client_sessions=max_client_sessions, idle_timeout_s=idle_timeout),
+            sessions=max_sessions,
+            client_sessions=max_client_sessions,
+            idle_timeout_s=idle_timeout,
             read_only=read_only,
             folders=folders,
             audit=audit,

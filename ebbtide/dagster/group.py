@@ -15,13 +15,13 @@ from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResou
 from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
 from ebbtide.errors import Transient
-from ebbtide.fleet import Ended, Event, Failed, Fleet, GoesOn, once
+from ebbtide.fleet import Ended, Failed, Fleet, GoesOn
 from ebbtide.inspect import fault_of_all_bad
 from ebbtide.redaction import redacted
 
 GROUP_TAG = "ebbtide/group"
 """Tag of runs that follow the pipelines of a group: its name."""
-Report = StepProgress | Event
+Report = StepProgress | Ended | Failed | GoesOn
 
 
 def followed_groups(specs: Sequence[Pipeline]) -> dict[str, list[Pipeline]]:
@@ -128,7 +128,7 @@ class _Runs:
 
     def follow(self, report: Callable[[Report], None], stop: threading.Event) -> None:
         """Follow the pipelines."""
-        run = once(
+        run = Fleet.once(
             ebbtide.run,
             accept_source_path=self.config.accept_source_path,
             accept_loss=self.config.accept_loss,

@@ -26,7 +26,7 @@ entry is removed; its last access, epoch ms; the order of the change that caused
 
 
 class SinkChange(StrEnum):
-    """What an entry does to the sink's row of its key, as `_change` says it; null: nothing."""
+    """The action of an entry on the sink's row of its key, as stored in `_change`; null: none."""
 
     INSERT = "I"
     UPDATE = "U"

@@ -87,6 +87,12 @@ class Call:
             if call is not None:
                 yield call
 
+    @classmethod
+    def first_fault(cls, parser: Parser, tree: Node) -> Fault | None:
+        """Return the first reason to refuse the calls in a query or an expression; None: all are allowed."""
+        faults = (call.fault(parser) for call in cls.all_in(tree))
+        return next((fault for fault in faults if fault is not None), None)
+
     @property
     def is_of_table(self) -> bool:
         """The function returns a table."""
@@ -154,9 +160,3 @@ def _option_names(argument: Node) -> list[str] | None:
     texts: list[Any] = [inner.fields.get("value") for inner in argument.fields["arguments"] if inner.name == "Literal"]
     is_literal = len(texts) == len(argument.fields["arguments"]) and all(isinstance(text, str) for text in texts)
     return texts[::2] if is_literal else None
-
-
-def first_fault(parser: Parser, tree: Node) -> Fault | None:
-    """Return the first reason to refuse the calls in a query or an expression; None: all are allowed."""
-    faults = (call.fault(parser) for call in Call.all_in(tree))
-    return next((fault for fault in faults if fault is not None), None)

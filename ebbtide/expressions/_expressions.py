@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from ebbtide.ddl import TableSchema, type_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.expressions._called_functions import first_fault
+from ebbtide.expressions._called_functions import Call
 from ebbtide.expressions._determinism import what_may_differ
 from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
@@ -281,7 +281,7 @@ class Expressions:
         """Return an expression in Spark's form, or its fault and the allowed values."""
         try:
             parser = Parser(self.session)
-            fault = first_fault(parser, parser.expression(text))
+            fault = Call.first_fault(parser, parser.expression(text))
             if fault is not None:
                 return None, (fault.got, fault.allowed)
             frame = empty.select(F.expr(text).alias("value"))

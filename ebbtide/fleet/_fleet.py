@@ -149,6 +149,25 @@ class Fleet:
         self._lock = threading.Lock()
         self.failing: set[str] = set()
 
+    @staticmethod
+    def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., RunSummary]:
+        """Return what runs a pipeline, and accepts something of it until it has looked at its source.
+
+        Args:
+            operate: Runs it.
+            accepted: What is accepted.
+        """
+        done: set[str] = set()
+
+        def run(session: Any, spec: Pipeline, root: str, *, observers: Sequence[Observer], **how: Any) -> RunSummary:
+            name = spec.name
+            first_look = _FirstLook(partial(done.add, name))
+            watching = [*observers, first_look]
+            options = {} if name in done else accepted
+            return operate(session, spec, root, observers=watching, **how, **options)
+
+        return run
+
     def events(self) -> Iterator[Event]:
         """Follow all pipelines until all have ended; yield what happens, on the caller's thread."""
         threads = [
@@ -227,25 +246,6 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
     if spec.engine == "spark" or Plan("", spec).spark_needed_for:
         return spec
     return spec.in_steps_of(STEP_RECORDS, STEP_BYTES)
-
-
-def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., RunSummary]:
-    """Return what runs a pipeline, and accepts something of it until it has looked at its source.
-
-    Args:
-        operate: Runs it.
-        accepted: What is accepted.
-    """
-    done: set[str] = set()
-
-    def run(session: Any, spec: Pipeline, root: str, *, observers: Sequence[Observer], **how: Any) -> RunSummary:
-        name = spec.name
-        first_look = _FirstLook(partial(done.add, name))
-        watching = [*observers, first_look]
-        options = {} if name in done else accepted
-        return operate(session, spec, root, observers=watching, **how, **options)
-
-    return run
 
 
 class _First(Observer):

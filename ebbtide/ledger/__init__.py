@@ -2,7 +2,7 @@
 
 A step's facts (`StepFacts`) are in the commit of each table that it writes; the newest ones are the `Head`. The `Ledger` of a pipeline holds
 its turns (`LedgerFacts`): the `Lease`, pauses, requests and the `Beginning`. `OwnTable` reads which step wrote an output table, and lets
-Spark commit to it as a step. `ForeignWrites` are the commits of other clients, read since a `window_end`.
+Spark commit to it as a step. `ForeignWrites` are the commits of other clients, read since the end of a window.
 `ErasureLedger` and `LastVerdict` are files in the pipeline's folder.
 """
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
     from ebbtide.ledger._verdicts import Outcome as Outcome
-    from ebbtide.ledger._windows import window_end as window_end
     from ebbtide.ledger._writers import writer_of as writer_of
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -17,7 +17,7 @@ from ebbtide.delta import Action, Commit, Log, Snapshot
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.faults import Fault
 from ebbtide.ledger._facts import Looked, StepFacts
-from ebbtide.ledger._windows import accepted_sink_version, is_own
+from ebbtide.ledger._windows import accepted_sink_version, is_own, window_end
 
 MOST_COMMITS = 200
 """The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
@@ -109,6 +109,19 @@ class ForeignWrites:
 
     writes: tuple[DataCommit, ...] = ()
     looked: Mapping[str, Looked] = field(default_factory=dict)
+
+    @staticmethod
+    def window_end(table: str, judged: int, newest: int, *, accepted_by: tuple[str, int] | None = None) -> int:
+        """Return the version of the last step that ends windows, or the one judged last if that is newer.
+
+        Args:
+            table: Location of the state or the sink.
+            judged: The last version that was judged good; 0 without one.
+            newest: Later steps do not count.
+            accepted_by: Of a sink, the location of the state and its version at the end of its window: that step may have
+                accepted a version of the sink, which counts too.
+        """
+        return window_end(table, judged, newest, accepted_by=accepted_by)
 
     @classmethod
     def found(cls, pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Self:

@@ -7,15 +7,7 @@ from ebbtide.ledger._facts import StepFacts
 
 
 def window_end(table: str, judged: int, newest: int, *, accepted_by: tuple[str, int] | None = None) -> int:
-    """Return the version of the last step that ends windows, or the one judged last if that is newer.
-
-    Args:
-        table: Location of the state or the sink.
-        judged: The last version that was judged good; 0 without one.
-        newest: Later steps do not count.
-        accepted_by: Of a sink, the location of the state and its version at the end of its window: that step may have accepted a
-            version of the sink, which counts too.
-    """
+    """Return where a window ends; see `ForeignWrites.window_end`."""
     accepted = 0 if accepted_by is None else accepted_sink_version(*accepted_by)
     return max(_end_by_steps(table, judged, newest), accepted)
 

@@ -48,7 +48,7 @@ class PlayedCase:
 
     Args:
         case: The case with its `output`.
-        is_expected: Whether what it expects is expected of the way in which it was played.
+        is_expected: Its `expected` applies to the strategy that played it.
     """
 
     case: Case
@@ -56,7 +56,7 @@ class PlayedCase:
 
     @property
     def output(self) -> list[Case]:
-        """What each operation gave."""
+        """The results of its operations."""
         output: list[Case] = self.case["output"]
         return output
 

@@ -228,10 +228,45 @@ class RunSummary:
             self.add(step)
 
     def remarks(self) -> Iterator[str]:
-        """Yield what the user should know of a run that has not failed, in sentences: the command line and Dagster show the same."""
-        from ebbtide.runtime._remarks import remarks
+        """Yield the remarks on a run that has not failed, in sentences: the command line and Dagster show the same."""
+        if self.nothing_matched:
+            yield f"Nothing to read: {self.nothing_matched}"
+        if self.foreign_writes:
+            from ebbtide.ledger import ForeignWrites
 
-        return remarks(self)
+            yield ForeignWrites(self.foreign_writes).text()
+        if self.recomputed:
+            yield f"Computed whole: {'; '.join(self.recomputed)}."
+        if self.is_aged:
+            yield "The run has reached max_run_age; the next run continues."
+        if self.files_young:
+            yield f"Younger than source.min_age, and left for a later run: {amount(self.files_young, 'file')}."
+        if self.files_unmatched:
+            yield f"Not matching source.pattern: {amount(self.files_unmatched, 'file')}."
+        yield from self._unapplied()
+        if self.ignored_columns:
+            yield f"Columns that the schema lacks, left out: {', '.join(self.ignored_columns)}."
+        if self.evolved:
+            from ebbtide.ddl import added_ddl
+
+            yield f"Columns taken in, to be added to the schema: {', '.join(added_ddl(self.evolved))}."
+        if self.held_ms:
+            yield f"The clock was held back by up to {self.held_ms:,} ms: it ran ahead of what max_clock_jump allows."
+
+    def _unapplied(self) -> Iterator[str]:
+        """Yield which records changed nothing though they may have been meant to."""
+        n_other = self.totals["other_tables"]
+        if self.is_of_other_tables:
+            n_text = amount(n_other, "record")
+            yield f"No record is of source.table: see that it is the table's name. Of other tables: {n_text}."
+        elif n_other:
+            yield f"Of other tables than source.table, and left out: {amount(n_other, 'record')}."
+        n_not_rows = self.totals["not_rows"]
+        if n_not_rows:
+            yield f"Events that change no row, such as heartbeats, passed over: {n_not_rows:,}."
+        n_lone = self.totals["lone_tombstones"]
+        if n_lone:
+            yield f"Deletes with only a tombstone: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."
 
     def add(self, step: StepProgress) -> None:
         """Take in the next step."""

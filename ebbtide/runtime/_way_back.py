@@ -16,7 +16,7 @@ import pyarrow as pa
 from ebbtide.columns import row_codes
 from ebbtide.delta import DataFile, Log, Snapshot, WholeFiles
 from ebbtide.errors import HistoryGoneError
-from ebbtide.ledger import DataCommit, StepFacts, window_end
+from ebbtide.ledger import DataCommit, ForeignWrites, StepFacts
 from ebbtide.model import Clear, RestoreAndApply
 from ebbtide.runtime._missing_rows import Steps, steps_to_repeat
 from ebbtide.runtime._plan import Plan
@@ -52,7 +52,7 @@ class OwnVersions:
         since = sink_since
         if since is None:
             sink_step = _step_of(plan, sink_version)
-            own_end = window_end(sink, 0, sink_version)
+            own_end = ForeignWrites.window_end(sink, 0, sink_version)
             accepted = accepted_version(plan, state_version, sink_step)
             since = max(own_end, accepted)
         looked_at = range(since + 1, sink_version + 1)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from ebbtide import MaterializedView
 from ebbtide.ddl import type_ddl
 from ebbtide.errors import ViewQueryError
-from ebbtide.expressions import Parser, first_fault
+from ebbtide.expressions import Call, Parser
 from ebbtide.redaction import MASK
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
@@ -100,7 +100,7 @@ def refuse_calls(session: SparkSession, query: str) -> None:
     """
     parser = Parser(session)
     with errors_as_ours():
-        fault = first_fault(parser, parser.plan(query))
+        fault = Call.first_fault(parser, parser.plan(query))
     if fault is not None:
         raise ViewQueryError.of(
             "The query cannot be kept as a view: it calls a function, or gives it an option, that is not allowed.",

@@ -6,7 +6,7 @@ import pytest
 from clusters.spark_support import plain_spec
 
 from ebbtide.errors import ConfigError, ViewQueryError
-from ebbtide.expressions import Parser, first_fault
+from ebbtide.expressions import Call, Parser
 from ebbtide.expressions._allowed_functions import FUNCTIONS, OPTIONS, REFUSED, TABLE_FUNCTIONS
 from ebbtide.runtime import Plan
 from ebbtide.runtime._selection import expressions_of
@@ -64,7 +64,7 @@ def call_of(name, options):
 
 
 def fault_of(parser, text):
-    return first_fault(parser, parser.expression(text))
+    return Call.first_fault(parser, parser.expression(text))
 
 
 def test_each_function_of_the_registry_is_listed_or_was_refused_for_a_reason(session, parser):

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ class Serving:
         token_variable: Name of the variable of this process with that token. Without both clients send none, which is
             possible at loopback alone.
         clients: File with the tokens of further clients.
-        limits: Limits of sessions.
+        sessions, client_sessions, idle_timeout_s: See `Limits`.
         read_only: Statements may only read.
         folders: Statements may name files and folders of this host.
         audit: File that records statements.
@@ -56,7 +56,9 @@ class Serving:
     token_file: Path | None = None
     token_variable: str | None = None
     clients: Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    sessions: int = Limits.sessions
+    client_sessions: int = Limits.client_sessions
+    idle_timeout_s: float = Limits.idle_timeout_s
     read_only: bool = False
     folders: bool = False
     audit: Path | None = None
@@ -86,7 +88,7 @@ class Serving:
             port=self.port,
             token=token,
             clients=[] if self.clients is None else read_clients(self.clients),
-            limits=self.limits,
+            limits=Limits(self.sessions, self.client_sessions, idle_timeout_s=self.idle_timeout_s),
             read_only=self.read_only,
             audit=self.audit,
             say=say,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import GatewayError, SqlError
-from ebbtide.expressions import Call, Fault, Node, Parser, Target
+from ebbtide.expressions import Call, Fault, Node, Parser
 from ebbtide.sql._catalog import Catalog, DeclaredKind
 from ebbtide.sql._judging.reading import (
     BY_PATH,
@@ -135,12 +135,12 @@ class Writing:
     Args:
         reading: Judges the queries of the session.
         owned: Names and folders of pipelines.
-        target: Looks a name up in Spark's catalog; returns None if there is no table or view of this name.
+        parser: Looks names up in Spark's catalog.
     """
 
     reading: Reading
     owned: Owned
-    target: Callable[[list[str]], Target | None]
+    parser: Parser
 
     def fault(self, plan: Node) -> Fault | OwnedFault | None:
         """Return the first reason to refuse a plan; None: it is allowed."""
@@ -257,7 +257,7 @@ class Writing:
         if name in self.owned.names and not is_path:
             yield _owned_fault(name, command)
             return
-        target = self.target(parts)
+        target = self.parser.target(parts)
         if target is None:
             return
         if target.is_view and command.name not in ON_VIEWS:
@@ -445,7 +445,7 @@ class Judge:
                 )
 
     def _judge_writing(self, reading: Reading, plan: Node) -> None:
-        writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser.target)
+        writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser)
         fault = writing.fault(plan)
         if fault is None:
             return
