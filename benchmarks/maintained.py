@@ -298,7 +298,7 @@ class Samples:
 def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
     from ebbtide.columns import flags
-    from ebbtide.delta import in_hash_order, write_files
+    from ebbtide.delta import KeyIndex, write_files
     from ebbtide.tables import HashRange, StoredEntries
     from ebbtide.user_code import packed
 
@@ -309,7 +309,7 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(HashRange(0, 1))
     entries = pa.concat_tables(pieces)
     lives = ~flags(entries, "_removed") & ~operator.expiry.expired(entries, at)
-    rows = plan.state.writer().entry_rows(in_hash_order(entries.filter(lives), operator.key)[0])
+    rows = plan.state.writer().entry_rows(KeyIndex.in_hash_order(entries.filter(lives), operator.key)[0])
     with tempfile.TemporaryDirectory() as folder:
         adds = write_files(folder, rows, plan.state.bounded, data_change=False)
     return sum(action["add"]["size"] for action in adds), len(rows)

@@ -27,7 +27,7 @@ from ebbtide.checks._keys import duplicate_keys
 from ebbtide.checks._rule import Rows
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.delta import DataFile, Log, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.ledger import writer_of
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, StateRewrite

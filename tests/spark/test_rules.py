@@ -16,7 +16,7 @@ from ebbtide.checks._completeness import differing_keys
 from ebbtide.checks._engines import InProcess, OnSpark, broken
 from ebbtide.checks._judged import Judged
 from ebbtide.checks._keys import duplicate_keys
-from ebbtide.delta import DataFile, Snapshot, Writer, replacing
+from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.runtime import Plan
 from ebbtide.spec._parts import ChecksConfig
 
