@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import msgspec
 import pytest
 from frame.thinned import thinned
 from hypothesis import example, given
@@ -14,7 +13,6 @@ from inputs.lines import batch_of, both_ways, staged
 from local.support import envelope, plain, record, spec
 from oracles.any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
 
-from ebbtide.formats._forms import TakenChanges
 from ebbtide.formats._quick import QuickDecoder
 
 NEW_KEY = "__debezium.newkey"
@@ -181,26 +179,6 @@ def test_column_whose_name_cannot_be_read_quickly_is_read_exactly():
 def test_plain_row_beside_its_kind_may_have_columns_of_those_names():
     decoding = plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}).decoding
     refuse_unlike_exact(decoding, batch_of([json.dumps({"kind": "+I", "id": 1})]))
-
-
-KINDS = st.sampled_from(["+I", "-U", "+U", "-D"])
-STRANGE = st.sampled_from(["+X", "", None, "TRUNCATE"])
-
-
-@pytest.mark.parametrize("row", ["row", None])
-@given(st.lists(st.tuples(KINDS | STRANGE, st.none() | st.integers()), max_size=6))
-def test_plain_records_taken_in_columns_are_those_taken_one_by_one(row, records):
-    values = []
-    for kind, number in records:
-        cells = None if number is None else {"id": number, "n": 1}
-        values.append({"kind": kind, "row": cells} if row else {"kind": kind, **(cells or {})})
-    read = plain(SCHEMA, format={"type": "plain", "row": row}).decoding
-    form = QuickDecoder.of(read)._form
-    structs = [msgspec.convert(value, form.value) for value in values]
-    in_columns = form.take(structs)
-    one_by_one = TakenChanges.of_each(form._take, structs)
-    for field in fields(TakenChanges):
-        assert list(getattr(in_columns, field.name)) == list(getattr(one_by_one, field.name)), field.name
 
 
 def test_bare_value_that_has_the_name_of_a_header_is_taken_quickly():

@@ -19,12 +19,7 @@ from oracles.any_records import JSON, TEXTS, paths, replaced
 
 from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS
-from ebbtide.formats._scan import Scanner
 from ebbtide.formats._scan_decoder import ScanDecoder
-
-ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
-"""What stands in a cell."""
-
 
 pytestmark = pytest.mark.xdist_group("compiled")
 SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
@@ -123,7 +118,6 @@ VALUES = {
     "plain, deletes by key": {"kind": "-D", "row": ROW},
     "plain, row beside": {"kind": "-U", **ROW},
 }
-FIELDS = {"a": None, "b": {"a": None, "c": None}, "d": None}
 
 
 @pytest.fixture(autouse=True)
@@ -230,65 +224,45 @@ def test_capture_of_the_shop_is_staged_as_by_the_exact_path_and_mostly_scanned(t
     assert n_taken > n_left
 
 
-SCANNED = {
-    "no field": ("{ }", {}),
-    "text": ('{"a":"x"}', {"a": (TEXT, "x")}),
-    "escapes": (r'{"a":"\"\\\/\b\f\n\r\tü"}', {"a": (ESCAPED, '"\\/\b\f\n\r\tü')}),
-    "integers": ('{"a": -12, "d": 999999999999999999}', {"a": (INTEGER, -12), "d": (INTEGER, 10**18 - 1)}),
-    "numbers": ('{"a":1.5e-3,"d":1000000000000000000}', {"a": (NUMBER, "1.5e-3"), "d": (NUMBER, str(10**18))}),
-    "words": ('{"a":true,"b":null,"d":false}', {"a": (TRUE, None), ("b",): (NULL, None), "d": (FALSE, None)}),
-    "objects": ('{"b":{"c":"y","a":1},"a":2}', {("b", "c"): (TEXT, "y"), ("b", "a"): (INTEGER, 1), "a": (INTEGER, 2)}),
-    "what does not count": ('{"x":[{"y":[]},[1,"]",{}]],"a":1,"z":{"a":3}}', {"a": (INTEGER, 1)}),
-}
-
-
-@pytest.mark.parametrize("name", SCANNED)
-def test_cells_are_what_stands_in_the_fields(name):
-    line, expected = SCANNED[name]
-    found = Scanner(FIELDS, [("b",)]).scan(pa.array([line.encode()] * 2))
-    assert found.is_taken.tolist() == [True, True]
-    for path, cells in found.cells.items():
-        kind, value = expected.get(path, expected.get(path[-1] if len(path) == 1 else path, (ABSENT, None)))
-        if path == ("b",) and name == "objects":
-            kind = OBJECT
-        column = found.integers(cells) if kind == INTEGER else found.texts(cells)
-        assert (cells.kind.tolist(), column.to_pylist()) == ([kind] * 2, [value] * 2)
-
-
-NOT_TAKEN = [
-    "", " ", "[]", "1", "null", '{"a":1', '{"a":1}}', '{"a":1} x', '{"a":1,}', '{,"a":1}', '{"a" 1}', '{"a":}', '{"a":1 "d":2}',
-    '{"a":1,"a":1}', '{"a":01}', '{"a":-}', '{"a":-0}', '{"a":1.}', '{"a":.5}', '{"a":1e}', '{"a":+1}', '{"a":NaN}', '{"a":nul}',
-    '{"a":"x}', '{"a":"\\x"}', '{"a":"\\u0041"}', '{"a":"\n"}', '{"\\u0061":1}', '{"a":[1]}', '{"a":{}}', '{"b":1}', '{"b":[]}',
-    '{"b":{"x":1}}', '{"b":{"a":1}', '{"x":[1,]}', '{"x":[}]', '{"x":{]}', '{"x":' + "[" * 40 + "]" * 40 + "}", '{"x":' + "1" * 1001 + "}",
-    '{"a":"\\', '{"a":"\\"', "{'a':1}", '{"a":tru', '{"a":1}\x00',
+OF_TEXTS = plain(
+    "id BIGINT NOT NULL, a DOUBLE DEFAULT NULL, b STRING DEFAULT NULL",
+    format={"type": "plain", "row": None},
+    ignored_columns=["x", "z"],
+).decoding
+HEAD = '{"kind":"+I","id":7,'
+USUAL = [
+    '"a":1}', '"a": -12 , "b":null }', r'"b":"\"\\\/\b\f\n\r\tü"}', '"a":999999999999999999}', '"a":1000000000000000000}', '"a":1.5e-3}',
+]  # fmt: skip
+ODD = [
+    '"a":1', '"a":1}}', '"a":1} x', '"a":1,}', ',"a":1}', '"a" 1}', '"a":}', '"a":1 "b":"x"}', '"a":1,"a":1}', '"a":01}', '"a":-}', '"a":-0}',
+    '"a":1.}', '"a":.5}', '"a":1e}', '"a":+1}', '"a":NaN}', '"a":nul}', '"a":true}', '"b":"x}', '"b":"\\x"}', '"b":"\\u0041"}', '"b":"\n"}',
+    '"\\u0061":1}', '"a":[1]}', '"a":{}}', '"x":[1,]}', '"x":[}]', '"x":{]}', '"x":' + "[" * 40 + "]" * 40 + "}", '"x":' + "1" * 1001 + "}",
+    '"x":[{"y":[]},[1,"]",{}]],"a":1,"z":{"a":3}}', '"b":"\\', '"b":"\\"', "'a':1}", '"a":tru', '"a":1}\x00',
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", NOT_TAKEN)
-def test_what_is_not_json_or_unusual_is_not_taken(line):
-    found = Scanner(FIELDS, [("b",)]).scan(pa.array([b'{"a":1}', line.encode(), b'{"a":1}']))
-    assert found.is_taken.tolist() == [True, False, True]
+@pytest.mark.parametrize("text", USUAL)
+def test_text_of_a_record_is_scanned_and_read_as_by_the_exact_path(text):
+    records = batch_of([HEAD + text] * 2)
+    assert scanned(OF_TEXTS, records) == (2, 0)
+    refuse_unlike_exact(OF_TEXTS, records)
 
 
-@given(st.lists(st.text(st.sampled_from('{}[]":,\\ntrue0123-.eabd \t')), max_size=4))
-@example(['{"x":{"x":["a",{}]},"a":-1.5E+3}'])
-def test_what_is_taken_python_reads_alike(lines):
-    found = Scanner(FIELDS, [("b",)]).scan(pa.array([line.encode() for line in lines], pa.binary()))
-    for row, line in enumerate(lines):
-        if found.is_taken[row]:
-            value = json.loads(line)
-            kind = found.cells[("a",)].kind[row]
-            text = found.texts(found.cells[("a",)])[row].as_py()
-            assert ("a" in value) == (kind != ABSENT)
-            assert kind not in {TEXT, ESCAPED} or text == value["a"]
-            assert kind not in {INTEGER, NUMBER} or json.loads(text) == value["a"]
+@pytest.mark.parametrize("line", ["", " ", "[]", "1", "null", *(HEAD + text for text in ODD)])
+def test_text_that_is_not_json_or_unusual_is_read_as_by_the_exact_path(line):
+    refuse_unlike_exact(OF_TEXTS, batch_of([HEAD + USUAL[0], line, HEAD + USUAL[0]]))
 
 
-def test_null_and_a_slice_of_a_batch_are_scanned_at_their_place():
-    values = pa.array([b'{"a":1}', None, b'{"a":2}', b'{"a":3}'])
-    found = Scanner(FIELDS, []).scan(values.slice(1, 2))
-    assert found.is_taken.tolist() == [False, True]
-    assert found.integers(found.cells[("a",)]).to_pylist() == [None, 2]
+@given(st.lists(st.text(st.sampled_from('{}[]":,\\ntrue0123-.eabdx \t')), max_size=4))
+@example(['"x":{"x":["a",{}]},"a":-1.5E+3}'])
+def test_any_text_behind_a_key_is_read_as_by_the_exact_path(texts):
+    refuse_unlike_exact(OF_TEXTS, batch_of([HEAD + text for text in texts]))
+
+
+def test_slice_of_a_batch_is_scanned_at_its_place():
+    records = batch_of([HEAD + f'"a":{number}}}' for number in range(4)]).slice(1, 2)
+    assert scanned(OF_TEXTS, records) == (2, 0)
+    refuse_unlike_exact(OF_TEXTS, records)
 
 
 LEFT = {

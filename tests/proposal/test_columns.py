@@ -1,16 +1,36 @@
 """Types of columns by their values."""
 
+import json
+import re
+from typing import NamedTuple
+
 import pytest
-from local.support import UNAVAILABLE
+from local.support import UNAVAILABLE, envelope
 
-from ebbtide.formats import DecodedChange
-from ebbtide.formats._connect import ConnectSchema
-from ebbtide.proposal._columns import propose_columns
+from ebbtide.proposal import Proposal, Sample
 
 
-def proposed(name, *values):
-    [column] = propose_columns([DecodedChange("+I", {name: value}) for value in values])
-    return column
+class Proposed(NamedTuple):
+    """What is proposed for a column; its unit, if it is another one than microseconds."""
+
+    type: str | None
+    unit: str | None
+    note: str
+
+
+def proposed(name, *values, schema=None):
+    """Propose a column for its values; beside it is the key `k`."""
+    rows = [{"k": number} | ({} if value is ... else {name: value}) for number, value in enumerate(values)]
+    events = [envelope("c", number, after=row) for number, row in enumerate(rows)]
+    if schema is not None:
+        events = [{"schema": schema, "payload": event} for event in events]
+    sample = Sample.take([json.dumps(event).encode() for event in events], 1000, topic=None, table=None)
+    found = Proposal.of(sample, key=["k"])
+    column = re.search(
+        rf"^\s*`?{name}`? (.+?)(?: NOT NULL)?(?: DEFAULT .+?)?,?$", found.attributes["schema"], re.MULTILINE
+    )
+    note = next((note.partition(": ")[2] for note in found.notes if note.startswith(f"{name}: ")), "")
+    return Proposed(column and column[1], found.attributes["format"].get("time_units", {}).get(name), note)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +66,7 @@ def test_type_by_values(name, values, type_):
 @pytest.mark.parametrize(
     ("name", "value", "type_", "unit"),
     [
-        ("updated_at", 1_767_226_955_183_000, "TIMESTAMP_NTZ", "us"),
+        ("updated_at", 1_767_226_955_183_000, "TIMESTAMP_NTZ", None),
         ("valid_from", 1_767_226_955_183, "TIMESTAMP_NTZ", "ms"),
         ("created_at", 1_767_226_955_183_000_000, "TIMESTAMP_NTZ", "ns"),
         ("ship_on", 20_500, "DATE", None),
@@ -74,7 +94,6 @@ def test_kinds_of_values_are_named_where_they_differ():
 
 
 def test_the_records_own_schema_goes_first():
-    schema = ConnectSchema({"n": {"type": "int32"}})
-    changes = [DecodedChange("+I", {"n": 1}, schema=schema), DecodedChange("+I", {}, schema=schema)]
-    [column] = propose_columns(changes)
-    assert (column.type, column.is_in_all, column.note) == ("INT", False, "")
+    fields = [{"field": "k", "type": "int64"}, {"field": "n", "type": "int32"}]
+    schema = {"fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    assert proposed("n", 1, ..., schema=schema) == ("INT", None, "")

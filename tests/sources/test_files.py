@@ -86,6 +86,18 @@ def test_read_lines_of_utf_16_names_the_file_and_says_what_it_is(tmp_path):
         list(read_lines(str(tmp_path), "f.jsonl", 0))
 
 
+@pytest.mark.parametrize(("found", "got"), [(b"1234567", "7 bytes"), (b"", "0 bytes")])
+def test_file_that_changes_while_it_is_read_is_told_with_both_sizes(tmp_path, found, got):
+    add(tmp_path, "a.json", content=found)
+    with pytest.raises(FileChangedError) as refused:
+        list(read_lines(str(tmp_path), "a.json", 0, size=5))
+    assert str(refused.value) == (
+        f"The source file '{tmp_path}/a.json' has changed since it was listed; nothing of the step was committed. "
+        f"Got: {got}. Allowed: the 5 bytes that were listed. "
+        "Run again when it is complete. Put files in place by renaming them, or set source.min_age."
+    )
+
+
 @pytest.mark.parametrize(("name", "listed"), [("f.jsonl", 5), ("f.jsonl", 15), ("cut.gz", 99)])
 def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_path, name, listed):
     add(tmp_path, "f.jsonl", content=b"0123456789")
@@ -94,14 +106,17 @@ def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_pa
         list(read_lines(str(tmp_path), name, 0, size=listed))
 
 
-def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path):
+@pytest.mark.parametrize(("more", "got"), [(b"more\n", "38 bytes"), (None, "no file")])
+def test_file_that_is_appended_to_or_deleted_while_it_is_read_is_refused(tmp_path, more, got):
     set_limits(chunk_bytes=10, batch_bytes=10)
     add(tmp_path, "f.jsonl", content=b"0123456789\n" * 3)
     batches = read_lines(str(tmp_path), "f.jsonl", 0, size=33)
     next(batches)
-    with (tmp_path / "f.jsonl").open("ab") as file:
-        file.write(b"more\n")
-    with pytest.raises(FileChangedError, match=r"Got: 38 bytes\. Allowed: the 33"):
+    if more is None:
+        (tmp_path / "f.jsonl").unlink()
+    else:
+        add(tmp_path, "f.jsonl", content=b"0123456789\n" * 3 + more)
+    with pytest.raises(FileChangedError, match=rf"Got: {got}\. Allowed: the 33"):
         list(batches)
 
 

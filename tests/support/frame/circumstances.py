@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from frame.limits import swap_inside
 
-from ebbtide.operations._repair.report import RepairReport
-from ebbtide.runtime import Stepper
+if TYPE_CHECKING:
+    from ebbtide.operations._repair.report import RepairReport
+    from ebbtide.runtime import Stepper
 
 
 class JvmStartedError(Exception):
@@ -21,6 +22,8 @@ def _no_session(*_: Any, **__: Any) -> NoReturn:
 
 def _compared_here(_: Any, stepper: Stepper) -> RepairReport:
     """Stand in for the comparison of a sink with the state, by Spark: they are the same."""
+    from ebbtide.operations._repair.report import RepairReport
+
     stepper.plan.sink.refuse_altered(stepper.tables.sink())
     return RepairReport(stepper.spec.name)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,43 @@ KEPT = UNAVAILABLE
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
 """With all entries at hand; that with the touched ones alone is the harder case."""
 PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
+
+
+KEYS_APART = 1000
+"""How far the keys of two orders of arrival are apart; see `rows_by_order`."""
+
+
+def under_other_keys(line: str, number: int) -> str:
+    """Move each `id` of a record to the keys of an order's number: in its rows, its key, its headers."""
+    return re.sub(r'(\bid\\*": )(-?\d+)', lambda found: f"{found[1]}{int(found[2]) + KEYS_APART * number}", line)
+
+
+def rows_by_order(
+    of: UpsertPipeline,
+    orders: Sequence[Sequence[str]],
+    kind: type[MemoryPipeline] = MemoryPipeline,
+    *,
+    together: bool = False,
+) -> list[list[Row]]:
+    """Read records in several orders at once, each under keys of its own; return the rows that each order ends with.
+
+    Args:
+        of: The pipeline, whose key is `id`.
+        orders: The same records, none of them a TRUNCATE.
+        kind: What reads them.
+        together: Whether an order is read in one step, else in a step for each record.
+    """
+    pipeline = kind(of)
+    moved_apart = [[under_other_keys(line, number) for line in order] for number, order in enumerate(orders)]
+    steps = [[*itertools.chain(*moved_apart)]] if together else zip(*moved_apart, strict=True)
+    for step in steps:
+        pipeline.step(step)
+    assert pipeline.quarantine == []
+    found: list[list[Row]] = [[] for _ in orders]
+    for row in pipeline.rows():
+        number = (row["id"] + KEYS_APART // 2) // KEYS_APART
+        found[number].append(row | {"id": row["id"] - KEYS_APART * number})
+    return found
 
 
 def event(
