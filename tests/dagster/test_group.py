@@ -5,7 +5,6 @@ import pytest
 from local.local_pipeline import LocalPipeline, up
 
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
-from ebbtide.dagster.group import followed_groups
 from ebbtide.dagster.resources import EngineName
 from ebbtide.runtime._following import Age
 
@@ -73,12 +72,13 @@ def materialized(result):
     return {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
 
 
-def test_groups_are_those_with_several_pipelines_that_go_on(tmp_path):
-    several = Group(tmp_path).specs
-    first, *_ = several
+def test_groups_are_those_with_several_pipelines_that_go_on(group):
+    first, *_ = group.specs
     bounded = first.model_copy(update={"run": "bounded", "name": "d"})
     alone = first.model_copy(update={"group": "other", "name": "e"})
-    assert followed_groups([*several, bounded, alone]) == {"shop": several}
+    made = pipeline_definitions(*group.specs, bounded, alone)
+    [job] = [job.name for job in made.jobs if job.name.startswith("ebbtide_follow_")]
+    assert job == JOB
 
 
 def test_one_run_follows_all_pipelines_of_a_group(group, instance):

@@ -18,6 +18,7 @@ from ebbtide.dagster.operations import operation_job
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Cause
 from ebbtide.operations import Operation, Report
+from ebbtide.runtime import Phase
 
 START = datetime(2026, 1, 25, tzinfo=UTC)
 MONTH = timedelta(days=35)
@@ -124,8 +125,10 @@ class Held(Operation):
 
     def apply(self, ctx, params):
         self.seen.append(ctx.spec.name)
+        ctx.on_phase(Phase(ctx.spec.name, "reading", step=8))
         if len(self.seen) < 3:
             raise LeaseHeldError("held")
+        ctx.on_phase(Phase(ctx.spec.name, "cleanup, step 7"))
         return Report(ctx.spec.name, ["done."])
 
 
@@ -133,14 +136,16 @@ def execute(operation, specs, root, **chosen):
     resources = {"storage": StorageResource(root=root), "clock": ClockResource(), "spark": SparkResource()}
     with dg.DagsterInstance.ephemeral() as instance:
         job = operation_job(operation, specs)
-        return job.execute_in_process(resources=resources, instance=instance, raise_on_error=False, **chosen)
+        done = job.execute_in_process(resources=resources, instance=instance, raise_on_error=False, **chosen)
+        return done, [entry.user_message for entry in instance.all_logs(done.run_id)]
 
 
 def test_operation_waits_for_the_lease_and_works_on_the_pipeline_that_was_chosen(tmp_path):
     set_limits(wait_s=0)
     specs = [plain_spec(tmp_path, name=name) for name in ("a", "b")]
-    done = execute(Held(), specs, str(tmp_path), partition_key="b")
+    done, said = execute(Held(), specs, str(tmp_path), partition_key="b")
     assert done.success
+    assert [line for line in said if line.startswith("b:")] == ["b: cleanup, step 7", "b: done."]
     assert Held.seen == ["b", "b", "b"]
     [event] = done.get_asset_observation_events()
     assert event.asset_observation_data.asset_observation.asset_key == dg.AssetKey("b")
@@ -149,7 +154,7 @@ def test_operation_waits_for_the_lease_and_works_on_the_pipeline_that_was_chosen
 @pytest.mark.parametrize(("tags", "got"), [({}, "none"), ({"dagster/partition": "ghost"}, "ghost")])
 def test_run_for_no_pipeline_or_an_unknown_one_is_refused_with_the_names(tmp_path, tags, got):
     specs = [plain_spec(tmp_path, name=name) for name in ("a", "b")]
-    [failure] = execute(Held(), specs, str(tmp_path), tags=tags).get_step_failure_events()
+    [failure] = execute(Held(), specs, str(tmp_path), tags=tags)[0].get_step_failure_events()
     said = failure.step_failure_data.user_failure_data.description
     assert f"is not the name of a pipeline. Got: {got}. Allowed: a, b. Choose one in the launchpad" in said
 

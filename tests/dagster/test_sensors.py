@@ -9,7 +9,6 @@ from local.local_pipeline import up
 
 from ebbtide import MaterializedView
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
-from ebbtide.dagster.metadata import follows_its_source
 from ebbtide.errors import PausedError
 
 
@@ -18,11 +17,10 @@ def pipeline(make):
     return make()
 
 
-@pytest.fixture
-def look(pipeline):
-    definitions = pipeline_definitions(pipeline.spec)
-    [sensor] = definitions.sensors
-    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+def sensor_of(root, *specs):
+    """The sensor of some pipelines as a function: it takes the cursor of its last tick, and Dagster's instance."""
+    [sensor] = [each for each in pipeline_definitions(*specs).sensors if each.name == "ebbtide_backlog"]
+    resources = {"storage": StorageResource(root=root), "clock": ClockResource()}
 
     def look(cursor=None, instance=None):
         with dg.build_sensor_context(
@@ -31,6 +29,31 @@ def look(pipeline):
             return sensor(context)
 
     return look
+
+
+@pytest.fixture
+def look(pipeline):
+    return sensor_of(pipeline.root, pipeline.spec)
+
+
+def launched(found):
+    return [request.job_name for request in found.run_requests]
+
+
+def execute(pipeline, job, **config):
+    """Run a job for a pipeline; return the values that it has observed."""
+    jobs = {job.name: job for job in pipeline_definitions(pipeline.spec).jobs}
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = jobs[job].execute_in_process(
+            run_config={"ops": {f"{job}_op": {"config": config}}},
+            resources=resources,
+            instance=instance,
+            partition_key="t",
+        )
+        [event] = done.get_asset_observation_events()
+    metadata = event.asset_observation_data.asset_observation.metadata
+    return {name: value.value for name, value in metadata.items()}
 
 
 def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
@@ -89,16 +112,18 @@ def test_a_source_that_cannot_be_read_is_reported_and_keeps_no_other_pipeline_fr
     read.put(up(1, 1))
     nowhere = read.spec.source.model_copy(update={"path": str(tmp_path / "nowhere")})
     gone = read.spec.model_copy(update={"name": "gone", "source": nowhere})
-    [sensor] = pipeline_definitions(gone, read.spec).sensors
-    resources = {"storage": StorageResource(root=read.root), "clock": ClockResource()}
-
-    def tick():
-        with dg.build_sensor_context(resources=resources, instance=dg.DagsterInstance.ephemeral()) as context:
-            return sensor(context)
-
-    assert [request.job_name for request in tick().run_requests] == ["t"]
+    tick = sensor_of(read.root, gone, read.spec)
+    assert launched(tick()) == ["t"]
     read.run()
     assert tick().skip_reason.skip_message.startswith("gone: ")
+
+
+@pytest.mark.parametrize(("refresh", "jobs"), [("on_change", ["totals"]), ("manual", []), ({"every": "5m"}, [])])
+def test_view_is_launched_by_the_sensor_only_if_it_follows_its_inputs(pipeline, refresh, jobs):
+    pipeline.read(up(1, 1))
+    fields = {"query": "SELECT id FROM t", "inputs": ["t"], "schema": "id BIGINT", "key": ["id"]}
+    view = MaterializedView(name="totals", **fields, refresh=refresh)
+    assert launched(sensor_of(pipeline.root, pipeline.spec, view)()) == jobs
 
 
 def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make):
@@ -106,25 +131,13 @@ def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make):
     pipeline.put(up(1, 1))
     specs = [pipeline.spec.model_copy(update={"name": name}) for name in ("a", "b", "c")]
     set_limits(look_s=-1)
-    [sensor] = pipeline_definitions(*specs).sensors
-    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
-    cursor, launched = None, []
+    look = sensor_of(pipeline.root, *specs)
+    cursor, jobs = None, []
     for _ in range(4):
-        with dg.build_sensor_context(
-            cursor=cursor, resources=resources, instance=dg.DagsterInstance.ephemeral()
-        ) as context:
-            found = sensor(context)
+        found = look(cursor)
         cursor = found.cursor
-        launched += [request.job_name for request in found.run_requests]
-    assert launched == ["a", "b", "c"], "each once, in turn"
-
-
-def test_view_is_launched_by_the_sensor_only_if_it_follows_its_inputs():
-    def view(refresh):
-        fields = {"query": "SELECT id FROM plain", "inputs": ["plain"], "schema": "id BIGINT", "key": ["id"]}
-        return MaterializedView(name="totals", **fields, refresh=refresh)
-
-    assert [follows_its_source(view(each)) for each in ("on_change", "manual", {"every": "5m"})] == [True, False, False]
+        jobs += launched(found)
+    assert jobs == ["a", "b", "c"], "each once, in turn"
 
 
 def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, look):
@@ -149,41 +162,20 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
 
 
 def test_job_pauses_and_resumes(pipeline):
-    definitions = pipeline_definitions(pipeline.spec)
-    jobs = {job.name: job for job in definitions.jobs}
-    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
-
-    def launch(job, **config):
-        with dg.DagsterInstance.ephemeral() as instance:
-            done = jobs[job].execute_in_process(
-                run_config={"ops": {f"{job}_op": {"config": config}}},
-                resources=resources,
-                instance=instance,
-                partition_key="t",
-            )
-            return done.get_asset_observation_events()[0].asset_observation_data.asset_observation.metadata
-
-    metadata = launch("ebbtide_pause", reason="why", by="ann")
-    assert metadata["next"].value == "launch ebbtide_resume"
-    assert (metadata["paused"].value, metadata["by"].value, metadata["reason"].value) == (True, "ann", "why")
+    metadata = execute(pipeline, "ebbtide_pause", reason="why", by="ann")
+    assert metadata["next"] == "launch ebbtide_resume"
+    assert (metadata["paused"], metadata["by"], metadata["reason"]) == (True, "ann", "why")
     with pytest.raises(PausedError):
         pipeline.run()
-    assert launch("ebbtide_resume")["paused"].value is False
+    assert execute(pipeline, "ebbtide_resume")["paused"] is False
     pipeline.run()
 
 
 def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_launched(make):
     pipeline = make(run="continuous")
-    [sensor] = [each for each in pipeline_definitions(pipeline.spec).sensors if each.name == "ebbtide_backlog"]
-    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
-
-    def tick(cursor):
-        instance = dg.DagsterInstance.ephemeral()
-        with dg.build_sensor_context(instance=instance, cursor=cursor, resources=resources) as context:
-            return sensor(context)
-
+    tick = sensor_of(pipeline.root, pipeline.spec)
     pipeline.put(up(1, 1))
-    first = tick(None)
+    first = tick()
     again = tick(first.cursor)
     assert [len(metadata.asset_events) for metadata in (first, again)] == [1, 1]
     assert [metadata.run_requests for metadata in (first, again)] == [[], []]
@@ -195,24 +187,11 @@ def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_l
 def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
     pipeline.read(up(1, 1))
     pipeline.do("backfill")
-    definitions = pipeline_definitions(pipeline.spec)
-    jobs = {job.name: job for job in definitions.jobs}
-    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
-
-    def launch(action):
-        with dg.DagsterInstance.ephemeral() as instance:
-            done = jobs[f"ebbtide_backfill_{action}"].execute_in_process(
-                resources=resources, instance=instance, partition_key="t"
-            )
-            [event] = done.get_asset_observation_events()
-            metadata = event.asset_observation_data.asset_observation.metadata
-            return {name: value.value for name, value in metadata.items()}
-
-    metadata = launch("status")
+    metadata = execute(pipeline, "ebbtide_backfill_status")
     assert metadata["job"] == "backfill_status"
     assert [metadata[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
     assert "records" not in metadata, "that is what the pipeline's own runs plot"
     assert (metadata["next"], "1 record, 100.0 %" in metadata["report"]) == ("launch ebbtide_backfill_swap", True)
-    assert launch("drop")["report"].startswith("t: backfill dropped.")
-    metadata = launch("status")
+    assert execute(pipeline, "ebbtide_backfill_drop")["report"].startswith("t: backfill dropped.")
+    metadata = execute(pipeline, "ebbtide_backfill_status")
     assert (metadata["backfill_records"], metadata["next"]) == (0, "launch ebbtide_backfill_start")

@@ -12,7 +12,6 @@ from ebbtide.delta import LocalCopies
 from ebbtide.errors import SourceReadError
 from ebbtide.inspect import MetricsAtRest, status
 from ebbtide.inspect._exposition import openmetrics
-from ebbtide.inspect._host import copies_of, host_values, local_copies
 from ebbtide.inspect._metrics import BOUNDS_S, BY_NAME, METRICS, Distribution, Values
 from ebbtide.ledger import LastVerdict, Lease
 
@@ -112,13 +111,13 @@ def test_metrics_and_json_are_not_printed_at_once(make, tmp_path):
     assert (refused.exit_code, "Allowed: one of them." in refused.stderr) == (2, True)
 
 
-def test_copies_are_counted_for_their_pipeline(tmp_path, shell):
+def test_copies_are_counted_for_their_pipeline(make, tmp_path, shell):
+    pipeline = make()
     shell.export(EBBTIDE_CACHE=tmp_path, EBBTIDE_CACHE_BYTES="1000")
-    for table, n_bytes in (("a/state", 3), ("a/sink", 4), ("b/state", 5)):
-        (tmp_path / f"{LocalCopies().prefix_of(f'/root/{table}')}x.arrow").write_bytes(b"." * n_bytes)
-    copies = local_copies()
-    assert vars(copies_of("/root/a", copies)) == {"files": 2, "bytes": 7}
-    found = samples_of(openmetrics([host_values("status", "/nowhere", copies)]))
+    for table, n_bytes in (("t/state", 3), ("t/sink", 4), ("other/state", 5)):
+        (tmp_path / f"{LocalCopies().prefix_of(f'{pipeline.root}/{table}')}x.arrow").write_bytes(b"." * n_bytes)
+    found, _ = measure(pipeline)
+    assert (found["ebbtide_copies",], found["ebbtide_copies_bytes",]) == (2, 7)
     assert (found["ebbtide_cache_bytes",], found["ebbtide_cache_limit_bytes",]) == (12, 1000)
     assert ("ebbtide_disk_free_bytes", "root") not in found, "there is no such folder yet"
 
@@ -126,9 +125,9 @@ def test_copies_are_counted_for_their_pipeline(tmp_path, shell):
 def test_disk_has_what_is_left_of_it(tmp_path, monkeypatch):
     disk = SimpleNamespace(total=100, free=9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
-    found = samples_of(openmetrics([host_values("status", str(tmp_path), [])]))
+    found = samples_of(MetricsAtRest.of([], str(tmp_path), LATER).text)
     assert (found["ebbtide_disk_free_bytes", "root"], found["ebbtide_disk_size_bytes", "root"]) == (9, 100)
-    in_store = samples_of(openmetrics([host_values("status", "s3://bucket/root", [])]))
+    in_store = samples_of(MetricsAtRest.of([], "s3://bucket/root", LATER).text)
     assert ("ebbtide_disk_free_bytes", "root") not in in_store
 
 

@@ -10,7 +10,6 @@ from frame.waiting import PATIENCE_S, until
 
 from ebbtide.fleet import pipeline_at_work
 from ebbtide.fleet._slots import Slots
-from ebbtide.runtime._turns import at_once
 
 
 def waiting(slots, n):
@@ -71,8 +70,7 @@ class Table:
     """Stands for what a step holds."""
 
 
-@pytest.mark.parametrize("in_turn", [at_once, Slots(1).in_turn])
-def test_error_is_raised_where_it_was_asked_for_and_is_held_by_nothing(in_turn):
+def test_error_is_raised_where_it_was_asked_for_and_is_held_by_nothing():
     held = []
 
     def fail():
@@ -83,7 +81,7 @@ def test_error_is_raised_where_it_was_asked_for_and_is_held_by_nothing(in_turn):
     gc.disable()
     try:
         with pytest.raises(ValueError, match="bad") as caught:
-            in_turn(fail)
+            Slots(1).in_turn(fail)
         del caught
         until(lambda: held[0]() is None)  # the thread of the slot may be about to let go
     finally:
