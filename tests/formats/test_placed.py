@@ -2,12 +2,10 @@
 
 import json
 
-import pyarrow as pa
 import pytest
-from inputs.lines import batch_of, staged
+from inputs.lines import batch_of, placed_batch_of, staged
 from local.support import SHOP, UNAVAILABLE, envelope, lines_of, record, shop, spec
 
-from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import stored_form
 
 ODD = [
@@ -21,21 +19,6 @@ ODD = [
 ]
 
 
-def as_placed(lines):
-    columns = {name: [] for name in PLACED_RECORDS.names}
-    for number, line in enumerate(lines):
-        given = json.loads(line)
-        texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
-        place = {"file": given["topic"], "partition": given["partition"], "offset": given["offset"]}
-        headers = dict(given.get("headers", []))
-        for name, header in {"old_key": "__debezium.oldkey", "new_key": "__debezium.newkey"}.items():
-            other_key = headers.get(header)
-            texts[name] = None if other_key is None else other_key.encode()
-        for name, value in ({"part": 0, "line": number} | texts | place).items():
-            columns[name].append(value)
-    return pa.record_batch(columns, schema=PLACED_RECORDS)
-
-
 def decoded(decoding, batch):
     rows = staged(decoding, batch)
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows.drop_columns(["_raw"]).to_pylist())
@@ -46,12 +29,12 @@ def test_shop_s_records_are_the_same_rows_both_ways(table):
     topic = f'"topic": "shop.public.{table}"'.encode()
     lines = [line for line in lines_of(SHOP / "capture") if topic in line][:3_000]
     decoding = shop(table).decoding
-    assert decoded(decoding, as_placed(lines)) == decoded(decoding, batch_of(lines))
+    assert decoded(decoding, placed_batch_of(lines)) == decoded(decoding, batch_of(lines))
 
 
 def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
     decoding = spec().decoding
-    assert decoded(decoding, as_placed(ODD)) == decoded(decoding, batch_of(ODD))
+    assert decoded(decoding, placed_batch_of(ODD)) == decoded(decoding, batch_of(ODD))
 
 
 def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_record():
@@ -62,23 +45,25 @@ def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_re
         record(envelope("c", 8, after=after), 2, old_key="no key"),
         record(envelope("d", 7, before={"id": 1}), 3, new_key='{"id": 2}'),
     ]
-    rows = decoded(decoding, as_placed(lines))
+    rows = decoded(decoding, placed_batch_of(lines))
     assert rows == decoded(decoding, batch_of(lines))
     moved = {row["_kind"]: row["_moved_from"] for row in map(json.loads, rows) if row["_moved_from"]}
     of_key = {key: [{"sequence": {"_lsn": 7}, "key": {"id": key}}] for key in (1, 2)}
     assert moved == {"+I": of_key[1], "-D": of_key[2]}
     bad = [record("{", 3, key="k", old_key='{"id": 1}'), record("{", 4, key="k", new_key='{"id": 2}')]
-    kept = [json.loads(line)["headers"] for line in stored_form(as_placed(bad)).to_pylist()]
+    kept = [json.loads(line)["headers"] for line in stored_form(placed_batch_of(bad)).to_pylist()]
     assert kept == [[["__debezium.oldkey", '{"id": 1}']], [["__debezium.newkey", '{"id": 2}']]]
 
 
 def test_record_that_is_too_large_still_has_its_place():
     decoding = spec(quarantine={"max_record_bytes": 90}).decoding
-    [row] = decoded(decoding, as_placed([record("x" * 91, 5, partition=2)]))
+    [row] = decoded(decoding, placed_batch_of([record("x" * 91, 5, partition=2)]))
     assert json.loads(row)["_reason"] == "too_large"
     assert json.loads(row)["_origin"] == {"source": "t", "partition": 2, "position": 5}
 
 
 def test_quarantine_keeps_the_line_that_a_record_would_be():
-    assert [json.loads(line) for line in stored_form(as_placed(ODD)).to_pylist()] == [json.loads(line) for line in ODD]
+    assert [json.loads(line) for line in stored_form(placed_batch_of(ODD)).to_pylist()] == [
+        json.loads(line) for line in ODD
+    ]
     assert stored_form(batch_of([b"{"])).to_pylist() == [b"{"]

@@ -13,7 +13,7 @@ from frame.circumstances import assume
 from frame.thinned import thinned
 from hypothesis import example, given
 from hypothesis import strategies as st
-from inputs.lines import batch_of, both_ways
+from inputs.lines import batch_of, refuse_unlike_exact, scanned, taken_quickly
 from local.support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 from oracles.any_records import JSON, TEXTS, paths, replaced
 
@@ -128,22 +128,6 @@ def _scan_whatever_there_is():
 def line_of(name, value, key=None):
     has_envelope = SPECS[name].format.type == "debezium" and not name.startswith("bare")
     return (record(json.dumps(value), 1, key=key) if has_envelope else json.dumps(value)).encode("utf-8", "replace")
-
-
-def refuse_unlike_exact(decoding, records, wall_ms=None):
-    """The staged rows of all paths are those of the exact one alone."""
-    mixed, exact = both_ways(decoding, records, wall_ms)
-    assert mixed == exact
-
-
-def scanned(decoding, records):
-    """How many changes the scan takes, and how many records it leaves."""
-    n_taken, left = 0, records
-    for each in ScanDecoder.of(decoding):
-        if left.num_rows:
-            rows, left = each.decode(left, 7, None)
-            n_taken += len(rows)
-    return n_taken, left.num_rows
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -265,31 +249,42 @@ def test_slice_of_a_batch_is_scanned_at_its_place():
     refuse_unlike_exact(OF_TEXTS, records)
 
 
+FEW = {"id": 1, "n": 2, "notes": "x"}
+
+
+def of_orders(op, lsn, **rows):
+    return envelope(op, lsn, table="orders", **rows)
+
+
 LEFT = {
-    "key change": record(envelope("u", 5, before=ROW | {"id": 9}, after=ROW), 1),
-    "header of an old key": record(envelope("u", 5, after=ROW), 1, old_key='{"id": 9}'),
+    "key change": record(of_orders("u", 5, before=FEW | {"id": 9}, after=FEW), 1),
+    "header of an old key": record(of_orders("u", 5, after=FEW), 1, old_key='{"id": 9}'),
+    "header of a new key": record(of_orders("d", 5, before=FEW), 1, new_key='{"id": 9}'),
+    "truncate": record(of_orders("t", 5), 1),
     "tombstone": TOMBSTONE,
-    "unsent": record(envelope("u", 5, after=ROW | {"name": "__debezium_unavailable_value"}), 1),
-    "too large": record(envelope("c", 5, after=ROW | {"name": "x" * 5000}), 1),
-    "wrong type": record(envelope("c", 5, after=ROW | {"n": "1"}), 1),
-    "null key": record(envelope("c", 5, after=ROW | {"id": None}), 1),
-    "null name": record(envelope("c", 5, after=ROW | {"name": None}), 1),
-    "no column": record(envelope("c", 5, after={"id": 1}), 1),
-    "no position": record(envelope("c", None, after=ROW), 1),
-    "flattened, with an envelope's fields": record(UPDATE | ROW | {"__op": "c", "__lsn": 5}, 1),
-    "flattened by its deletion": record(UPDATE | {"__deleted": None}, 1),
-    "no source": record(UPDATE | {"source": None}, 1),
-    "retraction": record(envelope("u", 5, before=ROW | {"id": True}, after=ROW), 1),
-    "infinite": record(json.dumps(envelope("c", 5, after=ROW)).replace("0.5", "1e999"), 1),
+    "delete by its key": record(of_orders("d", 5), 1, key='{"id": 1}'),
+    "unknown column": record(of_orders("c", 5, after=FEW | {"more": 1}), 1),
+    "missing column": record(of_orders("c", 5, after={"id": 1, "n": 2}), 1),
+    "wrong type": record(of_orders("c", 5, after=FEW | {"n": "1x"}), 1),
+    "null key": record(of_orders("c", 5, after=FEW | {"id": None}), 1),
+    "no position": record(of_orders("c", None, after=FEW), 1),
+    "flattened, with an envelope's fields": record(of_orders("c", 5, after=FEW) | FEW | {"__op": "c", "__lsn": 5}, 1),
+    "flattened by its deletion": record(of_orders("c", 5, after=FEW) | {"__deleted": None}, 1),
+    "no source": record(of_orders("c", 5, after=FEW) | {"source": None}, 1),
+    "old row of another type": record(of_orders("u", 5, before=FEW | {"id": True}, after=FEW), 1),
+    "blank": " ",
+    "too large": record(of_orders("c", 5, after=FEW | {"notes": "x" * 2000}), 1),
+    "of another table": record(envelope("c", 5, after=FEW, table="others"), 1),
 }
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_is_not_of_the_form_is_left(name):
-    decoding = replace(spec(SCHEMA).decoding, max_record_bytes=3000)
-    fine = record(UPDATE, 1)
+def test_record_that_is_not_of_the_form_is_left_by_the_scan_and_by_the_quick_path(name):
+    of = spec("id BIGINT NOT NULL, n INT, notes STRING", source={"path": "in", "table": "orders"})
+    decoding = replace(of.decoding, max_record_bytes=1000)
+    fine = record(of_orders("u", 5, before=FEW, after=FEW | {"n": 3}), 1)
     records = batch_of([fine, LEFT[name], fine])
-    assert scanned(decoding, records) == (2, 1)
+    assert scanned(decoding, records) == taken_quickly(decoding, records) == (2, 1)
     refuse_unlike_exact(decoding, records)
 
 

@@ -2,13 +2,11 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from crashes.disk import DiskPipeline
-from inputs.lines import staged
+from inputs.lines import placed_batch_of, staged
 from local.support import envelope, record, spec
 
-from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import StagedKind
 from ebbtide.testing import MemoryPipeline
 
@@ -86,17 +84,6 @@ def test_tombstone_is_counted_by_its_name_where_its_key_cannot_be_read():
     assert played([[CREATE], [gone, record(None, 4, key="1")]]) == ([], 0, 0), "behind its delete no key need be read"
 
 
-def placed(lines):
-    columns = {name: [] for name in PLACED_RECORDS.names}
-    for number, line in enumerate(lines):
-        given = json.loads(line)
-        texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
-        place = {"file": given["topic"], "part": 0, "line": number, "partition": 0, "offset": given["offset"]}
-        for name, value in ({"old_key": None, "new_key": None} | place | texts).items():
-            columns[name].append(value)
-    return pa.record_batch(columns, schema=PLACED_RECORDS)
-
-
 @pytest.mark.parametrize(
     ("lines", "doubts"),
     [
@@ -107,7 +94,7 @@ def placed(lines):
     ],
 )
 def test_of_a_topic_s_records_a_tombstone_behind_its_delete_is_staged_once(lines, doubts):
-    rows = staged(spec().decoding, placed(lines)).to_pylist()
+    rows = staged(spec().decoding, placed_batch_of(lines)).to_pylist()
     assert [row["id"] for row in rows if row["_kind"] == StagedKind.IN_DOUBT] == doubts
 
 

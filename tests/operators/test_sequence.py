@@ -18,40 +18,36 @@ def arrivals(*events):
 SNAPSHOT = event("r", None, 1, "snapshot")
 
 
-@pytest.mark.parametrize(
-    ("logged", "shown"),
-    [
-        ([], {1: "snapshot"}),
-        ([event("c", 5, 1, "c")], {1: "c"}),
-        ([event("c", 5, 1, "c"), event("u", 7, 1, "u")], {1: "u"}),
-        ([event("u", 7, 1, KEPT)], {1: "snapshot"}),
-        ([event("d", 5)], {}),
-        ([event("d", 5), event("c", 6, 1, "c")], {1: "c"}),
-        ([event("d", 5), event("u", 7, 1, KEPT)], {1: None}),
-        ([event("t", 5)], {}),
-        ([event("t", 5), event("c", 6, 1, "c")], {1: "c"}),
-    ],
-    ids=["alone", "created", "changed", "fills", "deleted", "came back", "fills nothing", "truncated", "filled again"],
-)
-def test_snapshot_row_without_lsn_counts_only_while_its_key_has_nothing_above(logged, shown):
-    for steps in arrivals(SNAPSHOT, *logged):
-        assert notes(run(*steps)) == shown
+TRUNCATE = event("t", 10)
+IN_EVERY_ORDER = {
+    "snapshot row alone": ([SNAPSHOT], {1: "snapshot"}),
+    "created": ([SNAPSHOT, event("c", 5, 1, "c")], {1: "c"}),
+    "changed": ([SNAPSHOT, event("c", 5, 1, "c"), event("u", 7, 1, "u")], {1: "u"}),
+    "fills": ([SNAPSHOT, event("u", 7, 1, KEPT)], {1: "snapshot"}),
+    "deleted": ([SNAPSHOT, event("d", 5)], {}),
+    "came back": ([SNAPSHOT, event("d", 5), event("c", 6, 1, "c")], {1: "c"}),
+    "fills nothing": ([SNAPSHOT, event("d", 5), event("u", 7, 1, KEPT)], {1: None}),
+    "truncated": ([SNAPSHOT, event("t", 5)], {}),
+    "filled again": ([SNAPSHOT, event("t", 5), event("c", 6, 1, "c")], {1: "c"}),
+    "change at a truncate": ([TRUNCATE, event("c", 10, 1, "new"), event("c", 9, 2, "old")], {1: "new"}),
+    "change above a truncate": ([TRUNCATE, event("c", 11, 1, "new"), event("c", 9, 2, "old")], {1: "new"}),
+    "row at a truncate keeps its values": ([event("c", 10, 1, "long"), TRUNCATE, event("u", 11, 1, KEPT)], {1: "long"}),
+    "change beside a snapshot row at its lsn": ([event("r", 5, 1, "r"), event("u", 5, 1, "u")], {1: "u"}),
+}
+
+
+@pytest.mark.parametrize(("events", "shown"), IN_EVERY_ORDER.values(), ids=IN_EVERY_ORDER)
+def test_log_shows_its_rows_in_every_order_of_arrival_and_read_again(events, shown):
+    for steps in arrivals(*events):
+        pipeline = run(*steps)
+        assert notes(pipeline) == shown
+        pipeline.step(events)
+        assert notes(pipeline) == shown
 
 
 def test_snapshot_row_without_lsn_read_twice_counts_once():
     pipeline = run(SNAPSHOT, [SNAPSHOT, event("u", 3, 1, "u")], SNAPSHOT)
     assert (notes(pipeline), pipeline.metrics["duplicates"], pipeline.metrics["superseded"]) == ({1: "u"}, 1, 1)
-
-
-@pytest.mark.parametrize("lsn", [10, 11])
-def test_change_at_or_above_truncate_lives(lsn):
-    for steps in arrivals(event("t", 10), event("c", lsn, 1, "new"), event("c", 9, 2, "old")):
-        assert notes(run(*steps)) == {1: "new"}
-
-
-def test_row_at_a_truncate_keeps_its_values_for_what_comes_later():
-    for steps in arrivals(event("c", 10, 1, "long"), event("t", 10), event("u", 11, 1, KEPT)):
-        assert notes(run(*steps)) == {1: "long"}
 
 
 def test_change_below_truncate_is_counted_as_below_floor():
@@ -83,11 +79,6 @@ def test_parked_swap_at_one_lsn_each_is_right_in_any_order():
         assert notes(run(start, order[:3], list(order[3:]))) == {1: "two", 2: "one"}
 
 
-def test_change_wins_over_a_snapshot_row_at_one_lsn_in_any_order():
-    for steps in arrivals(event("r", 5, 1, "r"), event("u", 5, 1, "u")):
-        assert notes(run(*steps, *steps)) == {1: "u"}
-
-
 def test_redelivered_changes_are_counted_and_change_nothing():
     log = [event("c", 5, 1, "a"), event("u", 6, 1, "b"), event("c", 7, 2, "x"), event("d", 8, 2)]
     pipeline = run(log, log, log + log)
@@ -110,12 +101,6 @@ def test_late_fill_reaches_the_sink_at_the_row_s_own_sequence():
 def test_key_changed_more_often_than_python_calls_deep_takes_the_value_along(kind, first):
     log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in range(1, 1201))]
     assert notes(run(log[first:], log[:first], kind=kind)) == {1201: "long"}
-
-
-@PIPELINES
-def test_changed_key_does_not_take_a_snapshot_row_read_after_it(kind):
-    pipeline = run(event("u", 5, 2, KEPT, was=1), [event("c", 6, 1, "next"), event("r", None, 1, "next")], kind=kind)
-    assert notes(pipeline) == {1: "next", 2: None}
 
 
 def test_update_whose_before_has_the_same_key_is_no_move():

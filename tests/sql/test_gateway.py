@@ -80,12 +80,6 @@ def test_sessions_do_not_see_each_other(gateway, session):
     gateway.call("DELETE", other)
 
 
-def test_completions(gateway, session):
-    found = gateway.call("POST", f"{session}/complete", {"text": "SELECT * FROM or", "offset": 16}).json
-    assert found == {"completions": [{"text": "orders", "start": 14, "kind": "table"}]}
-    assert gateway.call("POST", f"{session}/complete", {"text": "ord", "offset": 99}).json["completions"]
-
-
 # --- operations
 
 
@@ -172,20 +166,6 @@ def test_failure_that_is_not_ours_is_logged_without_credentials_and_not_shown(ga
     assert "hunter2" not in caplog.text + failed.error["message"]
 
 
-def test_running_query_is_cancelled_from_another_connection(gateway, session):
-    operation = gateway.execute(session, "SELECT * FROM never")
-    replies = []
-    waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/result?timeout_s=20")))
-    waits.start()
-    until(lambda: gateway.sessions[-1].operations[-1].n_waits)
-    canceled = gateway.call("POST", f"{operation}/cancel")
-    assert canceled.json["status"] in {"RUNNING", "CANCELED"}
-    waits.join()
-    assert (replies[0].status, replies[0].error["class"]) == (409, "OperationCanceledError")
-    assert gateway.call("GET", operation).json["status"] == "CANCELED"
-    assert gateway.call("GET", session).status == 200, "the session lives on"
-
-
 def test_cancel_of_what_is_over_does_nothing(gateway, session):
     operation = gateway.execute(session, "SET a = 1")
     gateway.call("GET", f"{operation}/result?timeout_s=20")
@@ -240,18 +220,6 @@ def test_gateway_with_a_single_token_has_one_client_which_may_have_all_sessions(
         assert gateway.call("GET", "/v1/info").json["limits"]["client_sessions"] == 2
         gateway.open()
         gateway.open()
-
-
-def test_no_more_operations_of_a_session_than_allowed():
-    with serving(limits=Limits(operations=2)) as gateway:
-        session = gateway.open()
-        first = gateway.execute(session, "SELECT * FROM never")
-        gateway.execute(session, "SELECT * FROM never")
-        refused = gateway.call("POST", f"{session}/statements", {"statement": "SHOW TABLES"})
-        assert (refused.status, refused.error["class"]) == (429, "GatewayBusyError")
-        assert "Got: 2 that are not closed. Allowed: 2. Close finished" in refused.error["message"]
-        gateway.call("DELETE", first)
-        gateway.execute(session, "SHOW TABLES")
 
 
 def test_no_place_is_lost_where_opening_or_executing_fails():

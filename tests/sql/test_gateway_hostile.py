@@ -29,21 +29,27 @@ SQL = (
     "STOP JOB '{}'",
     "CREATE SOURCE {} (id INT, PRIMARY KEY (id)) WITH ('a' = '{}')",
 )
-LONG = (
-    "''" * 4_000,
-    "BEGIN " + ";" * 8_000,
-    "(" * 8_000,
-    "SELECT " + "(" * 4_000 + ")" * 4_000,
-    "/*" * 8_000,
-    "--" * 8_000,
-    "`a`." * 2_000,
-    "CASE " * 6_000,
-    "CREATE TABLE a (" + "STRUCT<" * 2_000,
-    "SELECT " + "1," * 4_000,
-    ";" * 8_000,
-    "\\" * 8_000,
-    "r'" * 8_000,
-)
+
+
+def long_statements(n):
+    """Statements of some n characters that are nested, repeated or torn."""
+    return (
+        "''" * (n // 2),
+        "BEGIN " + ";" * n,
+        "(" * n,
+        "SELECT " + "(" * (n // 2) + ")" * (n // 2),
+        "/*" * n,
+        "--" * n,
+        "`a`." * (n // 4),
+        "CASE " * (n * 3 // 4),
+        "CREATE TABLE a (" + "STRUCT<" * (n // 4),
+        "SELECT " + "1," * (n // 2),
+        ";" * n,
+        "\\" * n,
+        "r'" * n,
+    )
+
+
 TARGETS = (
     *("/v1/../v1/info", "/v1/sessions/../../etc/passwd", "//v1/info", "/v1//info", "/v1/info/..", "/v1/%2e%2e/info"),
     *("/v1/sessions/%00", "/v1/sessions/%ff%fe", "/v1/sessions/%2F%2Fx", "/v1/sessions/a%0d%0aX: y", "/v1/sessions/" + "a" * 20_000),
@@ -100,11 +106,12 @@ def answered(reply):
         assert len(reply.error["message"]) < 5_000
 
 
-@pytest.mark.parametrize("n_forms", [1, pytest.param(len(SQL), marks=pytest.mark.grid)])
-def test_statements(gateway, n_forms):
+@pytest.mark.parametrize(("n_forms", "n"), [(1, 2_000), pytest.param(len(SQL), 8_000, marks=pytest.mark.grid)])
+def test_statements(gateway, n_forms, n):
     session = gateway.open()
     forms = itertools.cycle(SQL)
-    statements = [next(forms).replace("{}", text) for text in TEXTS for _ in range(n_forms)] + list(LONG)
+    statements = [next(forms).replace("{}", text) for text in TEXTS for _ in range(n_forms)]
+    statements += long_statements(n)
     for statement in statements:
         begun = gateway.call("POST", f"{session}/statements", {"statement": statement})
         answered(begun)
@@ -118,7 +125,7 @@ def test_statements(gateway, n_forms):
 def test_statements_where_nothing_may_be_written():
     with serving(read_only=True) as gateway:
         session = gateway.open()
-        for statement in LONG[::3]:
+        for statement in long_statements(2_000)[::3]:
             begun = gateway.call("POST", f"{session}/statements", {"statement": statement})
             answered(begun)
             if begun.status == 201:

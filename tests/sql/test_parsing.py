@@ -142,6 +142,9 @@ def test_view_has_key_and_options():
         "DECLARE x INT",
         "UPDATE t SET a = 1",
         "BEGIN SELECT 1; END",
+        "VACUUM delta.`/t`",
+        "ANALYZE TABLE t COMPUTE STATISTICS",
+        "msck repair table t",
     ],
 )
 def test_all_else_is_left_to_spark(text):
@@ -149,7 +152,15 @@ def test_all_else_is_left_to_spark(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "VALUES (1)", "FROM t |> LIMIT 1", "(SELECT 1)"]
+    "text",
+    [
+        "SELECT 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "VALUES (1)",
+        "FROM t |> LIMIT 1",
+        "(SELECT 1)",
+        "(SELECT 1) UNION SELECT 2",
+    ],
 )
 def test_queries_are_known_as_such(text):
     assert kind(parse_text(text)) == "Select"
@@ -241,12 +252,4 @@ def test_from_that_is_misspelt_is_refused_before_spark_is_asked(text):
     ],
 )
 def test_column_that_is_called_like_from_is_none(text):
-    parse_text(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["(SELECT 1) UNION SELECT 2", "VACUUM delta.`/t`", "ANALYZE TABLE t COMPUTE STATISTICS", "msck repair table t"],
-)
-def test_statement_of_spark_is_left_to_spark(text):
     parse_text(text)

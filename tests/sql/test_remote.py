@@ -143,9 +143,14 @@ def test_cancel_ends_a_wait_without_end(gateway, session):
 def test_statement_that_the_gateway_refuses_raises_its_error(gateway):
     with serving(limits=Limits(operations=1)) as small:
         session = RemoteSession(small.url)
-        session.execute("SELECT * FROM never")
-        with pytest.raises(GatewayBusyError, match="no place for one more operation"):
+        never = session.execute("SELECT * FROM never")
+        with pytest.raises(
+            GatewayBusyError,
+            match=r"no place for one more operation.*Got: 1 that .*not closed. Allowed: 1. Close finished",
+        ):
             session.execute("SHOW TABLES")
+        never.close()
+        session.execute("SHOW TABLES")
         session.close()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS, Decoding
+from ebbtide.formats._quick import QuickDecoder
+from ebbtide.formats._scan_decoder import ScanDecoder
 
 
 def batch_of(lines: Sequence[str | bytes], *, part: int = 0, first: int = 0) -> pa.RecordBatch:
@@ -30,11 +34,47 @@ def staged(
     return pa.Table.from_batches(decoding.decode([batch], step=step, wall_ms=wall_ms), decoding.schema)
 
 
-def both_ways(decoding: Decoding, records: pa.RecordBatch, wall_ms: int | None = None) -> tuple[list[str], list[str]]:
-    """Return the staged rows of all paths, and of the exact one alone, in one order."""
-    mixed = staged(decoding, records, step=7, wall_ms=wall_ms)
-    return _in_order(mixed), _in_order(decoding._decode_exactly(records, 7, wall_ms))
+def refuse_unlike_exact(decoding: Decoding, records: pa.RecordBatch, wall_ms: int | None = None) -> None:
+    """Refuse staged rows, by whichever paths, that are not those of the exact path alone."""
+    mixed = _in_order(staged(decoding, records, step=7, wall_ms=wall_ms))
+    exact = _in_order(decoding._decode_exactly(records, 7, wall_ms))
+    assert mixed == exact, [row for row in mixed + exact if mixed.count(row) != exact.count(row)]
 
 
-def _in_order(rows: pa.Table | Iterable[pa.RecordBatch]) -> list[str]:
+def _in_order(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist(maps_as_pydicts="strict")))
+
+
+def taken_quickly(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
+    """Return how many changes the quick path takes, and how many records it leaves."""
+    rows, left = QuickDecoder.of(decoding).decode(records, 7, None)
+    return len(rows), left.num_rows
+
+
+def scanned(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
+    """Return how many changes the scan takes, and how many records it leaves."""
+    n_taken, left = 0, records
+    for each in ScanDecoder.of(decoding):
+        if left.num_rows:
+            rows, left = each.decode(left, 7, None)
+            n_taken += len(rows)
+    return n_taken, left.num_rows
+
+
+def placed_batch_of(lines: Sequence[str | bytes]) -> pa.RecordBatch:
+    """Make the records that a topic's reader gives, of lines that hold the same records."""
+    rows = []
+    for number, line in enumerate(lines):
+        given = json.loads(line)
+        headers = dict(given.get("headers", []))
+        texts = {name: given[name] for name in ("key", "value")}
+        texts |= {"old_key": headers.get("__debezium.oldkey"), "new_key": headers.get("__debezium.newkey")}
+        place = {
+            "file": given["topic"],
+            "part": 0,
+            "line": number,
+            "partition": given["partition"],
+            "offset": given["offset"],
+        }
+        rows.append(place | {name: None if text is None else text.encode() for name, text in texts.items()})
+    return pa.RecordBatch.from_pylist(rows, PLACED_RECORDS)
