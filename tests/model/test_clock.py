@@ -1,14 +1,14 @@
 """Processing time: what is left out of it, what is held, and that it never goes back."""
 
-from ebbtide.model import Reading
-from ebbtide.model._clock import next_clock
+from ebbtide.model import Frontier, Reading, StepRules
 
 HOUR = 3_600_000
 FIRST = Reading(now_ms=100 * HOUR, wall_ms=100 * HOUR)
 
 
 def after(last, wall, started, over=HOUR, jump=1000 * HOUR):
-    return next_clock(last, wall, started_ms=started, ignore_over_ms=over, max_jump_ms=jump)
+    rules = StepRules(max_clock_jump_ms=jump, ignore_downtime_over_ms=over)
+    return rules.clock_after(None if last is None else Frontier.reset(last), wall, started_ms=started)
 
 
 def test_pause_between_two_runs_is_left_out_if_it_is_longer_than_said():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 
 import pyarrow as pa
 import pytest
-from local.notes_log import KEPT, come_from, event, gone_to, moved, notes, run, written
+from local.notes_log import KEPT, NOTES, come_from, event, gone_to, moved, notes, rows_by_run, run, written
 from local.support import envelope, record, spec
 
 from ebbtide.testing import MemoryPipeline
@@ -76,22 +77,20 @@ def test_row_does_not_take_what_its_key_had_before_the_row_got_it():
 def test_value_known_since_before_a_row_got_its_key_is_that_of_the_row_that_left():
     """Entries that were read back play the same log as the changes themselves."""
     log = [event("c", 1, 1, "one"), moved(3, 1, 2), event("c", 4, 1, "other"), event("u", 5, 1, KEPT), moved(6, 1, 3)]
-    for cut in range(1, len(log)):
-        for turn in (1, -1):
-            parts = [log[:cut], log[cut:]][::turn]
-            # The end of the later row came before all of the earlier one: an update of that one may be forgotten.
-            first = None if turn == -1 and cut > 1 else "one"
-            assert notes(run(*parts)) == {2: first, 3: "other"}, (cut, turn)
+    cuts = list(itertools.product(range(1, len(log)), (1, -1)))
+    found = rows_by_run(NOTES, [[log[:cut], log[cut:]][::turn] for cut, turn in cuts])
+    for (cut, turn), rows in zip(cuts, found, strict=True):
+        # The end of the later row came before all of the earlier one: an update of that one may be forgotten.
+        first = None if turn == -1 and cut > 1 else "one"
+        assert [(row["id"], row["notes"]) for row in rows] == [(2, first), (3, "other")], (cut, turn)
 
 
 def test_deleted_row_leaves_nothing_to_those_that_get_its_key():
     log = [event("c", 1, 1, "dead"), event("d", 2, 1), moved(3, 9, 1), event("u", 4, 1, KEPT)]
-    for cut in range(1, len(log)):
-        for turn in (1, -1):
-            pipeline = run(*[log[:cut], log[cut:]][::turn])
-            assert notes(pipeline) == {1: None}, (cut, turn)
-            pipeline.step([event("c", 1, 9, "nine")])
-            assert notes(pipeline) == {1: "nine"}
+    runs = [[log[:cut], log[cut:]][::turn] for cut in range(1, len(log)) for turn in (1, -1)]
+    assert rows_by_run(NOTES, runs) == [[{"id": 1, "notes": None}]] * len(runs)
+    later = [event("c", 1, 9, "nine")]
+    assert rows_by_run(NOTES, [[*run_, later] for run_ in runs]) == [[{"id": 1, "notes": "nine"}]] * len(runs)
 
 
 def test_row_kept_from_before_a_delete_is_remembered_in_every_entry_that_follows():

@@ -1,19 +1,18 @@
 """What the sink must do about rows that a transform selects, from what it shows and what fits now."""
 
 import itertools
-import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local.support import plain
+from inputs.lines import staged
+from local.support import change, plain
 from plans import operator_of
 
 from ebbtide.columns import entry_table
 from ebbtide.entries import Step
-from ebbtide.formats import RECORDS
 from ebbtide.operators import Selected, SequenceOperator
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -139,18 +138,9 @@ class Selecting:
 
     def step(self, numbered):
         self.steps += 1
-        lines = [
-            json.dumps({"kind": kind, "row": {"id": id_, "v": v, "seq": seq}}).encode()
-            for seq, (kind, id_, v) in numbered
-        ]
-        n = len(lines)
-        records = pa.record_batch(
-            {"file": ["f"] * n, "part": [0] * n, "line": range(n), "value": lines}, schema=RECORDS
-        )
-        staged = pa.Table.from_batches(
-            self.decoding.decode([records], step=self.steps, wall_ms=None), self.decoding.schema
-        )
-        entries = self.operator.apply(staged, self.state, Step(self.steps, 0)).entries
+        lines = [change(kind, id=id_, v=v, seq=seq) for seq, (kind, id_, v) in numbered]
+        changes = staged(self.decoding, lines, step=self.steps)
+        entries = self.operator.apply(changes, self.state, Step(self.steps, 0)).entries
         asked = Selected.asked_of(entries)
         results = [result_of(row) for row in entries.filter(pa.array(asked)).to_pylist()]
         selected = Selected.of(pa.chunked_array([results], RESULT), BY_SEQ.sink_table.columns)

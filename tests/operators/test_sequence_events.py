@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from inputs.lines import batch_of
 from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 from plans import operator_of
 
 from ebbtide.entries import Step
-from ebbtide.formats import RECORDS
 from ebbtide.testing import MemoryPipeline
-
-
-def changes_of(of, *placed):
-    """Decode records of one step, each with its part and line."""
-    parts, lines, values = zip(*placed, strict=True)
-    batch = pa.record_batch([["f"] * len(placed), parts, lines, [v.encode() for v in values]], schema=RECORDS)
-    decoding = of.decoding
-    staged = decoding.decode([batch], step=1, wall_ms=None)
-    return pa.Table.from_batches(staged, decoding.schema)
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_of_one_change_delivered_twice_the_first_by_file_and_line_changes_the_row(turn):
     of = spec()
     same = record(envelope("c", 1, after={"id": 1, "n": 1}))
-    changes = changes_of(of, *[(0, 5, same), (1, 3, same)][::turn])
+    batches = [batch_of([same], part=part, first=line) for part, line in [(0, 5), (1, 3)][::turn]]
+    changes = pa.Table.from_batches(of.decoding.decode(batches, step=1, wall_ms=None), of.decoding.schema)
     operator = operator_of(of)
     [entry] = operator.apply(changes, operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
     assert entry["_changed_by"] == {"step": 1, "part": 0, "position": 5}

@@ -129,6 +129,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
             "No JSON records found. Got: 0 lines without a JSON object; tables t (1).",
         ),
         ([{"__op": "d", "__lsn": 1, "id": 1}], [], "No record of the sample adds a row"),
+        ([flattened(id=1)], ["--key", "id", "--sequence", "no"], "is not usable. order.sequence: got no"),
     ],
 )
 def test_what_it_cannot_tell_is_refused_before_anything_is_written(project, values, options, said):
@@ -152,12 +153,6 @@ def test_option_of_a_topic_that_is_not_usable_is_named(project, options, said, t
     result = new("t", "--bootstrap-servers", "127.0.0.1:1", topic, "t", *options)
     assert result.exit_code == 2
     assert said in result.stderr
-
-
-def test_fault_of_several_fields_is_told_without_an_empty_name(project):
-    result = new("t", "--path", records(project, flattened(id=1)), "--key", "id", "--sequence", "no")
-    assert result.exit_code == 2
-    assert "is not usable. order.sequence: got no" in result.stderr
 
 
 def test_several_topics_are_listed(project):

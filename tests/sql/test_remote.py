@@ -20,7 +20,7 @@ from ebbtide.errors import (
     Transient,
 )
 from ebbtide.sql import Limits, RemoteSession, ResultKind
-from ebbtide.sql._results import OperationStatus, Session
+from ebbtide.sql._results import OperationStatus
 
 SCRIPT = (
     "SHOW TABLES",
@@ -76,7 +76,7 @@ def gateway():
 
 @pytest.fixture
 def session(gateway):
-    remote: Session = RemoteSession(gateway.url)
+    remote = RemoteSession(gateway.url)
     yield remote
     remote.close()
 

@@ -22,12 +22,33 @@ PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 
 
 KEYS_APART = 1000
-"""How far the keys of two orders of arrival are apart; see `rows_by_order`."""
+"""How far the keys of two runs are apart; see `rows_by_run`."""
 
 
 def under_other_keys(line: str, number: int) -> str:
-    """Move each `id` of a record to the keys of an order's number: in its rows, its key, its headers."""
+    """Move each `id` of a record to the keys of a run's number: in its rows, its key, its headers."""
     return re.sub(r'(\bid\\*": )(-?\d+)', lambda found: f"{found[1]}{int(found[2]) + KEYS_APART * number}", line)
+
+
+def rows_by_run(
+    of: UpsertPipeline, runs: Sequence[Sequence[Sequence[str]]], kind: type[MemoryPipeline] = MemoryPipeline
+) -> list[list[Row]]:
+    """Read records in several runs at once, each under keys of its own; return the rows that each run ends with.
+
+    Args:
+        of: The pipeline, whose key is `id`.
+        runs: Steps of records, none of them a TRUNCATE.
+        kind: What reads them.
+    """
+    pipeline = kind(of)
+    for steps in itertools.zip_longest(*runs, fillvalue=()):
+        pipeline.step([under_other_keys(line, number) for number, step in enumerate(steps) for line in step])
+    assert pipeline.quarantine == []
+    found: list[list[Row]] = [[] for _ in runs]
+    for row in pipeline.rows():
+        number = (row["id"] + KEYS_APART // 2) // KEYS_APART
+        found[number].append(row | {"id": row["id"] - KEYS_APART * number})
+    return found
 
 
 def rows_by_order(
@@ -37,25 +58,9 @@ def rows_by_order(
     *,
     together: bool = False,
 ) -> list[list[Row]]:
-    """Read records in several orders at once, each under keys of its own; return the rows that each order ends with.
-
-    Args:
-        of: The pipeline, whose key is `id`.
-        orders: The same records, none of them a TRUNCATE.
-        kind: What reads them.
-        together: Whether an order is read in one step, else in a step for each record.
-    """
-    pipeline = kind(of)
-    moved_apart = [[under_other_keys(line, number) for line in order] for number, order in enumerate(orders)]
-    steps = [[*itertools.chain(*moved_apart)]] if together else zip(*moved_apart, strict=True)
-    for step in steps:
-        pipeline.step(step)
-    assert pipeline.quarantine == []
-    found: list[list[Row]] = [[] for _ in orders]
-    for row in pipeline.rows():
-        number = (row["id"] + KEYS_APART // 2) // KEYS_APART
-        found[number].append(row | {"id": row["id"] - KEYS_APART * number})
-    return found
+    """Read records in several orders at once, see `rows_by_run`, each in one step or in a step for each record."""
+    runs = [[order] if together else [[line] for line in order] for order in orders]
+    return rows_by_run(of, runs, kind)
 
 
 def event(

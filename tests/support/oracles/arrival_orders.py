@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from inputs.lines import staged
 from local.support import UNAVAILABLE, Row, envelope, record, spec, touched_entries
 
 from ebbtide.changelog import TRUNCATE
 from ebbtide.columns import equals
 from ebbtide.entries import SinkChange, Step
-from ebbtide.formats import RECORDS
 from ebbtide.testing import MemoryPipeline
 
 TEXTS = ("v", "w")
@@ -217,15 +217,9 @@ class History:
         pipeline.step(records)
         assert pipeline.quarantine == []
         self.operator = pipeline.operator
-        lines = pa.record_batch(
-            {"file": ["f"] * len(records), "part": [0] * len(records), "line": range(len(records)), "value": records},
-            schema=RECORDS,
-        )
-        staged = pa.Table.from_batches(
-            pipeline.decoding.decode([lines], step=1, wall_ms=None), pipeline.decoding.schema
-        )
-        numbers = pc.struct_field(staged["_order"], "position").to_pylist()
-        self._changes = [staged.filter(pa.array([n == number for n in numbers])) for number in range(len(records))]
+        rows = staged(pipeline.decoding, records)
+        numbers = pc.struct_field(rows["_order"], "position").to_pylist()
+        self._changes = [rows.filter(pa.array([n == number for n in numbers])) for number in range(len(records))]
         self.empty = Arrived((), self.operator.schema.empty_table(), {})
 
     def __len__(self) -> int:
