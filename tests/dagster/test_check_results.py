@@ -4,7 +4,7 @@ import dagster as dg
 
 from ebbtide.checks import Finding, Verdict, VersionRange
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.dagster.check_results import _cell, to_check_result
+from ebbtide.dagster.check_results import to_check_result
 
 KEY = dg.AssetCheckKey(dg.AssetKey("orders"), "foreign_writes")
 WINDOW = VersionRange(4, 6, 3, 5, "one")
@@ -36,5 +36,7 @@ def test_green_check_has_neither_words_nor_a_repair():
 
 
 def test_long_value_is_cut_in_the_table():
-    assert _cell("x" * 81) == "x" * 80 + "..."
-    assert (_cell("x" * 80), _cell(None)) == ("x" * 80, "")
+    row = {**ROW, "operation": "x" * 81, "table": "x" * 80, "version": None}
+    red = result(Finding("expect_commits_to_be_ours", None, "critical", 1, [row]))
+    [table] = [value for value in red.metadata.values() if isinstance(value, dg.TableMetadataValue)]
+    assert table.records[0].data == {"operation": "x" * 80 + "...", "table": "x" * 80, "version": ""}

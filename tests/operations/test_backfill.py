@@ -12,15 +12,13 @@ from frame.thinned import thinned
 from local import local_run
 from local.local_pipeline import up
 from local.local_run import HOUR, START
-from local.support import change, plain
+from local.support import change
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Writer
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger import Lease
-from ebbtide.operations._backfill import asked as backfill_asked
 from ebbtide.operations._backfill import swap as backfill_swap
-from ebbtide.operations._backfill.asked import Asked
 from ebbtide.sources import Span
 from ebbtide.storage import Location
 from ebbtide.tables import _append_table as append_table
@@ -440,17 +438,6 @@ def test_tables_that_the_backfill_lacks_are_emptied(make):
     assert pipeline.rows() == {1: 1, 2: 2}
     pipeline.read("[")
     assert pipeline.plan.quarantine.size() == 1
-
-
-def test_snapshot_is_read_from_its_beginning_and_the_rest_from_where_was_asked():
-    topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t", "start": "latest"}
-    spec = plain(order={"sequence": ["n"]}, source=topic, run="continuous")
-    beside = backfill_asked.beside_of(spec, Asked(start=backfill_asked.start_of("0=7"), snapshot="s"), 50)
-    assert (beside.source.topic, beside.source.start.offsets, beside.run) == ("t", {0: 7}, "bounded")
-    assert beside.source.max_records_per_second == 50
-    snapshot = backfill_asked.of_topic(beside, "s")
-    assert (snapshot.source.topic, snapshot.source.start) == ("s", "earliest")
-    assert snapshot.source.max_records_per_second == 50
 
 
 def test_view_is_not_built_beside_itself(make):

@@ -1,4 +1,4 @@
-"""Migration of transforms, as far as it needs no Spark: what changes, in words, and the transform that a step was made with."""
+"""Migration of transforms, as far as it needs no Spark: what changes, in words, and what it needs of the tables."""
 
 import pyarrow as pa
 import pytest
@@ -6,14 +6,8 @@ from local.local_pipeline import up
 from local.support import spec
 from plans import operator_of
 
-from ebbtide.ledger import StateFacts
-from ebbtide.operations._migration.transforms import (
-    KnownRecords,
-    Unselected,
-    WithoutSelected,
-    transform_migration,
-    with_stored_transform,
-)
+from ebbtide.ledger import Cause
+from ebbtide.operations._migration.transforms import KnownRecords, Unselected, WithoutSelected, with_stored_transform
 from ebbtide.operators import Selected
 
 SCHEMA = "id BIGINT NOT NULL, n INT, email STRING"
@@ -27,15 +21,30 @@ OTHER = {
 CALLING = {**SELECTED, "select": {"id": "id", "n": "twice(n)"}, "functions": {"twice": "row_rules:twice"}}
 
 
-def of(transform):
-    return spec(SCHEMA, transform=transform)
+@pytest.fixture
+def changed(make):
+    """A pipeline with a step that was made with a transform, and with another transform since."""
+
+    def changed(before, after):
+        pipeline = make(schema=SCHEMA, transform=before)
+        pipeline.plan.state.create()
+        with pipeline.stepper() as stepper:
+            stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(0)), [])
+        pipeline.spec = pipeline.with_fields(transform=after)
+        return pipeline
+
+    return changed
 
 
-class Step:
-    """Facts of a step, with its spec alone."""
+@pytest.fixture
+def told(changed):
+    """What the plan of a migration says of the two transforms."""
 
-    def __init__(self, made_with):
-        self.state = StateFacts(version=0, spec=made_with.identity)
+    def told(before, after):
+        lines = map(str.strip, changed(before, after).act("migrate", "plan").text().splitlines())
+        return [line for line in lines if line.startswith("transform")]
+
+    return told
 
 
 @pytest.mark.parametrize(
@@ -57,27 +66,31 @@ class Step:
         ),
     ],
 )
-def test_change_of_a_transform_is_told_by_its_parts(before, after, words):
-    assert transform_migration(of(after), Step(of(before))) == words
+def test_change_of_a_transform_is_told_by_its_parts(told, before, after, words):
+    assert told(before, after) == words
 
 
-def test_function_that_a_transform_calls_is_told_with_what_tells_its_code_apart():
-    added, call = transform_migration(of(CALLING), Step(of(SELECTED)))[::-1]
+def test_function_that_a_transform_calls_is_told_with_what_tells_its_code_apart(told):
+    call, added = told(SELECTED, CALLING)
     assert call == "transform.select.n: n -> twice(n)"
     assert added.startswith("transform.functions.twice: None -> ['row_rules:twice', ")
-    [*_, removed] = transform_migration(of(SELECTED), Step(of(CALLING)))
+
+
+def test_function_that_a_transform_no_longer_calls_is_told_too(told):
+    [*_, removed] = told(CALLING, SELECTED)
     assert removed.endswith("] -> None")
 
 
 @pytest.mark.parametrize("before", [None, SELECTED, OTHER, CALLING])
-@pytest.mark.parametrize("after", [None, SELECTED, OTHER])
-def test_transform_that_a_step_was_made_with_is_known_from_its_facts(before, after):
-    found = with_stored_transform(of(after), Step(of(before)))
-    assert found.identity == of(before).identity
+@pytest.mark.parametrize("after", [None, SELECTED])
+def test_transform_that_a_step_was_made_with_is_known_from_its_facts(changed, before, after):
+    pipeline = changed(before, after)
+    found = with_stored_transform(pipeline.spec, pipeline.last)
+    assert found.identity == pipeline.with_fields(transform=before).identity
 
 
 def test_entries_lose_what_was_selected_and_get_a_place_for_what_will_be():
-    selects, plainly = operator_of(of(SELECTED)), operator_of(of(None))
+    selects, plainly = operator_of(spec(SCHEMA, transform=SELECTED)), operator_of(spec(SCHEMA))
     assert set(Selected.COLUMNS) == set(selects.schema.names) - set(plainly.schema.names)
     entry = selects.schema.empty_table()
     kept = WithoutSelected(lambda entries, _: entries)(entry, selects)

@@ -120,6 +120,9 @@ def test_rate_makes_steps_smaller_and_lets_them_wait_for_each_other(over, monkey
     pipeline.send(*(up(number, number) for number in range(25)))
     assert [step.records for step in pipeline.run().steps] == [10, 10, 5]
     assert waits == [(1, 10), (1, 10), (1, 5)]
+    waits.clear()
+    pipeline.act("backfill.start", rate=2)
+    assert waits == [(2, 20), (2, 5)], "of the backfill what it was asked to"
 
 
 def paused_at_latest(over, **fields):
