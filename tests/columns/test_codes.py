@@ -82,6 +82,7 @@ def test_columns_that_others_tell_need_no_codes_of_their_own(fast, length, type_
         assert as_they_come(row_codes(table, ["a", "b"])) == want
 
 
+@pytest.mark.xdist_group("compiled")
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
     "column",

@@ -15,7 +15,6 @@ WITH_SCHEMA = json.dumps(
     {"schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": 1}}
 )
 CREATE = record(envelope("c", 1, after={"id": 1, "n": 1}), 1, key=KEY)
-UPDATE = record(envelope("u", 2, after={"id": 1, "n": 2}), 2, key=KEY)
 DELETE = record(envelope("d", 3, before={"id": 1, "n": 0}), 3, key=KEY)
 TOMBSTONE = record(None, 4, key=KEY)
 AGAIN = record(envelope("c", 5, after={"id": 1, "n": 5}), 5, key=KEY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +15,6 @@ from ebbtide.testing import MemoryPipeline
 SCHEMA = "id BIGINT NOT NULL, a STRING NOT NULL, n INT, b STRING"
 UNSENT = "__debezium_unavailable_value"
 Table = dict[int, Row]
-Writer = Callable[[random.Random, Table, int], str]
-"""Makes the next record of a log, and applies it to the table that the log describes."""
 ORDER = {"order": "upsert"}
 
 
