@@ -1,10 +1,13 @@
 """How a command ends: signals, and a new process in its place."""
 
 import os
+import signal
 import subprocess
 import sys
 
 from frame.waiting import PATIENCE_S
+from local.local_pipeline import up
+from local.metrics_support import write_spec
 
 SCRIPT = """
 import os, signal, sys
@@ -51,3 +54,19 @@ def test_signal_that_comes_within_a_wait_for_the_stop_does_not_wait_for_itself()
         [sys.executable, "-c", WITHIN_A_WAIT], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout == "stopped True\n"
+
+
+def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(make, tmp_path):
+    pipeline = make()
+    for number in range(20):
+        pipeline.put(up(number, number))
+    options = ["--root", pipeline.root, "--engine", "local", "--json"]
+    command = [sys.executable, "-m", "ebbtide.cli", "run", write_spec(pipeline, tmp_path), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert '"step"' in run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, "Stopping after this step" in said) == (1, True)
+    assert pipeline.last.step < 20
+    pipeline.run()
+    assert pipeline.rows() == {number: number for number in range(20)}

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from clusters.spark_support import change, plain_spec, sink, write
+from clusters.spark_support import act, change, plain_spec, sink, write
 from deltalake import write_deltalake
 from frame.interrupting import killed_before
 from frame.limits import set_limits
@@ -10,8 +10,6 @@ from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.errors import AdoptionError, TableMismatchError
-from ebbtide.operations import _adopt as adopting
-from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
 
 ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"
@@ -56,16 +54,16 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
     before = rows(spark, tmp_path, spec)
     with pytest.raises(TableMismatchError, match="'ebbtide adopt'"):
         run(spark, spec, str(tmp_path))
-    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
+    assert act(spark, spec, tmp_path, "adopt", "plan")["rows"] == 5
     with killed_before("files are deleted"):
-        adopting.apply(spark, spec, str(tmp_path), 0)
+        act(spark, spec, tmp_path, "adopt", clock_ms=0)
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
         run(spark, spec, str(tmp_path))
-    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 3
-    done = adopting.apply(spark, spec, str(tmp_path), 0)
+    assert act(spark, spec, tmp_path, "adopt", "plan")["rows"] == 3
+    done = act(spark, spec, tmp_path, "adopt", clock_ms=0)
     assert (done["rows"], done["steps"]) == (3, [2, 3])
     assert rows(spark, tmp_path, spec) == before
-    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 0
+    assert act(spark, spec, tmp_path, "adopt", "plan")["rows"] == 0
     run(spark, spec, str(tmp_path))
     assert rows(spark, tmp_path, spec) == AFTER[mode]
     tables = Plan.under(str(tmp_path), spec)
@@ -73,10 +71,10 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
         "complete": True,
         "unique_key": True,
     }
-    assert not repairing.plan(spark, spec, str(tmp_path)).differs
+    assert "nothing to repair" in act(spark, spec, tmp_path, "repair", "plan").text()
     assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 4, "its history stays"
     with pytest.raises(AdoptionError, match="has already made steps"):
-        adopting.plan(spark, spec, str(tmp_path))
+        act(spark, spec, tmp_path, "adopt", "plan")
 
 
 @pytest.mark.parametrize(
@@ -96,10 +94,5 @@ def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, rows, message):
     spec = spec_of(tmp_path, "sequence")
     write_deltalake(str(tmp_path / spec.name / "sink"), rows)
     with pytest.raises(AdoptionError, match=message):
-        adopting.apply(spark, spec, str(tmp_path), 0)
+        act(spark, spec, tmp_path, "adopt", clock_ms=0)
     assert not (tmp_path / spec.name / "state").exists()
-
-
-def test_there_must_be_a_table(spark, tmp_path):
-    with pytest.raises(AdoptionError, match="There is no table to adopt"):
-        adopting.plan(spark, spec_of(tmp_path, "sequence"), str(tmp_path))

@@ -1,12 +1,10 @@
 """A backfill is built beside a sink, compared with it by Spark, and swapped in: one commit, of which the change feed shows what differs."""
 
 import pytest
-from clusters.spark_support import change, plain_spec, sink, write
+from clusters.spark_support import act, change, plain_spec, sink, write
 from oracles.judging import verdict_of
 
 from ebbtide import run
-from ebbtide.operations._backfill import build as backfill
-from ebbtide.operations._backfill import swap as backfill_swap
 from ebbtide.runtime import Plan, idle_run
 
 FILES = (
@@ -37,11 +35,11 @@ def spoilt(spark, tmp_path, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_after_a_swap_reading_goes_on_and_checks_are_green(spark, tmp_path, mode):
     root, spec, version = spoilt(spark, tmp_path, mode)
-    backfill.start(spark, spec, str(root))
-    planned = backfill_swap.swap_in(spark, spec, str(root), applies=False)
+    act(spark, spec, root, "backfill.start")
+    planned = act(spark, spec, root, "backfill.swap", "plan")
     assert (planned["added"], planned["changed"], planned["deleted"], planned.step) == (2, 1, 1, None)
     assert Plan.under(str(root), spec).sink.version() == version
-    backfill_swap.swap_in(spark, spec, str(root), applies=True)
+    act(spark, spec, root, "backfill.swap")
     tables = Plan.under(str(root), spec)
     assert tables.sink.version() == version + 1
     write(tmp_path / "in", *FILES, [change("+U", 2, "g", 6)])

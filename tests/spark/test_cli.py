@@ -3,15 +3,11 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
-from clusters.spark_support import LOCAL, change, write
-from frame.waiting import PATIENCE_S
-
-from ebbtide import load, run
+from clusters.spark_support import change, write
 
 MAIN = [sys.executable, "-c", "from ebbtide.cli import main; main()"]
 SPEC = """
@@ -98,24 +94,6 @@ def test_why_spark_does_not_start_is_in_the_log_that_is_named_and_what_a_functio
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == ["the function was here"], "so few rows are processed in the driver"
     assert all(json.loads(line)["pipeline"] == "t" for line in done.stdout.splitlines())
-
-
-def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
-    (tmp_path / "defs.yaml").write_text(SPEC)
-    write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(6)])
-    process = subprocess.Popen(
-        [*MAIN, "run", ".", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    first = json.loads(process.stdout.readline())
-    process.send_signal(signal.SIGINT)
-    rest, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "Stopping after this step" in said
-    done = [first, *(json.loads(line) for line in rest.splitlines() if '"step"' in line and '"totals"' not in line)]
-    assert len(done) < 6
-
-    finished = run(LOCAL, load(tmp_path), str(tmp_path / ".ebbtide"))
-    assert sum(step.records for step in finished.steps if step.kind == "batch") + len(done) >= 6
 
 
 @pytest.mark.grid

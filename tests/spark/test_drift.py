@@ -1,14 +1,13 @@
 """Columns that change, on Spark: tables, change feed and checks after a migration, and after one that was cut off."""
 
 import pytest
-from clusters.spark_support import LOCAL, change, plain_spec, sink, write
+from clusters.spark_support import LOCAL, act, change, plain_spec, sink, write
 from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.checks import VersionRange
 from ebbtide.delta import Log
 from ebbtide.errors import SpecChangedError
-from ebbtide.operations._migration import migrate as migration
 from ebbtide.runtime import Plan, idle_run
 from ebbtide.tables import SinkTable
 
@@ -51,7 +50,7 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
     with monkeypatch.context() as cut:
         cut.setattr(SinkTable, "perform", lambda *_: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
-            migration.apply(spark, new, root, 0)
+            act(spark, new, root, "migrate", clock_ms=0)
     assert idle_run(new, root, clock_ms=0) is None, "something is left to do"
     run(session, new, root)
     migrated_at = Log(tables.sink.path).versions()[-1]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from clusters.spark_support import write
+from clusters.spark_support import act, write
 from delta import DeltaTable
 from inputs.hostile import TEXTS, quoted
 from oracles.judging import verdict_of
@@ -19,7 +19,6 @@ from ebbtide.ddl import TableSchema, as_compared, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import state
 from ebbtide.operations import maintain
-from ebbtide.operations._repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
@@ -111,7 +110,7 @@ def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark
         return
     DeltaTable.forPath(spark, plan.sink.path).update(set={"v": "7"})
     _refuse_shown(spark, plan, tmp_path, ("ordering", "expectations", "quarantine_rate"))
-    repair(spark, spec, root)
+    act(spark, spec, root, "repair")
     assert verdict_of(spark, plan, "complete").passed
 
 

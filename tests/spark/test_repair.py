@@ -4,17 +4,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from clusters.spark_support import LOCAL, change, plain_spec, sink, write
+from clusters.spark_support import LOCAL, act, change, plain_spec, sink, write
 from local.local_run import spoil
 from oracles.judging import verdict_of
 
 from ebbtide import run
-from ebbtide.checks import VersionRange
 from ebbtide.delta import Snapshot
 from ebbtide.inspect import status
 from ebbtide.ledger import DataCommit
-from ebbtide.operations._repair import repair as repairing
-from ebbtide.runtime import Plan, SinkDifference, SinkHistory
+from ebbtide.runtime import Plan, SinkHistory
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],
@@ -72,11 +70,11 @@ def test_foreign_change_is_found_and_repaired(spark, here, sql):
     spark.sql(sql.format(name, name))
     found_by = ("complete", "foreign_writes")
     assert red(spark, root, spec, found_by) == set(found_by)
-    planned = repairing.plan(spark, spec, str(root))
-    [finding] = planned.findings
-    assert finding.found.startswith("other clients changed rows: version ")
+    planned = act(spark, spec, root, "repair", "plan")
+    [finding] = planned["findings"]
+    assert finding["found"].startswith("other clients changed rows: version ")
     assert planned.step is None
-    done = repairing.repair(spark, spec, str(root))
+    done = act(spark, spec, root, "repair")
     assert done.step == status(spec, str(root)).last.step
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec, ALL_JUDGED) == set()
@@ -90,13 +88,13 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
     name = f"delta.`{root / spec.name / 'sink'}`"
     spark.sql(sql.format(name, name))
     monkeypatch.setattr(DataCommit, "of_table", lambda *_: [])
-    planned = repairing.plan(spark, spec, str(root))
+    planned = act(spark, spec, root, "repair", "plan")
     wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
-    assert {field: getattr(planned, field) for field in wanted} == wanted
-    assert planned.findings == ()
-    repairing.repair(spark, spec, str(root))
+    assert {field: planned[field] for field in wanted} == wanted
+    assert planned["findings"] == []
+    act(spark, spec, root, "repair")
     assert rows(spark, root, spec) == ROWS
-    assert not repairing.plan(spark, spec, str(root)).differs
+    assert "nothing to repair" in act(spark, spec, root, "repair", "plan").text()
 
 
 @pytest.mark.grid  # the comparison is that of the repair above; without Spark: tests/ledger/test_foreign_writes.py
@@ -105,12 +103,12 @@ def test_rows_that_are_gone_are_acknowledged_and_judged_right(spark, here):
     sink_table = Plan.under(str(root), spec).sink.path
     spoil(sink_table)
     left = rows(spark, root, spec)
-    done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
-    assert done.missing == len(ROWS) - len(left) == 1
+    done = act(spark, spec, root, "acknowledge", reason="asked to be forgotten")
+    assert done["missing"] == len(ROWS) - len(left) == 1
     _, facts = Plan.under(str(root), spec).state.last()
     assert (facts.cause.what, facts.cause.why) == ("acknowledge", "asked to be forgotten")
     assert red(spark, root, spec, ALL_JUDGED) == set()
-    assert not repairing.plan(spark, spec, str(root)).differs, "a repair leaves it alone"
+    assert "nothing to repair" in act(spark, spec, root, "repair", "plan").text(), "a repair leaves it alone"
 
 
 DAMAGED_FILES = {
@@ -127,26 +125,11 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back_from_the_state(spark,
     first, *_ = Snapshot.read(path).files.values()
     DAMAGED_FILES[damage](Path(first.location(path)))
     monkeypatch.setattr(SinkHistory, "way_back", lambda *_: None)
-    [finding] = repairing.plan(spark, spec, str(root)).findings
-    assert first.location(path) in finding.found
-    repairing.repair(spark, spec, str(root))
+    [finding] = act(spark, spec, root, "repair", "plan")["findings"]
+    assert first.location(path) in finding["found"]
+    act(spark, spec, root, "repair")
     monkeypatch.undo()
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
-    assert not repairing.plan(spark, spec, str(root)).differs
+    assert "nothing to repair" in act(spark, spec, root, "repair", "plan").text()
     assert run(spark, spec, str(root)).steps == []
-
-
-def judged(spark, root, spec):
-    """What the check `complete` finds."""
-    tables = Plan.under(str(root), spec)
-    window = VersionRange.after(tables)
-    facts = window.last_step(tables)
-    differing = SinkDifference.found(
-        spark,
-        tables,
-        facts,
-        state_version=window.state_until,
-        sink_version=window.sink_until,
-    )
-    return repairing._counted(spec.name, differing)

@@ -1,12 +1,11 @@
 """A pipeline whose sink Spark merges goes back to an earlier step with all its tables, and on from there; of other sinks: tests/operations/test_jobs.py."""
 
 import pytest
-from clusters.spark_support import change, plain_spec, sink, table, write
+from clusters.spark_support import act, change, plain_spec, sink, table, write
 from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.inspect import status
-from ebbtide.operations import _rewind as rewinding
 from ebbtide.runtime import Plan
 
 FILES = (
@@ -30,12 +29,12 @@ def test_sink_that_spark_merges_goes_back_with_the_other_tables_and_forward_agai
 
     last = status(spec, str(root)).last.step
     assert shown() == LAST
-    assert rewinding.apply(spark, spec, str(root), 1).step == last + 1
+    assert act(spark, spec, root, "rewind", to_step=1).step == last + 1
     assert shown() == FIRST
     run(spark, spec, str(root))
     assert shown() == LAST
     tables = Plan.under(str(root), spec)
     for check in ("ordering", "complete", "unique_key", "foreign_writes"):
         assert verdict_of(spark, tables, check).passed, check
-    rewinding.apply(spark, spec, str(root), last)
+    act(spark, spec, root, "rewind", to_step=last)
     assert shown() == LAST, "a rewind can be rewound"

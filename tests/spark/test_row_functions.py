@@ -3,12 +3,10 @@
 import sys
 
 import pytest
-from clusters.spark_support import change, plain_spec, sink, write
+from clusters.spark_support import act, change, plain_spec, sink, write
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.errors import SpecChangedError
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.runtime import system_clock
 
 TRANSFORM = {
     "schema": "id BIGINT NOT NULL, n BIGINT",
@@ -40,8 +38,8 @@ def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, she
     other = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return 100 if v == 'a' else 1 // (len(v) - 2)\n")
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, other, root)
-    [words] = migration.plan(spark, other, root)["changes"]
+    [words] = act(spark, other, root, "migrate", "plan")["changes"]
     assert words.startswith("transform.functions.score: ['changing_rules:score', ")
-    migration.apply(spark, other, root, system_clock())
+    act(spark, other, root, "migrate")
     assert [tuple(row.values()) for row in sink(spark, tmp_path, other)] == [(1, 100)]
     assert run(spark, other, root).steps == []

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from clusters.spark_support import act
 from frame.installing import EXAMPLES, install
 from local.local_run import die_behind_a_decision
 from local.support import plain
 
 from ebbtide import run
-from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime import Plan
 from ebbtide.sources._positioned import RECORDS_IN_DRIVER
 
@@ -62,7 +62,7 @@ def test_records_are_read_by_tasks_and_a_run_that_died_is_finished_and_a_rewind_
     after = before | {0: 2, 1: 2}
     assert shown(spec, root) == after
 
-    rewind.apply(spark, spec, root, first.step)
+    act(spark, spec, root, "rewind", to_step=first.step)
     assert shown(spec, root) == before
     [again] = run(spark, spec, root).steps
     assert (again.kind, again.records) == ("batch", 2)

@@ -9,23 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from clusters.spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
+from clusters.spark_support import act, change, context, cut, plain_spec, shop_lines, shop_spec, sink, table, write
 from local.support import SHOP, lines_of
+from operating import replay
 from oracles.judging import verdict_of
 
 from ebbtide import UpsertPipeline, refresh, run
 from ebbtide.ddl import type_ddl
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect import state
-from ebbtide.operations import _rewind as rewind
 from ebbtide.operations import maintain
-from ebbtide.operations._migration import migrate as migration
-from ebbtide.operations._migration.undo import undo as undo_migration
-from ebbtide.operations._quarantine import replay as quarantine_replay
-from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._selection import expressions_of
-from ebbtide.tables import Selection
 
 CRASH = Path(__file__).parent / "crash.py"
 DAY_MS = 86_400_000
@@ -171,20 +166,20 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
     spark.sql(f"UPDATE delta.`{location}` SET n = 7 WHERE id = 3")
     assert list(red(spark, tmp_path, spec, ["complete"])) == [("complete", "expect_sink_to_be_complete")]
-    repairing.repair(spark, spec, root)
+    act(spark, spec, root, "repair")
     assert rows(spark, tmp_path, spec) == shown
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
-    assert repairing.acknowledge(spark, spec, root, "meant so").missing == 1
+    assert act(spark, spec, root, "acknowledge", reason="meant so")["missing"] == 1
     assert red(spark, tmp_path, spec, ["complete", "unique_key"]) == {}, "`ordering` does not look behind it"
 
-    kept = quarantine_replay.plan(spec, root, system_clock(), Selection())["kept"]
+    kept = act(spark, spec, root, "quarantine.replay", "plan")["kept"]
     assert ["transform fails" in record["detail"] for record in kept] == [True]
-    mended = {tuple(bad["origin"].values()): change("+U", 2, "22", 60).encode()}
-    done = quarantine_replay.apply(spark, spec, root, system_clock(), Selection(), mended)
+    mended = {tuple(bad["origin"].values()): change("+U", 2, "22", 60)}
+    done = replay("apply", context(spark, spec, root), mended)
     assert done["counts"]["updated"] == 1
     assert rows(spark, tmp_path, spec) == [(2, 22, "v22"), (3, 3, "v3")]
     assert table(spark, tmp_path, spec, "quarantine") == []
-    rewind.apply(spark, spec, root, 2)
+    act(spark, spec, root, "rewind", to_step=2)
     assert rows(spark, tmp_path, spec) == shown
 
 
@@ -199,17 +194,17 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     other = transformed(spec, NUMBERS | {"select": select, "where": "v <> '4'"})
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, other, root)
-    planned = migration.plan(spark, other, root)
+    planned = act(spark, other, root, "migrate", "plan")
     assert planned["changes"] == [
         "transform.select.n: CAST(v AS INT) -> length(v) * 10",
         "transform.where: v <> 'hidden' -> v <> '4'",
     ]
-    migration.apply(spark, other, root, system_clock())
+    act(spark, other, root, "migrate")
     after = [(1, 60, "vhidden"), (2, 10, "vx"), (3, 10, "v3")]
     assert rows(spark, tmp_path, other) == after
     assert table(spark, tmp_path, other, "quarantine") == [], "it does not fail any more"
     assert red(spark, tmp_path, other, ["complete", "unique_key"]) == {}, "`ordering` does not look behind it"
-    undo_migration(spark, other, root)
+    act(spark, other, root, "migrate", "undo")
     assert rows(spark, tmp_path, spec) == before
     assert [row["step"] for row in table(spark, tmp_path, spec, "quarantine")] == [2]
 
@@ -221,7 +216,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
             "select": {"id": "id", "seq": "seq", "n": "CAST(v AS BIGINT)"},
         },
     )
-    migration.apply(spark, wider, root, system_clock())
+    act(spark, wider, root, "migrate")
     assert rows(spark, tmp_path, wider) == [(3, 7, 3), (4, 4, 4)], "a row that fails anew leaves the sink"
     assert [row["reason"] for row in table(spark, tmp_path, wider, "quarantine")] == ["transform_failed"]
     write(source, [change("+U", 2, "5", 9)], first=2)
@@ -229,7 +224,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     assert rows(spark, tmp_path, wider) == [(2, 9, 5), (3, 7, 3), (4, 4, 4)]
     assert red(spark, tmp_path, wider) == {}
     plain = plain_spec(source, **BY_SEQUENCE)
-    migration.apply(spark, plain, root, system_clock())
+    act(spark, plain, root, "migrate")
     assert [row["v"] for row in sink(spark, tmp_path, plain)] == ["hidden", "5", "3", "4"]
     assert red(spark, tmp_path, plain, ["complete", "unique_key"]) == {}
 
@@ -251,7 +246,7 @@ def test_changes_selected_in_order_of_arrival_may_have_another_key(spark, tmp_pa
     assert (summary.totals["redelivered"], summary.totals.get("unmatched", 0)) == (1, 0)
     other = transformed(spec, by_value | {"where": "v <> '4'"})
     with pytest.raises(MigrationError, match="refresh"):
-        migration.plan(spark, other, root)
+        act(spark, other, root, "migrate", "plan")
 
 
 REFUSED = {
@@ -339,7 +334,7 @@ def test_every_way_to_write_the_sink_shows_what_is_selected_and_a_refresh_too(sp
         assert rows(spark, tmp_path, spec) == shown
         assert red(spark, tmp_path, spec) == {}
     spark.sql(f"DELETE FROM delta.`{Plan.under(root, spec).sink.path}` WHERE id = 4")
-    repairing.repair(spark, spec, root)
+    act(spark, spec, root, "repair")
     assert rows(spark, tmp_path, spec) == shown
     assert red(spark, tmp_path, spec) == {}
 
@@ -354,8 +349,8 @@ def test_selected_rows_expire_in_order_of_arrival_and_jobs_leave_what_is_shown(s
     write(source, [change("+U", 2, "22", 20), change("+I", 5, "x", 21)], first=1)
     run(spark, spec, root, clock=lambda: system_clock() + DAY_MS)
     [bad] = table(spark, tmp_path, spec, "quarantine")
-    mended = {tuple(bad["origin"].values()): change("+I", 5, "5", 21).encode()}
-    quarantine_replay.apply(spark, spec, root, system_clock() + DAY_MS, Selection(), mended, accept_late=True)
+    mended = {tuple(bad["origin"].values()): change("+I", 5, "5", 21)}
+    replay("apply", context(spark, spec, root, system_clock() + DAY_MS), mended, accept_late=True)
     assert rows(spark, tmp_path, spec) == [(1, 1, "v1"), (2, 22, "v22"), (4, 4, "v4"), (5, 5, "v5")]
     run(spark, spec, root, clock=lambda: system_clock() + int(2.5 * DAY_MS))
     assert rows(spark, tmp_path, spec) == [(5, 5, "v5")], "a file's time is that of its planning, a replay's its own"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clusters.spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
+from clusters.spark_support import LOCAL, change, sink, table, write
 from frame.limits import set_limits
 from frame.stored_names import RESERVED
 from pyspark.sql import SparkSession
@@ -21,53 +21,6 @@ from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"
 LATER_MS = 2_000_000_000_000
-
-SHOP = {
-    "spend": (
-        (
-            "SELECT c.customer_id, c.name, max(o.total) AS top, count(o.order_id) AS n "
-            "FROM customers c LEFT JOIN orders o ON c.customer_id = o.customer_id GROUP BY c.customer_id, c.name"
-        ),
-        ["customer_id", "name"],
-        "customer_id BIGINT NOT NULL, name STRING NOT NULL, top DECIMAL(14,2), n BIGINT",
-        ["customers", "orders"],
-    ),
-    "sums": (
-        "SELECT order_id, sum(qty * unit_price) AS total, max(gift_msg) AS gift FROM order_items GROUP BY order_id",
-        ["order_id"],
-        "order_id BIGINT NOT NULL, total DECIMAL(38,6), gift STRING",
-        ["order_items"],
-    ),
-    "ranked": (
-        (
-            "SELECT customer_id, order_id, total, "
-            "row_number() OVER (PARTITION BY customer_id ORDER BY total DESC, order_id) AS place "
-            "FROM orders WHERE customer_id IS NOT NULL"
-        ),
-        ["customer_id", "place"],
-        "customer_id BIGINT NOT NULL, order_id BIGINT, total DECIMAL(14,2), place INT NOT NULL",
-        ["orders"],
-    ),
-    "everyone": (
-        (
-            "SELECT 'customer' AS kind, customer_id AS id, name AS label FROM customers "
-            "UNION ALL SELECT 'order', order_id, status FROM orders"
-        ),
-        ["kind", "id"],
-        "kind STRING NOT NULL, id BIGINT NOT NULL, label STRING",
-        ["customers", "orders"],
-    ),
-    "named": (
-        (
-            "SELECT o.order_id, o.customer_id, c.name, s.total "
-            "FROM orders o JOIN customers c USING (customer_id) LEFT JOIN sums s ON s.order_id = o.order_id"
-        ),
-        ["order_id"],
-        "order_id BIGINT NOT NULL, customer_id BIGINT, name STRING, total DECIMAL(38,6)",
-        ["orders", "customers", "sums"],
-    ),
-}
-"""Views over the shop's tables: a join with MAX, SUM, a window, UNION, and one over a view."""
 
 
 def view_of(name, query, key, schema, inputs, **more):
@@ -253,28 +206,6 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
     assert do("DROP MATERIALIZED VIEW named") == "Dropped materialized view 'named'."
     assert not (filled.root / "named").exists()
     session.close()
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
-def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, is_little):
-    if not is_little:
-        set_limits(view_table_bytes=-1)
-    n_rounds = 8
-    root = tmp_path / "root"
-    lines = {name: cut(shop_lines(name), n_rounds) for name in ("customers", "orders", "order_items")}
-    specs = {name: shop_spec(name, tmp_path / name) for name in lines}
-    views = [view_of(name, *given) for name, given in SHOP.items()]
-    for number in range(n_rounds):
-        for name in ("orders",) if number % 2 else lines:  # sometimes one table changes alone
-            new = lines[name][number - 1 : number + 1] if name != "orders" and number else [lines[name][number]]
-            write(tmp_path / name, *new, first=2 * number)
-            run(LOCAL, specs[name], str(root))
-        for view in views:
-            [step] = run(spark, view, str(root)).steps or [None]
-            assert sink(spark, root, view) == wanted(spark, root, view), (number, view.name)
-            is_foreseen = number == 0 or view.name == "named"
-            assert step is None or is_foreseen or not step.recomputed
 
 
 @pytest.mark.grid

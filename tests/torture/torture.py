@@ -31,6 +31,7 @@ from crashes.calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library,
 from crashes.machines import CallTrials, Machine, NotHeldError, Works, before
 from crashes.power import NAMES, NOTHING
 from killing import AFTER, PLACES, SINK, STATE, UPKEEP, Killer, Place
+from operating import Here, act
 from victims import KINDS, changes_of, expected, feed, kinds_for, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide import run
@@ -266,10 +267,8 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
         if place is not None:
             struck = code == -signal.SIGKILL
         if work in REPAIRS:
-            from ebbtide.operations._repair import repair
-
             run(torture.spark, spec, str(home))
-            repair.repair(torture.spark, spec, str(home))
+            act("repair", "apply", Here(spec, str(home), lambda: torture.spark))
         run(torture.spark, spec, str(home))
         look_at(torture, home, kind, number, spec)
         return struck

@@ -9,9 +9,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from frame.limits import set_limits
 from killing import arm
+from operating import Here, act
 from victims import load
 
-from ebbtide.operations._repair import repair
 from ebbtide.runtime import _driver as driver
 from ebbtide.sessions import build_session
 
@@ -35,10 +35,9 @@ def work(order: dict) -> None:
     spec, root = load(order["kind"], order["spec"]), order["root"]
     spark = build_session(settings=SETTINGS)
     Path(order["ready"]).touch()
-    if order["work"] == "repair":
-        repair.repair(spark, spec, root)
-    elif order["work"] == "acknowledge":
-        repair.acknowledge(spark, spec, root, "meant so")
+    if order["work"] in ("repair", "acknowledge"):
+        asked = {"reason": "meant so"} if order["work"] == "acknowledge" else {}
+        act(order["work"], "apply", Here(spec, root, lambda: spark), **asked)
     else:
         getattr(driver, order["work"])(spark, spec, root)
 

@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import operating
 from pyspark.sql import SparkSession
 
 from ebbtide import Pipeline, UpsertPipeline, local_session
+from ebbtide.operations import Context, Report
+from ebbtide.runtime import system_clock
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOCAL = local_session()
@@ -76,3 +79,32 @@ def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]
     """The sink's rows without the reserved columns, in order of key."""
     rows = [{f.name: row[f.name] for f in spec.sink_table.columns} for row in table(spark, root, spec)]
     return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.sink_key], default=str))
+
+
+def act(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: Path | str,
+    name: str,
+    action: str = "apply",
+    clock_ms: int | None = None,
+    **asked: Any,
+) -> Report:
+    """Plan or apply an operation on Spark as its command does; see `operating.act`.
+
+    Args:
+        spark: The session.
+        spec: Its pipeline.
+        root: Folder of the tables.
+        name: Of the operation.
+        action: `plan`, `apply`, or a further one of it.
+        clock_ms: The time. Default: now.
+        asked: Values of its `Params`.
+    """
+    return operating.act(name, action, context(spark, spec, root, clock_ms), **asked)
+
+
+def context(spark: SparkSession, spec: Pipeline, root: Path | str, clock_ms: int | None = None) -> Context:
+    """Return the means of an operation on Spark; see `act`."""
+    clock = system_clock if clock_ms is None else lambda: clock_ms
+    return operating.Here(spec, str(root), lambda: spark, clock=clock)

@@ -14,12 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from local.local_pipeline import LATER, LocalPipeline, up
-from local.local_run import SPARK
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect import Lag
-from ebbtide.operations import _rewind as rewind
 from ebbtide.runtime import idle_run
 
 PARTS = ("state", "sink", "quarantine", "ledger")
@@ -130,7 +128,7 @@ class AgedPipeline:
             return self._pause
         if name == "rewind":
             step = int(given.split()[1])
-            return lambda: rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=step)
+            return lambda: pipeline.act("rewind", to_step=step)
         if name == "repair":
             return self._repair
         assert name == "refresh", error

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from local.local_pipeline import repair_here
 from local.local_run import SPARK
+from operating import Here, act
 from oracles.random_plans import TABLES, Query, RandomQueries
 from oracles.view_inputs import LATER, Followed, Input, Inputs, Oracle, texts
 from pyspark.sql import SparkSession
@@ -18,8 +19,6 @@ from pyspark.sql import SparkSession
 from ebbtide import MaterializedView, run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
-from ebbtide.operations import _rewind as rewind
-from ebbtide.operations._repair import repair
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 from ebbtide.views.cutting import PinnedTable
@@ -92,7 +91,7 @@ class PastInput:
         """Rewind, to any step that can be gone back to."""
         to_step = self.draw.randint(1, self._last)
         try:
-            rewind.apply(SPARK, self.table.spec, self.table.root, to_step)
+            act("rewind", "apply", Here(self.table.spec, self.table.root, lambda: SPARK), to_step=to_step)
         except (HistoryGoneError, SpecChangedError):
             return
         self._files[self._last] = self._read_at(to_step)
@@ -165,18 +164,22 @@ class Kept:
         rows = found.rows(self.view.sink_table.columns).select(self.view.table.columns.names)
         assert texts(rows.to_pylist()) == texts(wanted), f"{self.view.query}: {summary}"
 
+    @property
+    def _context(self) -> Here:
+        return Here(self.view, self.root, lambda: self.oracle.spark)
+
     def go_back(self, draw: random.Random) -> None:
         """Rewind to any step."""
         to_step = draw.randint(1, last_step(self.view, self.root))
         try:
-            rewind.apply(self.oracle.spark, self.view, self.root, to_step)
+            act("rewind", "apply", self._context, to_step=to_step)
         except (HistoryGoneError, SpecChangedError):
             return
 
     def repair(self, draw: random.Random) -> None:
         """Put a copy of the table in its place, and repair it."""
         if self.copies.put_back(draw, "sink"):
-            repair.repair(self.oracle.spark, self.view, self.root)
+            act("repair", "apply", self._context)
 
 
 UNFIT = "SUBQUERY|CORRELATED|NUM_COLUMNS_MISMATCH"
