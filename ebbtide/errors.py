@@ -134,6 +134,15 @@ class MissingExtraError(Terminal):
         """
         return cls.of(f"{library} is not installed.", next_step=f"Install it: pip install 'ebbtide[{extra}]'.")
 
+    @classmethod
+    def in_place_of(cls, missing: ModuleNotFoundError) -> Exception:
+        """Return the error to raise for a module that is not there: one that names the extra if it is of Spark, else the same.
+
+        Much of Ebbtide works without Spark, so its modules are loaded where they are needed.
+        """
+        library, _, _ = str(missing.name).partition(".")
+        return cls.of_extra("spark", "PySpark") if library in ("pyspark", "py4j", "delta") else missing
+
 
 class JavaMissingError(Terminal):
     """Raised when there is no Java for Spark to run on, or one that is too old."""

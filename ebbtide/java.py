@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 
 OLDEST = 17
 ANSWERS_WITHIN_S = 60
@@ -42,13 +43,16 @@ def problem() -> tuple[str, str] | None:
 
 
 def refuse_missing() -> None:
-    """Refuse to continue if Spark cannot start because Java is missing.
+    """Refuse to continue if Spark cannot start because PySpark or Java is missing.
 
     Raises:
+        MissingExtraError: PySpark is not installed.
         JavaMissingError: there is no Java to start, or it is too old.
     """
-    from ebbtide.errors import JavaMissingError
+    from ebbtide.errors import JavaMissingError, MissingExtraError
 
+    if find_spec("pyspark") is None:
+        raise MissingExtraError.of_extra("spark", "PySpark")
     wrong = problem()
     if wrong is not None:
         what, got = wrong

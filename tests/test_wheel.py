@@ -48,6 +48,7 @@ attributes:
   order: {sequence: [seq]}
 """
 SOURCE = "data/Größen 2026"
+TO_GET_SPARK = "Install it: pip install 'ebbtide[spark]'."
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
@@ -173,10 +174,24 @@ def test_scaffolded_pipeline_is_launched_and_its_checks_pass(with_dagster, proje
     assert "Calculating Metrics" not in launched.stderr, "no progress bars"
 
 
-def test_command_line_runs_a_pipeline_where_nothing_else_is_installed(bare, tmp_path):
+def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_spark(bare, tmp_path):
     assert "Usage: ebbtide" in bare.call(tmp_path, "ebbtide", "--help").stdout
+    assert bare.call(tmp_path, "python", "-c", "import pyspark").returncode != 0, "the extra spark brings it"
     (tmp_path / "defs.yaml").write_text(SPEC)
-    write(tmp_path / "in", [change("+U", 1, "new", 2), change("+I", 1, "old", 1)])
-    run = bare.call(tmp_path, "ebbtide", "run", ".", "--engine", "local")
-    assert run.returncode == 0, run.stderr
-    assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain")] == [(1, "new")]
+    (tmp_path / "keys.jsonl").write_text('{"id": 2}')
+    write(tmp_path / "in", [change("+U", 1, "new", 2), change("+I", 1, "old", 1), change("+I", 2, "x", 3)])
+    for command in (
+        ["run", "."],
+        ["backfill", "start", ".", "--from", "earliest"],
+        ["backfill", "drop", "."],
+        ["compact", "."],
+        ["migrate", "."],
+        ["erase", ".", "--keys", "keys.jsonl", "--apply"],
+    ):
+        done = bare.call(tmp_path, "ebbtide", *command)
+        assert done.returncode == 0, done.stderr
+    assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain") if row["id"] == 1] == [(1, "new")]
+    for command in (["state", "."], ["repair", "."], ["erase", ".", "--where", "id = 1"]):
+        refused = bare.call(tmp_path, "ebbtide", *command)
+        assert refused.returncode == 5
+        assert refused.stderr.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")

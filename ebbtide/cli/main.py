@@ -7,18 +7,31 @@ paused, 5 refused: retrying does not help until someone acts.
 from __future__ import annotations
 
 from pkgutil import resolve_name
+from typing import Any
 
 import click
 
 from ebbtide.cli.commands import NamingGroup, with_example
+from ebbtide.cli.errors import error_text, exit_code
 from ebbtide.cli.verbs import ADDED, WRITTEN, sections
 from ebbtide.environment import VARIABLES, refuse_unusable_variables
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, MissingExtraError
 from ebbtide.operations import added_commands
 
 
 class _Commands(NamingGroup):
     """Loads commands lazily: `ebbtide sql` prompts long before the code for running pipelines would be loaded."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; say which extra it needs, if its libraries are missing."""
+        try:
+            return super().invoke(ctx)
+        except (MissingExtraError, ModuleNotFoundError) as error:
+            missing = MissingExtraError.in_place_of(error) if isinstance(error, ModuleNotFoundError) else error
+            if not isinstance(missing, MissingExtraError):
+                raise
+            click.echo(f"Error: {error_text(missing)}", err=True)
+            raise click.exceptions.Exit(exit_code(missing)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         own = [name for commands in sections().values() for name in commands]

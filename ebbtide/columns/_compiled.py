@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 Loop = Callable[..., Any]
@@ -28,14 +29,22 @@ class CompiledLoop:
 
     @staticmethod
     def pays(rows: int) -> bool:
-        """Return whether machine code pays for so many rows: there are enough of them, or numba is already loaded."""
+        """Return whether machine code pays for so many rows: there are enough of them, or numba is already loaded.
+
+        Without numba, an extra, it never does: callers have another way.
+        """
         is_loaded = _compiled.cache_info().currsize > 0
-        return is_loaded or rows >= COMPILED_FROM
+        return is_loaded or (rows >= COMPILED_FROM and _has_numba())
 
     @property
     def code(self) -> Loop:
         """The machine code, which is cached on disk for the next process, if possible."""
         return _compiled(self.loop)
+
+
+@cache
+def _has_numba() -> bool:
+    return find_spec("numba") is not None
 
 
 @cache

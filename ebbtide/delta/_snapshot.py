@@ -273,6 +273,14 @@ class Snapshot:
         """Return whether it has columns of these names and types, in any order."""
         return self.column_types == fitting.types_of(columns)
 
+    @property
+    def columns(self) -> pa.Schema:
+        """The table's columns; each may be null."""
+        from deltalake import Schema
+
+        stored = pa.schema(Schema.from_json(self.metadata["schemaString"]).to_arrow())
+        return pa.schema([field.with_nullable(True) for field in stored])
+
     def has_columns(self, columns: pa.Schema) -> bool:
         """Return whether it has these columns, in any order, with the same nullability."""
         return fitting.has_columns(self.metadata, columns)

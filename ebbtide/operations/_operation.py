@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, MissingExtraError
 from ebbtide.runtime import Phase, StepProgress, system_clock
 from ebbtide.tasks import describe_work, lazy_session, on_engine
 
@@ -224,7 +224,10 @@ class Operation:
         engine = "auto" if action == "plan" else ctx.spec.engine
         describe_work(f"{ctx.spec.name}: {self.command}")
         with on_engine(engine):
-            report: Report = getattr(self, action)(ctx, params)
+            try:
+                report: Report = getattr(self, action)(ctx, params)
+            except ModuleNotFoundError as missing:
+                raise MissingExtraError.in_place_of(missing) from missing
         return report
 
     @staticmethod

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import Diagnosed, Diagnosis, Plan, Stepper
+from ebbtide.runtime import Diagnosed, Diagnosis, Plan, Stepper, auto_session
+from ebbtide.tasks import is_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,11 @@ def has_state(plan: Plan) -> bool:
         return True
     Diagnosis.before_first_step(plan).refuse("state")
     return False
+
+
+def session_of_runs(spark: SparkSession) -> SparkSession:
+    """Return the session of an operation's own runs: the spec and what waits choose their engine, as those of `ebbtide run`."""
+    return spark if is_without_spark(spark) else auto_session(lambda: spark)
 
 
 @contextmanager

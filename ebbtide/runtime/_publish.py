@@ -14,7 +14,6 @@ from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import BackfillError, LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
-from ebbtide.runtime._completeness import SinkDifference, SinkRows, rows_to_show
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._own_tables import OwnTables
@@ -25,6 +24,8 @@ from ebbtide.tables import ChangeSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ebbtide.runtime._completeness import SinkRows
 
 
 def publish(
@@ -107,11 +108,15 @@ class PlannedWork:
 
     def decided_rows(self, action: Rewrite) -> DataFrame:
         """Return all rows that the state shows, without acknowledged ones if the sink cannot be read."""
+        from ebbtide.runtime._completeness import rows_to_show  # loads PySpark
+
         self._refuse_other_spec()
         return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
 
     def difference(self, action: Rewrite | Replace) -> SinkRows:
         """Compare the sink with the state's rows, or with the backfill's."""
+        from ebbtide.runtime._completeness import SinkDifference, SinkRows  # loads PySpark
+
         if isinstance(action, Rewrite):
             self._refuse_other_spec()
             return SinkRows.newest(self.spark, self.plan, self.facts)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.errors import EbbtideError
-from ebbtide.runtime._callbacks import CallbackConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +40,10 @@ def drive(spark: SparkSession, query: Query) -> None:
     """
     name = query.plan.spec.name
     batches = MicroBatches(query.made(), query.stop)
-    connection = CallbackConnection(spark)
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    from ebbtide.runtime._callbacks import CallbackConnection  # loads PySpark
+
+    connection = CallbackConnection(spark)
     with tempfile.TemporaryDirectory(prefix="ebbtide-stream-", ignore_cleanup_errors=True) as thrown_away:
         writer = ticks.writeStream.foreachBatch(connection.noted(batches.on_batch)).queryName(name)
         writer = writer.option("checkpointLocation", f"file://{thrown_away}")

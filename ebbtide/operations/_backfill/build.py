@@ -32,7 +32,7 @@ from ebbtide.operations._backfill.asked import (
 from ebbtide.operations._backfill.status import status
 from ebbtide.operations._operation import Report, ignore
 from ebbtide.operations._places import NOW, Place, of_folder, with_places
-from ebbtide.operations._stepping import has_state, stepping
+from ebbtide.operations._stepping import has_state, session_of_runs, stepping
 from ebbtide.runtime import Phase, Plan, StepProgress, run, system_clock
 from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, SourceStart
@@ -84,7 +84,7 @@ def start(
     refuse_other_log(tables, Plan.under(tables.backfills, beside))
     build = partial(
         run,
-        spark,
+        session_of_runs(spark),
         root=tables.backfills,
         on_progress=on_progress,
         on_phase=on_phase,

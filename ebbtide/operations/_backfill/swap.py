@@ -32,8 +32,8 @@ from ebbtide.operations._backfill.asked import (
 )
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, of_folder, of_table, with_places
-from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, SinkDifference, Stepper, run, system_clock
+from ebbtide.operations._stepping import session_of_runs, stepping
+from ebbtide.runtime import Plan, Stepper, run, system_clock
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def swap_in(
         built = Plan.under(tables.backfills, beside)
         refuse_other_log(tables, built)
         # The pipeline does not advance while its lease is held, so the backfill reaches its position.
-        run(spark, beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
+        run(session_of_runs(spark), beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
         with stepping(spark, built) as taken:
             _refuse_behind(stepper, taken)
             _refuse_erased(stepper, taken)
@@ -200,6 +200,8 @@ def _compared(
     spark: SparkSession, tables: Plan, taken: Stepper
 ) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
+    from ebbtide.runtime import SinkDifference  # loads PySpark
+
     version = taken.plan.delta_sink.version()
     changes = SinkDifference.to_backfill(spark, tables, version)
     counts = changes.counts()

@@ -7,14 +7,11 @@ the columns when the step is published. It can be undone until the next step.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StructType
 
 from ebbtide.ddl import ddl_of
 from ebbtide.delta import Action, DataFile, Snapshot
@@ -38,6 +35,9 @@ from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Plan, StateRewrite, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep, KeepEntries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
@@ -149,7 +149,7 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
         MigrationError: the migration is not possible.
     """
     spec = tables.spec
-    stored = _stored_columns(tables)
+    stored = tables.state.snapshot().columns
     _refuse_other_parts(spec, last, stored)
     columns = column_migration(spec, last, stored)
     transforms = transform_migration(spec, last)
@@ -199,18 +199,6 @@ def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> N
         allowed=f"a change of {', '.join(migrates)}",
         next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
     )
-
-
-def _stored_columns(tables: Plan) -> pa.Schema:
-    """Return the columns of the state table."""
-    snapshot = tables.state.snapshot()
-    text = snapshot.metadata["schemaString"]
-    schema = StructType.fromJson(json.loads(text))
-    fields = []
-    for field in schema:
-        type_ = to_arrow_type(field.dataType, timezone="UTC")
-        fields.append(pa.field(field.name, type_))
-    return pa.schema(fields)
 
 
 def _n_rewritten(tables: Plan) -> int:

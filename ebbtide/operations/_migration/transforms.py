@@ -17,7 +17,7 @@ from ebbtide.delta import Action
 from ebbtide.ledger import StepFacts
 from ebbtide.operations._quarantine.redecoding import TRANSFORM_FAILED
 from ebbtide.operators import Operator, Selected
-from ebbtide.runtime import Plan, Selecting
+from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, Transform
 from ebbtide.tables import Keep, Selection
 
@@ -137,6 +137,8 @@ def reselected(
     Raises:
         QuarantineThresholdError: too many rows fail.
     """
+    from ebbtide.runtime import Selecting  # loads PySpark
+
     selecting = Selecting(spark, plan)
     selecting.refuse_unfit()
     # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.

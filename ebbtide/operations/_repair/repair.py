@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.amounts import named
 from ebbtide.delta import DataFile, Snapshot, WholeFiles
@@ -43,8 +42,13 @@ from ebbtide.operations._repair.appended import appended_findings, set_aside, wh
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, SinkDifference, SinkHistory, Stepper
+from ebbtide.runtime import Plan, SinkHistory, Stepper
 from ebbtide.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime import SinkDifference
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
 """Note on a sink written from a state that forgets rows."""
@@ -389,6 +393,8 @@ def _lacks_columns(stepper: Stepper) -> bool:
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> SinkDifference:
+    from ebbtide.runtime import SinkDifference  # loads PySpark
+
     return SinkDifference.found(
         spark,
         stepper.plan,
