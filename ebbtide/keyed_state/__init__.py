@@ -2,6 +2,7 @@
 
 `StateTtlConfig` says when an entry expires. A `StatefulFunction` declares its states by descriptors and gets a `FunctionContext`;
 `FunctionRun` calls it for each change over a `Store`, which holds each `Entry`. All expiry of a single entry is decided here.
+`compact` drops what has expired from a store, as a compaction filter does.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
+    from ebbtide.keyed_state._cleanup import compact as compact
     from ebbtide.keyed_state._function import Change as Change
     from ebbtide.keyed_state._function import Deletion as Deletion
     from ebbtide.keyed_state._function import FunctionContext as FunctionContext

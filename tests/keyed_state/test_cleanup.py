@@ -18,8 +18,8 @@ from ebbtide.keyed_state import (
     TimeCharacteristic,
     UpdateType,
     ValueStateDescriptor,
+    compact,
 )
-from ebbtide.keyed_state._cleanup import compact
 from ebbtide.stores import HeapStore
 
 TEN = timedelta(milliseconds=10)
