@@ -25,7 +25,22 @@ FIRST_WITH_UID = 3
 """The first format whose facts may have a `uid`."""
 
 
-class Pause(BaseModel):
+class _Facts(BaseModel):
+    """Facts as they are stored. A copy refuses a field that they lack: pydantic would keep its value and never store it."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values.
+
+        Raises:
+            TypeError: there is no such field.
+        """
+        unknown = set(update or {}).difference(type(self).model_fields)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}.")
+        return super().model_copy(update=update, deep=deep)
+
+
+class Pause(_Facts):
     """A pause: the pipeline reads nothing new until it is resumed."""
 
     model_config = ConfigDict(frozen=True)
@@ -35,7 +50,7 @@ class Pause(BaseModel):
     reason: str = Field(description="The user's reason.")
 
 
-class Looked(BaseModel):
+class Looked(_Facts):
     """The result of a scan of one table for foreign writes; the next scan reads only later commits."""
 
     model_config = ConfigDict(frozen=True)
@@ -48,7 +63,7 @@ class Looked(BaseModel):
     foreign: tuple[int, ...] = Field(description="Versions of the foreign writes since.")
 
 
-class Beginning(BaseModel):
+class Beginning(_Facts):
     """The position at which a source is read first, noted before the first batch is decided: a later run begins at the same one."""
 
     model_config = ConfigDict(frozen=True)
@@ -62,7 +77,7 @@ class Beginning(BaseModel):
     )
 
 
-class LedgerFacts(BaseModel):
+class LedgerFacts(_Facts):
     """One turn of the lease."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -182,7 +197,7 @@ class LedgerFacts(BaseModel):
         )
 
 
-class TableFacts(BaseModel):
+class TableFacts(_Facts):
     """The identity of one of a pipeline's tables, and the last step that wrote it."""
 
     model_config = ConfigDict(frozen=True)
@@ -196,7 +211,7 @@ class TableFacts(BaseModel):
     )
 
 
-class Cause(BaseModel):
+class Cause(_Facts):
     """The cause of a step, in words for people: no code depends on them."""
 
     model_config = ConfigDict(frozen=True)
@@ -206,7 +221,7 @@ class Cause(BaseModel):
     notes: tuple[str, ...] = Field(default=(), description="Further remarks.")
 
 
-class SourceFacts(BaseModel):
+class SourceFacts(_Facts):
     """The position in the source after a step: the next one reads on from there."""
 
     model_config = ConfigDict(frozen=True)
@@ -240,7 +255,7 @@ class SourceFacts(BaseModel):
     )
 
 
-class StateFacts(BaseModel):
+class StateFacts(_Facts):
     """The state that a step changes, and the tables that belong to it."""
 
     model_config = ConfigDict(frozen=True)
@@ -268,7 +283,7 @@ class StateFacts(BaseModel):
     )
 
 
-class StepFacts(BaseModel):
+class StepFacts(_Facts):
     """The facts of a step, known before it is committed: the frontier that it reaches, its decision, and its cause."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)

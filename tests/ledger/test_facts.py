@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from local.made_facts import made_facts
 
 from ebbtide.ledger import StepFacts
@@ -15,6 +16,12 @@ def test_facts_are_stored_with_the_version_of_their_format():
     assert stored["ebbtide"] == StoredDocument.FORMAT
     assert "format" not in stored
     assert StepFacts.of_commit(stored, "t") == FACTS
+
+
+def test_copy_of_facts_takes_no_field_that_they_lack():
+    with pytest.raises(TypeError, match="StepFacts has no field bad_rows"):
+        FACTS.model_copy(update={"bad_rows": [], "step": 8})
+    assert FACTS.model_copy(update={"step": 8}).step == 8
 
 
 def test_actions_are_stored_by_the_name_of_what_they_do():

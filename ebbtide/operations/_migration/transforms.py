@@ -15,6 +15,7 @@ import pyarrow as pa
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action
 from ebbtide.ledger import StepFacts
+from ebbtide.model import Append
 from ebbtide.operations._quarantine.redecoding import TRANSFORM_FAILED
 from ebbtide.operators import Operator, Selected
 from ebbtide.runtime import Plan
@@ -147,11 +148,9 @@ def reselected(
     # All failing rows are evaluated again: the present failures replace those in the quarantine.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
     if len(known):
-        gone = {
-            "bad_rows": plan.quarantine.replace(known),
-            "left_quarantine": {"replayed": len(known)},
-        }
-        facts = facts.model_copy(update=gone)
+        actions = tuple(plan.quarantine.replace(known))
+        leaving = Append(actions, removed={"replayed": len(known)})
+        facts = facts.with_tables({"quarantine": leaving})
     written, counted = selecting.stored(adds, KnownRecords(known), facts)
     return [*beside, *written], counted
 

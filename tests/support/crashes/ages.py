@@ -142,7 +142,8 @@ class AgedPipeline:
     def _repair(self) -> None:
         """Repair; which rows the sink must have is what it had after the state's last step."""
         report = self.pipeline.repair(self._sinks[self.pipeline.last.frontier.total_records or 0])
-        self.losses += tuple(finding["rows"] for finding in report["findings"] if finding["rows"])
+        losing = [finding for finding in report["findings"] if finding["rows"]]
+        self.losses += tuple(f"{finding['table']}: {finding['rows']}" for finding in losing)
 
     def _note(self) -> None:
         plan = self.pipeline.plan
