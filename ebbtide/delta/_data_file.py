@@ -252,8 +252,9 @@ class DataFile:
         """
         location = Location(table) / name
         # The log has the footer's checksum and the size: a file that is replaced is detected.
-        ParquetFile(location).write(rows, row_group_size=ROW_GROUP, attached=attached)
-        tags = {FOOTER: ParquetFile(location).footer_checksum()}
+        file = ParquetFile(location)
+        file.write(rows, row_group_size=ROW_GROUP, attached=attached)
+        tags = {FOOTER: file.footer_checksum()}
         if rows.nbytes >= LEAST_UNPACKED:
             tags[UNPACKED] = str(rows.nbytes)
         add: Action = {

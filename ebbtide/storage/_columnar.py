@@ -112,34 +112,28 @@ class ParquetFile:
             compression: Compression of its pages.
             attached: What else is in it. Default: nothing.
         """
-        fs, path = Location(self.location).file_system()
-        with failures_named(self.location):
-            folder, _, _ = path.rpartition("/")
-            fs.create_dir(folder)
-            with (
-                fs.open_output_stream(path, compression=None) as stream,
-                pq.ParquetWriter(
-                    stream,
-                    rows.schema,
-                    compression=compression,
-                    dictionary_pagesize_limit=DICTIONARY_BYTES,
-                    store_schema=False,
-                    coerce_timestamps="us",
-                    write_page_checksum=True,
-                ) as writer,
-            ):
-                writer.write_table(rows, row_group_size)
-                notes = {}
-                nulls = _null_columns(rows)
-                if nulls:
-                    notes[NULLS] = json.dumps(nulls)
-                if attached is not None:
-                    stream.write(
-                        attached.content
-                    )  # all pages are written: the footer follows when the writer is closed
-                    notes[ATTACHED] = attached.noted()
-                if notes:
-                    writer.add_key_value_metadata(notes)
+        with (
+            _written(self.location) as stream,
+            pq.ParquetWriter(
+                stream,
+                rows.schema,
+                compression=compression,
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                store_schema=False,
+                coerce_timestamps="us",
+                write_page_checksum=True,
+            ) as writer,
+        ):
+            writer.write_table(rows, row_group_size)
+            notes = {}
+            nulls = _null_columns(rows)
+            if nulls:
+                notes[NULLS] = json.dumps(nulls)
+            if attached is not None:
+                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
+                notes[ATTACHED] = attached.noted()
+            if notes:
+                writer.add_key_value_metadata(notes)
 
     def in_batches(self, schema: pa.Schema) -> ParquetBatches:
         """Return what writes the file batch by batch.
@@ -255,6 +249,17 @@ def _footer_place(file: pa.NativeFile) -> tuple[int, int]:
     length = file.read_at(4, end_at)
     n_bytes = int.from_bytes(length, "little")
     return max(end_at - n_bytes, 0), n_bytes
+
+
+@contextmanager
+def _written(location: str) -> Iterator[pa.NativeFile]:
+    """Open a file to be written, and name it in failures; folders are made as needed."""
+    fs, path = Location(location).file_system()
+    with failures_named(location):
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        with fs.open_output_stream(path, compression=None) as stream:
+            yield stream
 
 
 @contextmanager
@@ -407,15 +412,8 @@ class ArrowFile:
     @contextmanager
     def writing(self, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
         """Write the file, batch by batch; folders are made as needed."""
-        fs, path = Location(self.location).file_system()
-        with failures_named(self.location):
-            folder, _, _ = path.rpartition("/")
-            fs.create_dir(folder)
-            with (
-                fs.open_output_stream(path, compression=None) as stream,
-                pa.ipc.new_file(stream, schema) as writer,
-            ):
-                yield writer
+        with _written(self.location) as stream, pa.ipc.new_file(stream, schema) as writer:
+            yield writer
 
     @contextmanager
     def reading(self) -> Iterator[pa.ipc.RecordBatchFileReader]:
