@@ -208,7 +208,7 @@ def refuse_avro(raw: bytes) -> None:
     Raises:
         BadRecordError: it begins like Avro.
     """
-    id_ = schema_id(raw)
+    id_ = schema_id(raw) if raw.startswith(MAGIC) else None
     if id_ is not None:
         detail = (
             f"got a value by schema {id_} of a registry; allowed: JSON, or a source with a registry (source.registry)"

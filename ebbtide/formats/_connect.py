@@ -85,7 +85,7 @@ MOST_PRECISE = 38
 
 def has_schema(value: Json) -> bool:
     """Return whether a value comes with its schema: `{"schema": ..., "payload": ...}`."""
-    return value.keys() == {"schema", "payload"}
+    return len(value) == 2 and "schema" in value and "payload" in value
 
 
 def row_fields(schema: Any, within: str | None = "after") -> Fields:
@@ -122,6 +122,8 @@ def _by_name(schema: Any) -> Fields:
 
 def time_units(fields: Fields) -> TimeUnits | None:
     """Return the units of integer times by column, from logical types; None if no logical type gives one."""
+    if not fields:
+        return None
     units: TimeUnits = {}
     for column, field in fields.items():
         logical_type = field.get("name")

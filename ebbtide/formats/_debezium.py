@@ -126,10 +126,9 @@ class DebeziumDecoder(DebeziumRules, Format):
     ) -> list[DecodedChange]:
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
-        is_row = is_flattened(event_fields)
         if is_message(event_fields):
             return [DecodedChange(NOT_A_ROW, None)]
-        if is_row:
+        if is_flattened(event_fields):
             event = self._flattened(event_fields, fields)
         elif "op" in event_fields:
             event = self._envelope(event_fields, key, fields)
@@ -174,8 +173,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         if not self.takes(schema, table):
             return None
         op = value["op"]
-        source_ms = source.get("ts_ms")
-        event_ms = integer(source_ms, "source.ts_ms", "bad_event_time")
+        event_ms = integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
         before = plain_row(value.get("before"), "before", fields, self.unavailable)
         after = plain_row(value.get("after"), "after", fields, self.unavailable)
         if before is None and op == "d":
@@ -190,7 +188,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             event_ms,
             time_units(fields),
             fields,
-            whole_snapshot(op, value_in(value, SNAPSHOT)),
+            whole_snapshot(op, source.get("snapshot")) if op == "r" else None,
             log_named(*(value_in(value, path) for path in NAMED_BY)) if self.names_logs else None,
         )
 
@@ -229,6 +227,16 @@ class DebeziumDecoder(DebeziumRules, Format):
 
     def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:
         op = event.op
+        if op == "u":
+            return self._update(event)
+        if op == "d":
+            row = self._deleted_row(event)
+            other = self._other_key_of(row, other_key)
+            delete = event.change(RowKind.DELETE, row, other_row=other)
+            return [delete]
+        if op == "t":
+            truncate = event.change(TRUNCATE, None)
+            return [truncate]
         if op not in OPERATIONS:
             raise BadRecordError.of(
                 "unknown_operation",
@@ -236,16 +244,6 @@ class DebeziumDecoder(DebeziumRules, Format):
                 got=shortened(op),
                 allowed=", ".join(OPERATIONS),
             )
-        if op == "t":
-            truncate = event.change(TRUNCATE, None)
-            return [truncate]
-        if op == "d":
-            row = self._deleted_row(event)
-            other = self._other_key_of(row, other_key)
-            delete = event.change(RowKind.DELETE, row, other_row=other)
-            return [delete]
-        if op == "u":
-            return self._update(event)
         row = _present(event.after, "after", op)
         other = self._other_key_of(row, other_key)
         insert = event.change(RowKind.INSERT, row, other_row=other)

@@ -73,14 +73,10 @@ class DebeziumRules:
             event: The envelope, or the flattened row.
             is_row: The event is a flattened row.
         """
-        fields = self.log_fields
-        if is_row:
-            values = [value_in_row(event, field.path) for field in fields]
-            labels = [names_in_row(field.path)[-1] for field in fields]
-        else:
-            values = [value_in(event, field.path) for field in fields]
-            labels = [field.path for field in fields]
-        return log_position(fields, values, labels, self.snapshot_ms(op, event_ms))
+        value_of = value_in_row if is_row else value_in
+        values = [value_of(event, path) for path in self._paths]
+        snapshot_ms = self.snapshot_ms(op, event_ms)
+        return log_position(self.log_fields, values, self._names_in_row if is_row else self._paths, snapshot_ms)
 
     @staticmethod
     def snapshot_ms(op: Any, event_ms: int | None) -> int | None:
@@ -95,7 +91,17 @@ class DebeziumRules:
         named = [position_field(name) for name in self.sequence if name in SHORT_NAMES]
         return tuple(field for field in named if field is not None)
 
-    @property
+    @cached_property
+    def _paths(self) -> list[str]:
+        """Paths of these fields in an envelope."""
+        return [field.path for field in self.log_fields]
+
+    @cached_property
+    def _names_in_row(self) -> list[str]:
+        """Names of these fields in a flattened row."""
+        return [names_in_row(path)[-1] for path in self._paths]
+
+    @cached_property
     def names_logs(self) -> bool:
         """Return whether a position names a file of a binary log; the file's name shows which log it is."""
         return [field.path for field in self.log_fields][:1] == ["source.file"]
@@ -118,7 +124,7 @@ FLATTENED_MARKS = ("__op", "__deleted")
 
 def is_flattened(fields: Json) -> bool:
     """Return whether an event is a flattened row."""
-    return any(name in fields for name in FLATTENED_MARKS)
+    return "__op" in fields or "__deleted" in fields
 
 
 def integer(value: Any, name: str, reason: str) -> int | None:

@@ -187,7 +187,7 @@ class _Stager:
         known = settings.known_columns
         staged: StagedColumns = dict(columns)
         staged["_event_ms"] = event_ms
-        staged["_kind"] = [str(change.kind) for change in changes]
+        staged["_kind"] = [change.kind for change in changes]
         staged["_op"] = [change.op for change in changes]
         staged["_snapshot"] = [change.snapshot for change in changes]
         staged["_source_log"] = [change.log for change in changes]

@@ -138,10 +138,8 @@ def envelope_other_key(envelope: Json) -> str | None:
         headers = [list(pair) for pair in zip(headers[::2], headers[1::2], strict=False)]
     for header in headers:
         is_pair = isinstance(header, list) and len(header) == 2
-        if not is_pair:
-            continue
-        name, value = header
-        if name in (OLD_KEY, NEW_KEY):
+        if is_pair and header[0] in (OLD_KEY, NEW_KEY):
+            value = header[1]
             return value if isinstance(value, str) else None
     return None
 

@@ -328,7 +328,9 @@ def log_position(
     """
     position: list[int | None] = []
     for field, value, label in zip(fields, values, labels, strict=True):
-        if value is not None:
+        if type(value) is int and field.type == "number" and 0 <= value <= Long.MAX:
+            position.append(value)  # the common case, without a call
+        elif value is not None:
             position += field.read(value, label)
         else:
             position += lacking(field, snapshot_ms)

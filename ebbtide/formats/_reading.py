@@ -90,6 +90,7 @@ class RecordReader:
         avro = AvroRecords.of(batch)
         names = ("file", "partition", "offset", "key", "old_key", "new_key", "value")
         columns = [batch.column(name).to_pylist() for name in names]
+        limit = self._settings.max_record_bytes
         for row, cells in enumerate(zip(*columns, strict=True)):
             topic, partition, offset, key, old_key, new_key, raw = cells
             origin = topic, partition, offset
@@ -98,7 +99,8 @@ class RecordReader:
                 self._contents.tombstones.append(record)
                 continue
             try:
-                self._refuse_too_large(raw)
+                if len(raw) > limit:
+                    raise self._too_large()
                 value, key_text = self._read_placed_value(raw, key, avro)
                 # A create names the old key, a delete the new one: never both.
                 other_key = new_key if old_key is None else old_key
@@ -126,7 +128,8 @@ class RecordReader:
         lines = batch.column("line").to_pylist()
         values = batch.column("value").to_pylist()
         for row, raw in enumerate(values):
-            if not raw.strip().strip(_BYTE_ORDER_MARK):
+            is_blank = not raw.startswith(b"{") and not raw.strip().strip(_BYTE_ORDER_MARK)
+            if is_blank:
                 continue
             origin = files[row], 0, lines[row]
             record = Record(row, origin)
@@ -138,7 +141,8 @@ class RecordReader:
                 self._contents.refused.append(record)
 
     def _read_record(self, raw: bytes, record: Record) -> None:
-        self._refuse_too_large(raw)
+        if len(raw) > self._settings.max_record_bytes:
+            raise self._too_large()
         key = other_key = None
         value = self._parse(raw)
         if self._settings.in_envelopes:
@@ -164,10 +168,25 @@ class RecordReader:
         other_key: str | None,
         record: Record,
     ) -> None:
+        """Take a record's changes, but for those of kinds that are not read."""
         changes = self._settings.format.changes(value, key_text, other_key)
         if self._settings.renamed:
             changes = [self._under_new_names(change) for change in changes]
-        self._take(changes, record)
+        contents = self._contents
+        if not changes:
+            contents.skipped.append(record)
+            return
+        kinds = self._settings.kinds
+        for change in changes:
+            if change.origin_offset is not None:
+                record.stands_at(change.origin_offset)
+            if change.kind in kinds:
+                contents.changes.append(change)
+                contents.records.append(record)
+            elif change.kind == NOT_A_ROW:
+                contents.not_rows.append(record)
+            else:
+                contents.tombstones.append(record)
 
     def _under_new_names(self, change: DecodedChange) -> DecodedChange:
         """Return a change with renamed columns, if its record has the old names."""
@@ -191,12 +210,11 @@ class RecordReader:
             schema=schema,
         )
 
-    def _refuse_too_large(self, raw: bytes) -> None:
-        limit = self._settings.max_record_bytes
+    def _too_large(self) -> BadRecordError:
         # The true size is unknown: readers cut a line just above the limit.
-        if len(raw) > limit:
-            detail = f"got more than {limit} bytes; allowed: up to {limit}"
-            raise BadRecordError("too_large", detail, masked=detail)
+        limit = self._settings.max_record_bytes
+        detail = f"got more than {limit} bytes; allowed: up to {limit}"
+        return BadRecordError("too_large", detail, masked=detail)
 
     def _is_of_other_topic(self, envelope: Json) -> bool:
         if not self._settings.topic:
@@ -204,19 +222,3 @@ class RecordReader:
         topic = envelope.get("topic")
         has_topic = isinstance(topic, str)
         return has_topic and topic != self._settings.topic
-
-    def _take(self, changes: list[DecodedChange], record: Record) -> None:
-        """Divide a record's changes into those taken and those of kinds that are not read."""
-        contents = self._contents
-        if not changes:
-            contents.skipped.append(record)
-            return
-        for change in changes:
-            record.stands_at(change.origin_offset)
-            if change.kind in self._settings.kinds:
-                contents.changes.append(change)
-                contents.records.append(record)
-            elif change.kind == NOT_A_ROW:
-                contents.not_rows.append(record)
-            else:
-                contents.tombstones.append(record)

@@ -141,9 +141,7 @@ class Unavailable:
         may_be_nested = not classes.isdisjoint((list, dict))
         if not may_be_nested:
             marks = self._coded_texts if pa.types.is_binary(type_) else self.texts
-            # Searching for each of the few marks is faster than looking at each value.
-            has_mark = str in classes and any(mark in values for mark in marks)
-            if not has_mark:
+            if str not in classes or marks.isdisjoint(values):
                 return []
         unsent = [i for i, value in enumerate(values) if self.is_mark(value, type_)]
         for i in unsent:
