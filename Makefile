@@ -1,7 +1,7 @@
 # Needs git, make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test classes modules suite lint audit ui grid model mutants torture live bench soak java gcc
+.PHONY: help demo docs test classes suite lint audit ui grid model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -28,20 +28,17 @@ IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(ME
 # Four at a time, on two cores too: runs that Dagster launches and those on Spark mostly wait.
 test: java .venv ## Run linters, type checks and all tests; what needs a program that cannot be brought here is left out, and named
 	@.ci/packages || true
-	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint classes modules
-	$(IN_MEMORY) $(RUN) pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint classes
+	$(IN_MEMORY) $(RUN) pytest -q --forks 4 --durations 20
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
-# Made once before the tests, beside the linters: the archive from which each JVM starts, and the compiled modules of the tests.
-# What cannot be collected is said by the run that follows.
+# Made once before the tests, beside the linters: the archive from which each JVM starts.
 classes: java .venv
 	$(RUN) python tests/support/warm_up.py
-modules: .venv
-	@$(RUN) pytest -qq --collect-only >/dev/null 2>&1 || true
 
 # What CI runs side by side; `make test` runs all of it.
 suite: java .venv
-	$(IN_MEMORY) $(RUN) pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 -m "$(MARKS) and not grid and not model" $(TESTS)
+	$(IN_MEMORY) $(RUN) pytest -q --forks 4 -m "$(MARKS) and not grid and not model" $(TESTS)
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only

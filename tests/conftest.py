@@ -14,6 +14,7 @@ from frame.limits import limits, refuse_lasting
 from frame.shell import Shell
 from hypothesis import HealthCheck, Phase, settings
 
+pytest_plugins = ["frame.forks"]
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -45,14 +46,13 @@ JUDGED = (
 """Places of tests that load Great Expectations or Dagster, 8 CPU seconds in each process: one process does."""
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         group = next((group for fixture, group in GROUPS.items() if fixture in names), None) or _group_of_place(item)
-        if group is not None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
+        if group is not None and item.get_closest_marker("group") is None:
+            item.add_marker(pytest.mark.group(group))
     items.sort(key=_turn)
 
 
@@ -63,13 +63,20 @@ def _group_of_place(item: pytest.Item) -> str | None:
 
 def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
     is_launched = item.get_closest_marker("launched") is not None
-    is_grouped = item.get_closest_marker("xdist_group") is not None
+    is_grouped = item.get_closest_marker("group") is not None
     is_on_spark = item.get_closest_marker("spark") is not None
     return not is_launched, not (is_grouped and is_on_spark), not is_grouped
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of all later collections of garbage: 700,000 objects."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what was imported and collected out of all later collections of garbage: 700,000 objects.
+
+    Forks that judge, on Spark and without it, have Great Expectations of this process.
+    """
+    if session.config.option.forks and any(map(_group_of_place, session.items)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import great_expectations  # noqa: F401 - it is loaded
     gc.collect()
     gc.freeze()
 

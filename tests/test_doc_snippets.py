@@ -22,7 +22,7 @@ BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Commands, and the output of the commands before; commands fenced as `console` are not run."""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NEED_SPARK = {"sql-and-views.md"}
-PAGES_FOLLOWED = pytest.mark.xdist_group("warm")  # they share the programs
+PAGES_FOLLOWED = pytest.mark.group("warm")  # they share the programs
 HOME = "/home/you/shop"
 """Stands in the pages for the reader's folder."""
 VARYING = [

@@ -336,6 +336,7 @@ def test_faults_page_is_what_the_table_says():
     assert FAULTS_PAGE.read_text(encoding="utf-8") == faults_page()
 
 
+@pytest.mark.group("rooms")
 def test_rooms_page_is_what_the_doors_say():
     assert ROOMS_PAGE.read_text(encoding="utf-8") == rooms_page()
 

@@ -3,8 +3,12 @@
 import ast
 from pathlib import Path
 
+import pytest
+from frame.source import nodes_of
+
 from ebbtide.lines import lines_of
 
+pytestmark = pytest.mark.group("rooms")
 ROOT = Path(__file__).resolve().parent.parent
 OF_BYTES = {"delta/_log.py", "sources/_lines.py", "operations/_quarantine/redecoding.py"}
 """Modules that split bytes, which end at line feeds and carriage returns alone."""
@@ -21,7 +25,7 @@ def test_lines_end_at_line_feeds_alone():
 def test_texts_are_split_by_one_function():
     calling = set()
     for path in (ROOT / "ebbtide").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and node.attr == "splitlines":
                 calling.add(str(path.relative_to(ROOT / "ebbtide")))
     assert calling == OF_BYTES

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import counters
 import pytest
+from frame.source import nodes_of
 
-pytestmark = pytest.mark.xdist_group("rooms")  # each file is read and parsed once
+pytestmark = pytest.mark.group("rooms")
 ROOT = Path(__file__).resolve().parent.parent
 STDLIB = set(sys.stdlib_module_names) | {"__future__"}
 COLUMNS = {"pydantic", "pyarrow", "numpy"}
@@ -267,7 +268,7 @@ KINDS = (ast.Import, ast.ImportFrom, ast.ClassDef)
 @cache
 def nodes_of_kinds(path):
     """The nodes of these kinds in a file: each file is read by many tests."""
-    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, KINDS)]
+    return [node for node in nodes_of(path) if isinstance(node, KINDS)]
 
 
 def nodes(path, kind):

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from frame.source import nodes_of
 
+pytestmark = pytest.mark.group("rooms")
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = {
     "told": r"\b(un)?told\b",  # known, recorded, reported; unknown
@@ -65,9 +67,9 @@ def found(text: str) -> Counter[str]:
     return Counter({word: len(re.findall(pattern, text, re.IGNORECASE)) for word, pattern in WORDS.items()})
 
 
-def docstrings(tree: ast.AST) -> Iterator[str]:
+def docstrings(path: Path) -> Iterator[str]:
     """Yield the docstrings of a module, also those below constants and fields."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
 
@@ -75,13 +77,12 @@ def docstrings(tree: ast.AST) -> Iterator[str]:
 def room_count(room: str) -> int:
     """Count words and docstrings of a room of the code; modules outside of rooms are a room, too."""
     home = ROOT / "ebbtide"
-    texts = [
-        path.read_text(encoding="utf-8") for path in (home.glob("*.py") if room == "." else (home / room).rglob("*.py"))
-    ]
-    questions = [text for text in texts for each in docstrings(ast.parse(text)) if each.startswith(QUESTIONS)]
-    return sum(found(text).total() for text in texts) + len(questions)
+    paths = list(home.glob("*.py") if room == "." else (home / room).rglob("*.py"))
+    questions = [text for path in paths for text in docstrings(path) if text.startswith(QUESTIONS)]
+    return sum(found(path.read_text(encoding="utf-8")).total() for path in paths) + len(questions)
 
 
+@cache
 def prose(path: Path) -> str:
     """A page without its code, its targets of links and its tables' lines of dashes."""
     text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -129,7 +130,7 @@ def test_decisions_have_no_more_of_the_listed_words_than_before():
 def texts_to_turn() -> tuple[str, ...]:
     """Return the docstrings of the code and the pages, each on one line."""
     paths = (ROOT / "ebbtide").rglob("*.py")
-    texts = [text for path in paths for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))]
+    texts = [text for path in paths for text in docstrings(path)]
     texts += [prose(path) for path in PAGES if path.name != "CHANGELOG.md"]
     return tuple(" ".join(text.split()) for text in texts)
 

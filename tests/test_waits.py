@@ -4,7 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from frame.source import nodes_of
 
+pytestmark = pytest.mark.group("rooms")
 ROOT = Path(__file__).resolve().parents[1]
 WAITS = {"wait", "join", "acquire", "awaitTermination", "communicate"}
 """Methods that wait without a bound where they are given nothing."""
@@ -21,15 +23,15 @@ ALLOWED = {
 
 def unbounded(path):
     """Yield the calls of a module that wait without a bound, as text."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if not isinstance(node, ast.Call):
             continue
-        name = ast.unparse(node.func)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else None
         has_bound = any(keyword.arg == "timeout" for keyword in node.keywords)
-        if (isinstance(node.func, ast.Attribute) and node.func.attr in WAITS and not (node.args or node.keywords)) or (
-            name == "subprocess.run" and not has_bound
-        ):
-            yield name
+        if called in WAITS and not (node.args or node.keywords):
+            yield ast.unparse(node.func)
+        elif called == "run" and not has_bound and ast.unparse(node.func) == "subprocess.run":
+            yield "subprocess.run"
 
 
 def test_waits_without_a_bound_are_those_that_are_named():
@@ -43,8 +45,8 @@ def test_waits_without_a_bound_are_those_that_are_named():
 
 @pytest.mark.parametrize("code", ["done.wait()", "subprocess.run(['java'])", "thread.join()"])
 def test_wait_without_a_bound_is_found(code, tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(code)
-    assert list(unbounded(path))
-    path.write_text("done.wait(3); subprocess.run(['java'], timeout=3); ','.join(names)")
-    assert list(unbounded(path)) == []
+    waiting, bounded = tmp_path / "waiting.py", tmp_path / "bounded.py"
+    waiting.write_text(code)
+    assert list(unbounded(waiting))
+    bounded.write_text("done.wait(3); subprocess.run(['java'], timeout=3); ','.join(names)")
+    assert list(unbounded(bounded)) == []

@@ -48,9 +48,27 @@ attributes:
   order: {sequence: [seq]}
 """
 SOURCE = "data/Größen 2026"
+IMPORTS = """
+import importlib
+from ebbtide.errors import MissingExtraError
+
+for name in asked:
+    try:
+        importlib.import_module(f"ebbtide.{name}")
+    except MissingExtraError as error:
+        answers.append(str(error))
+"""
+COMMANDS = """
+from click.testing import CliRunner
+from ebbtide.cli import main
+
+for command in asked:
+    ended = CliRunner().invoke(main, command)
+    answers.append((ended.exit_code, ended.output))
+"""
 TO_GET_SPARK = "Install it: pip install 'ebbtide[spark]'."
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
+pytestmark = pytest.mark.group("wheel")  # it is built once
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +140,30 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
     status = bare.call(tmp_path, "ebbtide", "status", ".")
     assert status.returncode == 0, status.stderr
     assert "plain" in status.stdout
-    for module, extra in [
-        ("dagster", "dagster"),
-        ("checks.great_expectations.validate", "quality"),
-        ("sql._gateway", "sql"),
-        ("sql._remote", "sql"),
-    ]:
-        asked = bare.call(tmp_path, "python", "-c", f"import ebbtide.{module}")
-        assert asked.stderr.splitlines()[-1].endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
+    missing = {
+        "dagster": "dagster",
+        "checks.great_expectations.validate": "quality",
+        "sql._gateway": "sql",
+        "sql._remote": "sql",
+    }
+    told = in_one_process(bare, tmp_path, IMPORTS, list(missing))
+    for message, extra in zip(told, missing.values(), strict=True):
+        assert message.endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
+
+
+def in_one_process(environment, folder, work, asked):
+    """Return the answers of one process, which has all loaded once, to all that is asked.
+
+    Args:
+        environment: Whose Python it is.
+        folder: Where it works.
+        work: Python, which appends to `answers`.
+        asked: JSON.
+    """
+    code = f"import json, sys\nasked, answers = json.loads(sys.argv[1]), []\n{work}\nprint('\\n' + json.dumps(answers))"
+    ended = environment.call(folder, "python", "-c", code, json.dumps(asked))
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 @pytest.mark.grid
@@ -180,18 +214,21 @@ def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_
     (tmp_path / "defs.yaml").write_text(SPEC)
     (tmp_path / "keys.jsonl").write_text('{"id": 2}')
     write(tmp_path / "in", [change("+U", 1, "new", 2), change("+I", 1, "old", 1), change("+I", 2, "x", 3)])
-    for command in (
-        ["run", "."],
+    done = bare.call(tmp_path, "ebbtide", "run", ".")
+    assert done.returncode == 0, done.stderr
+    commands = [
         ["backfill", "start", ".", "--from", "earliest"],
         ["backfill", "drop", "."],
         ["compact", "."],
         ["migrate", "."],
         ["erase", ".", "--keys", "keys.jsonl", "--apply"],
-    ):
-        done = bare.call(tmp_path, "ebbtide", *command)
-        assert done.returncode == 0, done.stderr
+        ["state", "."],
+        ["repair", "."],
+        ["erase", ".", "--where", "id = 1"],
+    ]
+    ends = in_one_process(bare, tmp_path, COMMANDS, commands)
+    assert [(code, output) for code, output in ends[:5] if code != 0] == []
     assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain") if row["id"] == 1] == [(1, "new")]
-    for command in (["state", "."], ["repair", "."], ["erase", ".", "--where", "id = 1"]):
-        refused = bare.call(tmp_path, "ebbtide", *command)
-        assert refused.returncode == 5
-        assert refused.stderr.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")
+    for code, output in ends[5:]:
+        assert code == 5
+        assert output.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")

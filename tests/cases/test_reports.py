@@ -31,8 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated as of GX Core:D
 REPORTS = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).with_name("reports").glob("*.yaml"))
 }
-ON_SPARK = (pytest.mark.spark, pytest.mark.xdist_group("spark"))
-JUDGED = pytest.mark.xdist_group("judged")
+ON_SPARK = (pytest.mark.spark, pytest.mark.group("spark"))
+JUDGED = pytest.mark.group("judged")
 RESERVED = ("_sequence", "_changed_by")
 
 

@@ -212,7 +212,7 @@ def test_any_other_query_is_left_to_spark(query):
     assert for_duckdb(query, TYPES) is None
 
 
-@pytest.mark.xdist_group("judged")
+@pytest.mark.group("judged")
 def test_command_judges_all_checks_without_spark_and_fails_where_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr("ebbtide.sessions._session.build_session", lambda *_, **__: no_session())
     folder = str(PROJECT / "pipelines" / "defs" / "shop" / "orders")

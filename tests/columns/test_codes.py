@@ -65,7 +65,7 @@ def as_they_come(codes):
     return [seen.setdefault(code, len(seen)) for code in codes.tolist()]
 
 
-@pytest.mark.xdist_group("compiled")
+@pytest.mark.group("compiled")
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 17])
 @pytest.mark.parametrize(("type_", "before"), [(pa.string(), "p"), (pa.string(), "p" * 100), (pa.binary(), b"")])
@@ -82,7 +82,7 @@ def test_columns_that_others_tell_need_no_codes_of_their_own(fast, length, type_
         assert as_they_come(row_codes(table, ["a", "b"])) == want
 
 
-@pytest.mark.xdist_group("compiled")
+@pytest.mark.group("compiled")
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
     "column",

@@ -226,7 +226,7 @@ def test_erasure_that_is_killed_at_any_call_is_finished_by_the_same_command(
     assert n_killed >= (5 if is_whole else 1)
 
 
-@pytest.mark.xdist_group("object_store")
+@pytest.mark.group("object_store")
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, shell, is_whole):
     with S3Server() as server:

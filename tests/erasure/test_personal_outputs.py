@@ -155,7 +155,7 @@ def test_bytes_of_bad_records_are_shown_when_they_are_asked_for(home, planted):
     assert b"--show-personal" in refused
 
 
-@pytest.mark.xdist_group("judged")
+@pytest.mark.group("judged")
 def test_dagster_data_docs_and_logs_have_no_personal_value(home, planted, caplog, capfd):
     spec = load(home)
     given = type(spec.checks)(expectations=HERE).expectations

@@ -21,7 +21,7 @@ from ebbtide.columns import CompiledLoop
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats._scan_decoder import ScanDecoder
 
-pytestmark = pytest.mark.xdist_group("compiled")
+pytestmark = pytest.mark.group("compiled")
 SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
 at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT, more STRING DEFAULT 'none', less INT DEFAULT NULL"""
 ROW = {

@@ -23,7 +23,7 @@ from ebbtide.ddl import type_ddl
 from ebbtide.formats import Coding, Unavailable
 from ebbtide.testing import MemoryPipeline
 
-pytestmark = pytest.mark.xdist_group("compiled")
+pytestmark = pytest.mark.group("compiled")
 PLACEHOLDERS = [UNAVAILABLE, "__nicht_gesendet_é__", "hex:00ff10deadbeef00aa", "-"]
 SCHEMA = """id BIGINT NOT NULL, n INT, t STRING, i BIGINT, flag BOOLEAN, price DECIMAL(10,2), x DOUBLE, day DATE, at TIMESTAMP,
 local TIMESTAMP_NTZ, raw BINARY, texts ARRAY<STRING>, raws ARRAY<BINARY>, ints ARRAY<INT>, longs ARRAY<BIGINT>, doubles ARRAY<DOUBLE>,

@@ -30,7 +30,7 @@ TERMINAL = {"SUCCESS", "FAILURE", "CANCELED"}
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.launched)
-    item.add_marker(pytest.mark.xdist_group("launched"))  # they share one instance
+    item.add_marker(pytest.mark.group("launched"))  # they share one instance
 
 
 class Dagster:

@@ -45,7 +45,7 @@ THREE = (*WHOLE, "sequence", "function")
 FEW = ("delete", "newest file lost", "sink dropped")
 """A damage by a commit, one of a file, and one of all."""
 KEEPS_ALL = ("sequence", "rewritten files", "emission every", "expired rows go")
-pytestmark = pytest.mark.xdist_group("repair_damages")  # a pipeline of each kind is made once
+pytestmark = pytest.mark.group("repair_damages")  # a pipeline of each kind is made once
 FILES = [
     [up(1, 1, "+I"), up(2, 2, "+I"), up(3, 3, "+I")],
     [up(4, 4, "+I"), up(5, 5, "+I")],

@@ -16,7 +16,7 @@ from ebbtide.stores import HeapStore
 INSERT, UPDATE, DELETE = 1, 2, 3
 
 
-pytestmark = pytest.mark.xdist_group("compiled")
+pytestmark = pytest.mark.group("compiled")
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=30)
 KINDS = {INSERT: "+I", UPDATE: "+U", DELETE: "-D"}
 

@@ -24,7 +24,7 @@ from ebbtide.runtime import Plan
 from ebbtide.tables import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
-pytestmark = pytest.mark.xdist_group("broker")  # the same broker
+pytestmark = pytest.mark.group("broker")  # the same broker
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.runtime import Plan
 from ebbtide.runtime import _reading as reading
 
-pytestmark = pytest.mark.xdist_group("crashes")  # `made` makes each victim once
+pytestmark = pytest.mark.group("crashes")  # `made` makes each victim once
 CLOCK = START + HOUR
 
 

@@ -73,7 +73,7 @@ SASL = {
 }
 SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
-pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
+pytestmark = pytest.mark.group("broker")  # one broker for all
 
 
 @pytest.fixture(autouse=True)

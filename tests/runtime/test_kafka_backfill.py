@@ -14,7 +14,7 @@ from ebbtide.runtime._following import Following
 from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._publish import publish as step_module_publish
 
-pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
+pytestmark = pytest.mark.group("broker")  # one broker for all
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from crashes.ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
 from servers.kafka_support import TopicPipeline
 
-pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("broker")]  # its broker
+pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.group("broker")]  # its broker
 
 
 @pytest.fixture

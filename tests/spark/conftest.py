@@ -15,8 +15,8 @@ from frame.limits import limits
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
-    if item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group("spark"))
+    if item.get_closest_marker("group") is None:
+        item.add_marker(pytest.mark.group("spark"))
 
 
 @pytest.fixture(autouse=True, scope="module")

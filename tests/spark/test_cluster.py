@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SHOP = HERE.parents[1] / "pipelines" / "defs" / "shop"
 
 
-@pytest.mark.xdist_group("launched")  # it mostly waits, as they do, and has no use for a session
+@pytest.mark.group("launched")  # it mostly waits, as they do, and has no use for a session
 def test_executors_share_the_root_alone_and_those_that_die_take_nothing_along(tmp_path):
     """By `local-cluster`: executors are processes, each with a folder of its own; master and workers are threads of the driver's JVM, which
     saves the start of three.

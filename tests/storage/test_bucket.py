@@ -26,7 +26,7 @@ from ebbtide.ledger import Lease, writer_of
 from ebbtide.storage import Location, ParquetFile, Usage
 from ebbtide.storage._bucket import bucket_of, client_options, parted
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 OURS, THEIRS = b"ours", b"theirs"
 QUICK_TRIES = 4
 """Requests of one call, the library's own retries included."""

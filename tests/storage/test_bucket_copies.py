@@ -6,7 +6,7 @@ from servers.bucket_sync import client, empty, keys_below, sync
 
 from ebbtide.errors import PausedError
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 LEFT_OUT = ("staged/",)
 
 

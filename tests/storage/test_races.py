@@ -16,7 +16,7 @@ from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger import Lease, writer_of
 from ebbtide.storage import Location
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 N_EACH = 15
 INTERVAL = 2 * N_EACH
 """The last commit of all has a checkpoint."""

@@ -22,7 +22,7 @@ from ebbtide.storage import _bucket as bucket
 from ebbtide.storage._bucket import bucket_of
 from ebbtide.storage._together import Memory
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 DATA = b"rows"
 UUID = "463d6ad5-47ca-49b5-8a04-6aeddc1a8752"
 PART = f"part-{UUID}.parquet"

@@ -15,7 +15,7 @@ from ebbtide.ledger import Lease
 from ebbtide.runtime import Plan
 from ebbtide.storage import Location
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 LATER = START + HOUR
 
 

@@ -14,7 +14,7 @@ from victims import refuse_fed_twice
 
 from ebbtide.runtime import Plan
 
-pytestmark = pytest.mark.xdist_group("object_store")
+pytestmark = pytest.mark.group("object_store")
 HELD = 1
 
 

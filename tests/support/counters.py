@@ -17,6 +17,7 @@ from typing import NamedTuple
 from frame.circumstances import CIRCUMSTANCES
 from frame.interrupting import PLACES
 from frame.limits import LIMITS
+from frame.source import nodes_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = "ebbtide"
@@ -66,7 +67,8 @@ FOLDERS = {"contextlib", "shell"}
 @cache
 def _read(path: Path) -> Taken:
     """Read a file, once."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    is_of_product = path.is_relative_to(ROOT / PRODUCT)  # many others read it, too
+    nodes = nodes_of(path) if is_of_product else list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     modules = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     imports = [node for node in modules if f"{node.module}.".startswith(f"{PRODUCT}.")]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
@@ -116,8 +118,17 @@ def _is_patch(called: ast.expr) -> bool:
         return called.id in {"setattr", "delattr", "swap_inside"}
     if not isinstance(called, ast.Attribute):
         return False
-    holder = ast.unparse(called.value)
+    holder = _dotted(called.value)
     return (called.attr in PATCHES and holder not in FOLDERS) or "mock.patch" in f"{holder}.{called.attr}"
+
+
+def _dotted(expression: ast.expr) -> str:
+    """Return the names that an expression begins with, without what is passed to calls in between: to write it out takes long."""
+    if isinstance(expression, ast.Name):
+        return expression.id
+    if isinstance(expression, ast.Attribute):
+        return f"{_dotted(expression.value)}.{expression.attr}"
+    return _dotted(expression.func) if isinstance(expression, ast.Call) else ""
 
 
 def _is_inside(target: ast.AST, ours: set[str]) -> bool:
