@@ -32,6 +32,7 @@ ROOMS = {
     "processes": set(),
     "java": set(),
     "users": set(),
+    "spark_versions": {"pyarrow", "pyspark"},
     "tasks": {"pyspark"},
     "user_code": {"pyspark"},
     "durations": {"pydantic"},
@@ -108,7 +109,7 @@ WIDER_DOORS = {
 }
 """Rooms that may offer more."""
 AT_MOST = {
-    "names across rooms": 472,
+    "names across rooms": 482,
     "names from behind doors": 0,
     "inner names in tests": 365,
     "patches in tests": 283,
@@ -180,6 +181,7 @@ GUEST_OF = {
         "delta",
         "tables",
         "frames",
+        "spark_versions",
         "spec",
         "expressions",
         "runtime",
@@ -199,6 +201,7 @@ GUEST_OF = {
         "delta",
         "ledger",
         "frames",
+        "spark_versions",
         "sessions",
         "spec",
         "definitions",
@@ -503,6 +506,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "sessions/_class_archive.py",
         "sessions/_jars.py",
         "java.py",
+        "spark_versions.py",
         "sql/_gateway/serving.py",
         "sql/_opening.py",
         "sql/_shell/prompt.py",

@@ -21,6 +21,7 @@ from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
+from ebbtide.spark_versions import arrow_table
 from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
@@ -201,7 +202,7 @@ class SinkTable(SinkDefinition):
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)
         key_columns = columns_named(self.columns, self.key)
-        typed_keys = keys.toArrow().cast(key_columns)
+        typed_keys = arrow_table(keys).cast(key_columns)
         transaction = facts.committed("sink", "MERGE")
         self._upserter.replace(typed_keys, adds, transaction)
 

@@ -43,6 +43,7 @@ from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, SinkHistory, Stepper
+from ebbtide.spark_versions import arrow_table
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def acknowledge(
             rows = differing.differing.cache()
             report = _counted(spec.name, differing)
             key = columns(tables.sink.key)
-            keys = rows.select(*key).toArrow()
+            keys = arrow_table(rows.select(*key))
             rows.unpersist()
             if len(keys):
                 stored_keys = _typed(keys, tables)
