@@ -12,8 +12,9 @@ import importlib.util
 import pickle
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -100,24 +101,27 @@ def _source(file: Path, *, is_package: bool) -> Source:
     return Source(str(file), text, is_package)
 
 
-def _imported(source: Source, name: str) -> Iterator[str]:
-    """Yield the names that a module imports: modules, and members of modules."""
+@lru_cache(maxsize=256)
+def _imported(source: Source, name: str) -> tuple[str, ...]:
+    """Return the names that a module imports: modules, and members of modules.
+
+    Each step ships the function, and most texts are then those of the step before.
+    """
     package = name
     if not source.is_package:
         package, _, _ = name.rpartition(".")
-    tree = ast.parse(source.text)
-    for node in ast.walk(tree):
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source.text)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:
                 dots = "." * node.level
                 module = importlib.util.resolve_name(dots + module, package)
-            yield module
-            for alias in node.names:
-                yield f"{module}.{alias.name}"
+            names.append(module)
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return tuple(names)
 
 
 @dataclass(frozen=True)
