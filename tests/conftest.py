@@ -2,10 +2,12 @@
 
 import gc
 import os
+import re
 import shutil
 import sys
 import warnings
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +25,7 @@ settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
 settings.register_profile("mutants", derandomize=True, max_examples=15, phases=QUICK, **quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+_tmp_numbers = count()
 
 GROUPS = {
     "spark": "spark",
@@ -100,7 +103,7 @@ def _test_put_back(_module_put_back: None) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep local copies apart from those of the user's own runs, and of other files: a process looks at all that are there."""
-    folder = tmp_path_factory.mktemp("copies")
+    folder = tmp_path_factory.mktemp(f"copies-{next(_tmp_numbers)}", numbered=False)
     with Shell() as shell, pytest.MonkeyPatch.context() as patch:
         shell.export(EBBTIDE_CACHE=folder)
         copy_files = sys.modules.get("ebbtide.delta._copy_files")
@@ -195,6 +198,13 @@ def warm_programs() -> Iterator[Path]:
 
     with TemporaryDirectory() as folder, WarmPrograms(Path(folder)):
         yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the test. The one of pytest looks through those of all tests before it, several milliseconds in the end."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}-{next(_tmp_numbers)}", numbered=False)
 
 
 @pytest.fixture
