@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 import ebbtide
-from ebbtide import UpsertPipeline, local_session
+from ebbtide import InProcess, UpsertPipeline
 from ebbtide.columns import entry_table, key_hashes
 from ebbtide.delta import DataFile, Snapshot
 from ebbtide.ledger import Cause
@@ -46,11 +46,11 @@ HOUR_MS = 3_600_000
 START_MS = 500_000 * HOUR_MS
 ROWS_PER_FILE = 1_000_000
 EXPIRED = 0.1
-SPARK: Any = local_session(lambda batch_id: START_MS + batch_id)
+SPARK: Any = InProcess(lambda batch_id: START_MS + batch_id)
 JOBS = ("rewrite", "cleanup", "compaction")
 
 
-class Here(Context):
+class Context(Context):
     """Has every part of a job done in this process, one after the other."""
 
     @property
@@ -177,7 +177,7 @@ def one_job(job: str, work: Path) -> dict[str, Any]:
     start_s, start = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     first_mib = peak_mib()
     operation = Compact() if job == "compaction" else Cleanup()
-    report = operation.apply(Here(spec, str(work), lambda: SPARK), operation.Params())
+    report = operation.apply(Context(spec, str(work), SPARK), operation.Params())
     end = resource.getrusage(resource.RUSAGE_SELF)
     written = sum(path.stat().st_size for path in table.iterdir() if path.is_file() and path not in before)
     return {

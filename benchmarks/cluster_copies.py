@@ -23,9 +23,9 @@ from typing import Any
 from harness import write_changes
 from scale import pipeline, row
 
-from ebbtide import local_session, run
+from ebbtide import InProcess, run
+from ebbtide.executors import Executor
 from ebbtide.operations import maintain
-from ebbtide.tables._state import rewriting
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from clusters.spark_cluster import Cluster, Driver, cluster, written_spec
@@ -60,8 +60,8 @@ def store(work: Path, rows: int) -> None:
             work / "in" / f"0{number:03d}.jsonl", [row(key, 0) for key in range(first, min(first + 250_000, rows))]
         )
     spec = pipeline(work)
-    spark: Any = local_session()
-    rewriting.BYTES_IN_DRIVER = sys.maxsize
+    spark: Any = InProcess()
+    Executor.LITTLE_BYTES = sys.maxsize
     run(spark, spec, str(work))
     maintain(spark, spec, str(work), "compaction")
 

@@ -95,7 +95,7 @@ def measure(folder: Path, n_changes: int, n_steps: int, costs: Costs) -> None:
 
     os.fsync = counted
     try:
-        ebbtide.run(ebbtide.local_session(), spec, str(folder / "root"), on_progress=note)
+        ebbtide.run(ebbtide.InProcess(), spec, str(folder / "root"), on_progress=note)
     finally:
         os.fsync = fsync
     for before, after in zip(seen[WARM_UP - 1 :], seen[WARM_UP:n_steps], strict=False):

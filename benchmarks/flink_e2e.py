@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 from harness import tree_cpu_s
 
-from ebbtide import UpsertPipeline, local_session, run
+from ebbtide import InProcess, UpsertPipeline, run
 from ebbtide.delta import Snapshot
 from ebbtide.sessions import build_session
 
@@ -130,7 +130,7 @@ def pipeline(source: Path, name: str) -> UpsertPipeline:
 
 def ours(work: Path, engine: str) -> dict[str, Any]:
     """Run ours; return what it cost once warm, and how many rows are wrong."""
-    spark = local_session() if engine == "local" else build_session("bench-e2e")
+    spark = InProcess() if engine == "local" else build_session("bench-e2e")
     root = tempfile.mkdtemp(dir=work)
     os.environ["EBBTIDE_CACHE"] = f"{root}/cache"
     run(spark, pipeline(work / "warm", "warm"), root)

@@ -38,7 +38,7 @@ from harness import write_changes
 from multiplied import multiply
 from scale import ROWS_PER_FILE, row, rows_of
 
-from ebbtide import UpsertPipeline, local_session, run
+from ebbtide import InProcess, UpsertPipeline, run
 from ebbtide.delta import Snapshot
 from ebbtide.runtime import _reading as reading
 from ebbtide.tables._upsert import Upserter
@@ -144,7 +144,7 @@ def step(work: Path, stored: int, n_changes: int, number: int) -> float:
     """Make a step of changes; return its CPU seconds."""
     write_changes(work / "in" / f"9{number:05d}.jsonl", changes_of(stored, n_changes, number))
     start = time.process_time()
-    run(local_session(), pipeline(work), str(work))
+    run(InProcess(), pipeline(work), str(work))
     return round(time.process_time() - start, 2)
 
 
@@ -208,7 +208,7 @@ def load(work: Path, stored: int) -> None:
         n_rows = min(ROWS_PER_FILE, stored - first)
         write_rows(read, first, n_rows)
         start = time.process_time()
-        run(local_session(), spec, str(work))
+        run(InProcess(), spec, str(work))
         spent += time.process_time() - start
         read.unlink()
         end = first + n_rows

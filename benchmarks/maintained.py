@@ -106,12 +106,12 @@ class Soak:
         from dagster_process import dagster_process
         from maintained_location import SPECS
 
-        from ebbtide import local_session, run
+        from ebbtide import InProcess, run
 
         feed = Feed(self.folder / "in")
         feed.put()
         for name, spec in SPECS.items():  # makes the tables
-            run(local_session(), spec, str(self.folder / "root"))
+            run(InProcess(), spec, str(self.folder / "root"))
             for table in TABLES:
                 shorten_retention(self.folder / "root" / name / table, f"interval {RETENTION_S} seconds")
         self.home.mkdir(exist_ok=True)

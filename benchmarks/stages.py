@@ -28,7 +28,7 @@ from typing import Any
 from flink_e2e import changelog
 from flink_e2e import pipeline as plain_pipeline
 
-from ebbtide import UpsertPipeline, local_session, run
+from ebbtide import InProcess, UpsertPipeline, run
 
 STAGES = {
     "read": ("ebbtide.sources._files:_read_batches",),
@@ -207,11 +207,11 @@ def measure(name: str, work: Path, n_records: int, timers: Timers) -> None:
     records, pipeline = INPUTS[name]
     make_input(work / "warm", records(2), n_records)  # as many: compiled loops are loaded from a number on
     make_input(work / "in", records(1), n_records)
-    run(local_session(), one_file_a_step(pipeline(work / "warm", "warm")), str(work))
+    run(InProcess(), one_file_a_step(pipeline(work / "warm", "warm")), str(work))
     timers.seconds.clear()
     steps: list[Any] = []
     start = time.process_time()
-    run(local_session(), one_file_a_step(pipeline(work / "in", name)), str(work), on_progress=steps.append)
+    run(InProcess(), one_file_a_step(pipeline(work / "in", name)), str(work), on_progress=steps.append)
     cpu_s = time.process_time() - start
     n = sum(step.records for step in steps)
     load = os.getloadavg()[0]

@@ -129,7 +129,7 @@ def measured(proxy: Proxy, spec: UpsertPipeline, root: str, steps: int) -> list[
     write_file(source, 0)
     parts = follow(proxy, spec, root, script)
     proxy.served.clear()
-    session = ebbtide.local_session()
+    session = ebbtide.InProcess()
     ebbtide.run(session, spec, root)
     parts.append(taken("run that finds nothing"))
     with Lease(f"{root}/p/ledger", "p", 3600) as lease:

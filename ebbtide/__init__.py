@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ebbtide.changelog import RowKind as RowKind
     from ebbtide.definitions import load as load
     from ebbtide.errors import EbbtideError as EbbtideError
+    from ebbtide.executors import InProcess as InProcess
     from ebbtide.inspect import create_view as create_view
     from ebbtide.inspect import state as state
     from ebbtide.inspect import status as status
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
     from ebbtide.materializer import SinkUpsertMaterializer as SinkUpsertMaterializer
     from ebbtide.materializer import Strategy as Strategy
     from ebbtide.operations import maintain as maintain
+    from ebbtide.runtime import Automatic as Automatic
     from ebbtide.runtime import RunSummary as RunSummary
     from ebbtide.runtime import StepProgress as StepProgress
-    from ebbtide.runtime import auto_session as auto_session
-    from ebbtide.runtime import local_session as local_session
     from ebbtide.runtime import refresh as refresh
     from ebbtide.runtime import run as run
     from ebbtide.sessions import build_session as build_session

@@ -12,7 +12,7 @@ WAITS = {"wait", "join", "acquire", "awaitTermination", "communicate"}
 """Methods that wait without a bound where they are given nothing."""
 ALLOWED = {
     ("fleet/_slots.py", "self._changed.wait"): "threads of a fleet wait for work, and end with the process",
-    ("runtime/_spark_stream.py", "ended.wait"): "the run itself, which reports its steps",
+    ("sessions/_stream.py", "ended.wait"): "the run itself, which reports its steps",
     ("sql/_jobs.py", "runs[0].wait"): "the run of a job, which SIGTERM ends",
     ("cli/live.py", "self._clock.join"): "the thread of the live line ends within a refresh",
     ("sql/_gateway/app.py", "operation.turn.acquire"): "within asyncio.wait_for",

@@ -94,7 +94,7 @@ class Followers:
     def run(self) -> None:
         """Follow them until all have ended."""
         from ebbtide.fleet import Fleet
-        from ebbtide.runtime import auto_session
+        from ebbtide.runtime import Automatic
 
         with quiet_spark(self._reporter.root) as spark, stop_on_signal(spark.live) as stop:
             views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in self._specs}
@@ -108,8 +108,8 @@ class Followers:
                     self._warn_of_all_bad(spec, progress, spark)
 
                 how: dict[str, Any] = {"on_progress": step, "on_phase": view.phase, "observers": watching}
-                session = auto_session(lambda: spark.session, spark.settings)
-                return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
+                executor = Automatic(lambda: spark.session, spark.settings)
+                return self._operate(executor, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
             for event in Fleet(self._specs, follow, stop).events():
                 copy_context().run(self._take, event, spark)

@@ -119,7 +119,7 @@ def state(
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
     with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
-        rows = state_of(spark.lazy_session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        rows = state_of(spark.executor, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         if where:
             rows = _those_where(rows, where)
         table = _collected(rows.limit(limit), pipeline, show_personal=show_personal)
@@ -133,16 +133,15 @@ def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Ta
     from pyspark.errors import PySparkException
 
     from ebbtide.inspect import without_personal
-    from ebbtide.spark_versions import arrow_table, condition_of
 
     if show_personal or not spec.personal:
-        return arrow_table(rows)
+        return rows.toArrow()
     try:
-        table = arrow_table(rows)
+        table = rows.toArrow()
     except PySparkException as error:
         raise ConfigError.of(
             "The condition of --where fails on a row of the state.",
-            got=f"[{condition_of(error)}] {MASK}",
+            got=f"[{error.getCondition()}] {MASK}",
             next_step="With '--show-personal' the error names the value.",
         ) from None
     return without_personal(table, spec)

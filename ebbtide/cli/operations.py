@@ -102,7 +102,7 @@ def _context(operation: Operation, located: Located, reporter: Reporter, spark: 
         yield Context(
             spec,
             reporter.root,
-            lambda: spark.session,
+            spark.executor,
             by=f"{user_name()}@{socket.gethostname()}",
             on_progress=view.step,
             on_phase=view.phase,

@@ -11,7 +11,7 @@ from ebbtide.cli.commands import level_options
 from ebbtide.cli.logs import JSON, TEXT, begin_log
 from ebbtide.cli.places import root_option
 from ebbtide.environment import ENGINE, LOG_FORMAT
-from ebbtide.tasks import EngineKind
+from ebbtide.executors import EngineKind
 
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path())
 json_option = click.option(

@@ -22,7 +22,7 @@ from ebbtide.cli.live import Live
 from ebbtide.cli.logs import json_log
 from ebbtide.cli.spark_options import spark_settings
 from ebbtide.lines import lines_of
-from ebbtide.tasks import lazy_session
+from ebbtide.sessions import OnSpark
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class QuietSpark:
         return self._session
 
     @property
-    def lazy_session(self) -> SparkSession:
-        """The lazy session. It starts at once if the JVM puts commits."""
-        return lazy_session(lambda: self.session, self._root)
+    def executor(self) -> OnSpark:
+        """Runs work in the session, which starts once it is needed; at once if the JVM writes the root's files."""
+        return OnSpark.for_root(lambda: self.session, self._root)
 
     def tail(self) -> str:
         """Return the end of Spark's log since its start (or of a failed start), and the log's location; empty without Spark."""

@@ -24,10 +24,10 @@ from ebbtide.errors import ConfigError
 from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
+    from ebbtide.executors import EngineKind
     from ebbtide.inspect import WatchedFleet
     from ebbtide.runtime import RunSummary
     from ebbtide.spec import Pipeline
-    from ebbtide.tasks import EngineKind
 
 UNMATCHED = (
     "{}: {} matched no row. Deletes with only the key leave their rows in the sink. Next: order: upsert, or {{sequence: ...}}, "
@@ -243,11 +243,11 @@ def _run_in_session(
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
-    from ebbtide.runtime import auto_session
+    from ebbtide.runtime import Automatic
 
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        auto_session(lambda: spark.session, spark.settings),
+        Automatic(lambda: spark.session, spark.settings),
         spec,
         reporter.root,
         on_progress=view.step,

@@ -15,10 +15,10 @@ from ebbtide.dagster.definitions import automation_definitions, table_definition
 from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.definitions import refuse_shared_names
+from ebbtide.executors import EngineKind
 from ebbtide.sessions import refuse_literal_credentials
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
-from ebbtide.tasks import EngineKind
 
 UPSERT_EXAMPLE: dict[str, Any] = {
     "format": {"type": "debezium"},

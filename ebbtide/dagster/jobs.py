@@ -15,6 +15,7 @@ from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.sensors import LOOK_S, UNDER_WAY, why_not
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.operations import Context, Operation
+from ebbtide.sessions import OnSpark
 
 
 def run_job(spec: Pipeline) -> Any:
@@ -109,7 +110,7 @@ def operation_schedule(
         tick = context.scheduled_execution_time
         due = [name for name, cron in crons.items() if is_due(cron, tick)]
         early = [by_name[name] for name in looks if name not in due and is_due(looks[name], tick)]
-        ctxs = [Context(spec, storage.root, _no_session, BY, clock.now_ms) for spec in early]
+        ctxs = [Context(spec, storage.root, OnSpark(_no_session), BY, clock.now_ms) for spec in early]
         waits = _looked(operation, ctxs, context, job.name) if ctxs else {}
         due += [name for name in waits if not waits[name]]
         if waits and not due:

@@ -12,8 +12,8 @@ import dagster as dg
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.ddl import type_ddl
 from ebbtide.durations import format_duration
+from ebbtide.executors import EngineKind
 from ebbtide.runtime import Plan
-from ebbtide.tasks import EngineKind
 
 TABLE = "ebbtide/table"
 """Metadata key of an asset that is a pipeline's table; its value is `state` or `sink`."""

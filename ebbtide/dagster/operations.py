@@ -23,6 +23,7 @@ from ebbtide.lines import lines_of
 from ebbtide.markdown import prose
 from ebbtide.operations import Context, Operation, Report, operations
 from ebbtide.runtime import Phase
+from ebbtide.sessions import OnSpark
 
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations of an operation under way; each may ask the source for its backlog."""
@@ -63,7 +64,7 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         ctx = Context(
             spec.on_engine(spark.engine),
             storage.root,
-            lambda: spark.session,
+            OnSpark.for_root(lambda: spark.session, storage.root),
             BY,
             clock.now_ms,
             beside=lambda: specs,

@@ -17,6 +17,8 @@ from ebbtide.storage import Location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.runtime import Automatic
+
 DEFAULT_ROOT = ".ebbtide"
 """Folder of all tables where neither a resource nor `EBBTIDE_ROOT` names one; relative to the process's folder."""
 
@@ -56,11 +58,11 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
             return self._session
 
     @property
-    def for_runs(self) -> SparkSession:
-        """A session that lets a run choose its engine; it starts Spark if chosen."""
-        from ebbtide.runtime import auto_session
+    def for_runs(self) -> Automatic:
+        """Lets a run choose its engine; starts Spark if that is chosen."""
+        from ebbtide.runtime import Automatic
 
-        return auto_session(lambda: self.session, self.settings)
+        return Automatic(lambda: self.session, self.settings)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the streams that are left, then the session and its JVM."""

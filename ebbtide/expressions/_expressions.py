@@ -19,12 +19,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ebbtide.ddl import TableSchema, type_ddl
 from ebbtide.errors import ConfigError
+from ebbtide.executors import Executor
 from ebbtide.expressions._called_functions import Call
 from ebbtide.expressions._determinism import what_may_differ
 from ebbtide.expressions._function_calls import FunctionCalls
@@ -32,10 +34,8 @@ from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.frames import arrow_frame, spark_schema
 from ebbtide.redaction import MASK
-from ebbtide.spark_versions import arrow_table, condition_of, query_logger, tried
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
-from ebbtide.tasks import described_jobs, is_for_driver
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -60,18 +60,23 @@ class Expressions:
     """A transform's expressions, in a session.
 
     Args:
-        context: Spark's.
+        executor: Has Spark.
         transform: The transform.
         source: The columns that it reads from.
         sink: The sink's columns.
         personal: Columns of the source and the sink whose values are not to be shown.
     """
 
-    context: SparkContext
+    executor: Executor
     transform: Transform
     source: TableSchema
     sink: pa.Schema
     personal: frozenset[str] = frozenset()
+
+    @property
+    def context(self) -> SparkContext:
+        """Spark's context."""
+        return self.executor.spark().sparkContext
 
     @cached_property
     def inputs(self) -> pa.Schema:
@@ -111,8 +116,8 @@ class Expressions:
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
         row_if_fits = F.when(fits, row)
         whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
-        result = tried(self.context, whole)
-        return self._called(frame).select(result.alias(RESULT))
+        tried = _tried(self.context, whole)
+        return self._called(frame).select(tried.alias(RESULT))
 
     def select(
         self,
@@ -120,7 +125,7 @@ class Expressions:
         inputs: Inputs,
         finish: Finish,
         *,
-        in_driver: bool,
+        is_little: bool,
     ) -> list[Any]:
         """Evaluate the rows of several items; each is finished where its rows are.
 
@@ -130,12 +135,12 @@ class Expressions:
             items: What holds the rows; picklable.
             inputs: See `Inputs`.
             finish: See `Finish`.
-            in_driver: There is so little that it is done here.
+            is_little: See `Executor.map`.
 
         Returns:
             What `finish` returned, in order.
         """
-        if is_for_driver(is_little=in_driver) or not items:
+        if self.executor.does_itself(is_little=is_little) or not items:
             finished = []
             for item in items:
                 results = self.evaluated(inputs(item))
@@ -147,15 +152,15 @@ class Expressions:
         rows = numbers.mapInArrow(read, spark_schema(self.inputs))
         results = self.results(rows)
         done = results.mapInArrow(Finishing(items, finish), "done BINARY")
-        with described_jobs(session):
-            finished = arrow_table(done)
+        with self.executor.described():
+            finished = done.toArrow()
         return unpickled(finished["done"])
 
     def _expression(self, text: str) -> Column:
         return F.expr(self.calls.texts[text])
 
     def _called(self, frame: DataFrame) -> DataFrame:
-        return self.calls.evaluated(frame, lambda value: tried(self.context, value))
+        return self.calls.evaluated(frame, lambda value: _tried(self.context, value))
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
@@ -194,19 +199,19 @@ class Expressions:
 
     def _failing_fields(self, rows: pa.Table) -> list[str]:
         """Name for each row the first field of the spec whose expression fails, or the column that lacks a value."""
-        fails = []
+        tried = []
         names = []
         for field, value in self._values.items():
-            is_whole = tried(self.context, F.struct(value.alias("value")))
+            is_whole = _tried(self.context, F.struct(value.alias("value")))
             names.append(field)
-            fails.append(is_whole.isNull())
+            tried.append(is_whole.isNull())
         for column in self.sink:
             if not column.nullable:
                 names.append(f"null in {column.name}")
-                value = tried(self.context, self._value(column.name))
-                fails.append(value.isNull())
+                value = _tried(self.context, self._value(column.name))
+                tried.append(value.isNull())
         frame = self._called(self._frame(rows))
-        tested = arrow_table(frame.select(F.array(*fails).alias("fails")))
+        tested = frame.select(F.array(*tried).alias("fails")).toArrow()
         found = []
         for fails in tested["fails"].to_pylist():
             failing = [name for name, is_failing in zip(names, fails, strict=True) if is_failing]
@@ -231,10 +236,10 @@ class Expressions:
         try:
             called = self._called(self._frame(row))
             with _unlogged():
-                arrow_table(called.select(self._values[field]))
+                called.select(self._values[field]).toArrow()
         except PySparkException as error:
             if self._reads_personal(field):
-                return f"[{condition_of(error)}] {MASK}"
+                return f"[{error.getCondition()}] {MASK}"
             return _first_line(str(error))
         return "its value does not fit"
 
@@ -347,10 +352,21 @@ def _session(context: SparkContext) -> SparkSession:
     return session
 
 
+def _tried(context: SparkContext, value: Column) -> Column:
+    """Return a value, null where its evaluation fails."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    catalyst: Any = context._jvm
+    utils = catalyst.org.apache.spark.sql.classic.ExpressionUtils
+    expression = utils.expression(value._jc)
+    tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
+    return ClassicColumn(utils.column(tried))
+
+
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
-    logger = query_logger()
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:

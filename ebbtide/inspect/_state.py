@@ -22,10 +22,12 @@ from pyspark.sql import functions as F
 
 from ebbtide.entries import Step
 from ebbtide.errors import ConfigError
+from ebbtide.executors import Executor
 from ebbtide.frames import column, columns, json_text
 from ebbtide.inspect import _expiry as expiry
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime import Plan
+from ebbtide.sessions import executor_of
 from ebbtide.spec import Pipeline
 
 LAST_MS = 7_258_118_400_000
@@ -33,7 +35,7 @@ LAST_MS = 7_258_118_400_000
 
 
 def state(
-    spark: SparkSession,
+    executor: Executor | SparkSession,
     spec: Pipeline,
     root: str,
     *,
@@ -64,7 +66,7 @@ def state(
             allowed=allowed or "none: it has but one",
         )
     # Nothing has used the session so far: a refusal starts no Spark.
-    entries = tables.state.frames.live_entries(spark, version)
+    entries = tables.state.frames.live_entries(executor_of(executor).spark(), version)
     if now_ms is None:
         now_ms = facts.now_ms
     watermark_ms = facts.frontier.watermark_ms

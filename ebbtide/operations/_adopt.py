@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
@@ -22,6 +22,7 @@ from ebbtide.columns import entry_table
 from ebbtide.delta import Snapshot
 from ebbtide.durations import to_ms
 from ebbtide.errors import AdoptionError
+from ebbtide.executors import Executor
 from ebbtide.formats import Decoding
 from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
@@ -59,7 +60,7 @@ def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
     return Report(pipeline, [f"{rows} to adopt."], counts, details, next_step=next_step)
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+def plan(executor: Executor, spec: Pipeline, root: str) -> Report:
     """Return the plan of an adoption. Changes nothing.
 
     Args:
@@ -70,12 +71,12 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """
     tables = Plan.under(root, spec)
     tables.refuse_unable(Rewrite(), "adoption")
-    rows = _adoptable(spark, tables)
+    rows = _adoptable(executor, tables)
     n_rows = rows.count()
     return _report(spec.name, n_rows)
 
 
-def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
+def apply(executor: Executor, spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Adopt the rows; arguments and errors as `plan`.
 
     Args:
@@ -87,23 +88,25 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     """
     tables = Plan.under(root, spec)
     tables.refuse_unable(Rewrite(), "adoption")
-    _adoptable(spark, tables)
+    _adoptable(executor, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with tables.ledger.lease(lease_ttl_s) as lease:
         lease.settle()
         tables.state.create()
         stepper = Stepper(tables, lease, clock_ms)
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
-        tables.delta_sink.extend(spark)
-        n_rows = _unadopted(spark, tables).count()  # without rows that the open step of an earlier try has just adopted
+        stepper.publish(executor)
+        tables.delta_sink.extend(executor)
+        n_rows = _unadopted(
+            executor, tables
+        ).count()  # without rows that the open step of an earlier try has just adopted
         # Counted once: adopted rows have `_changed_by`, so each step reads the next rows without it.
         n_left = n_rows
         steps = []
         while n_left:
-            some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
+            some = _unadopted(executor, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
-            step = _adopt(spark, stepper, some, n_left, clock_ms)
+            step = _adopt(executor, stepper, some, n_left, clock_ms)
             steps.append(step)
         if stepper.last.state.unadopted:
             # Another client has deleted the remaining rows: one more step records that none is left.
@@ -114,7 +117,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
 
 
 def _adopt(
-    spark: SparkSession,
+    executor: Executor,
     stepper: Stepper,
     rows: DataFrame,
     n_left: int,
@@ -132,10 +135,10 @@ def _adopt(
     clock = stepper.next_clock(clock_ms)
     no_records = staged.summary.with_counts(records=0)
     facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
-    facts = stepper.apply(spark, staged, facts)
-    stepper.publish(spark)
+    facts = stepper.apply(executor, staged, facts)
+    stepper.publish(executor)
     Location(tables.at("staged")).delete()
-    stepper.fold(spark)
+    stepper.fold(executor)
     return facts.step
 
 
@@ -203,7 +206,7 @@ class AdoptedRows:
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
 
-def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
+def _adoptable(executor: Executor, tables: Plan) -> DataFrame:
     """Return the rows to adopt; refuse a table that does not fit."""
     _refuse_steps(tables)
     spec = tables.spec
@@ -231,9 +234,9 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
             allowed="an upsert pipeline without a transform",
             next_step="Let the pipeline create a sink from the source.",
         )
-    stored = spark.read.format("delta").load(tables.sink.path)
+    stored = executor.spark().read.format("delta").load(tables.sink.path)
     _refuse_other_columns(tables, stored)
-    rows = _unadopted(spark, tables)
+    rows = _unadopted(executor, tables)
     _refuse_keys(tables, rows)
     return rows
 
@@ -306,9 +309,9 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
         )
 
 
-def _unadopted(spark: SparkSession, tables: Plan) -> DataFrame:
+def _unadopted(executor: Executor, tables: Plan) -> DataFrame:
     """Read the rows without an entry: those without `_changed_by`."""
-    reader = spark.read.format("delta")
+    reader = executor.spark().read.format("delta")
     stored = reader.load(tables.sink.path)
     if "_changed_by" in stored.columns:
         stored = stored.where("_changed_by IS NULL")

@@ -19,7 +19,7 @@ from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def plan(
@@ -49,7 +49,7 @@ def plan(
 
 
 def apply(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     clock_ms: int,
@@ -73,12 +73,12 @@ def apply(
     tables = Plan.under(root, spec)
     if not has_state(tables):
         return _report(spec.name)
-    with stepping(spark, tables) as stepper:
+    with stepping(executor, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
         if isinstance(stepper.last, NoStep) or (to_ms is None and to_watermark_ms is None):
             return report
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
+        stepper.publish(executor)
         clock = stepper.last.frontier.clock
         if to_ms is not None:
             # Time continues from there: the distance to the wall clock counts as downtime.

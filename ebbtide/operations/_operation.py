@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ebbtide.errors import ConfigError, MissingExtraError
+from ebbtide.executors import describe_work
 from ebbtide.runtime import Phase, StepProgress, system_clock
-from ebbtide.tasks import describe_work, lazy_session, on_engine
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.spec import Pipeline
 
 
@@ -95,7 +94,7 @@ class Context:
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        session: Starts Spark on first call; an operation that does not call it needs no JVM.
+        executor: Runs the work; Spark starts once an operation needs it.
         by: Who asks.
         clock: Returns the time, epoch ms.
         on_progress: Call it after each step that reads records.
@@ -107,7 +106,7 @@ class Context:
 
     spec: Pipeline
     root: str
-    session: Callable[[], SparkSession]
+    executor: Executor
     by: str = ""
     clock: Callable[[], int] = system_clock
     on_progress: Callable[[StepProgress], None] = ignore
@@ -115,11 +114,6 @@ class Context:
     stop: threading.Event = field(default_factory=threading.Event)
     beside: Callable[[], Sequence[Pipeline]] = tuple
     data_docs: Path | None = None
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session; it starts on first use."""
-        return lazy_session(self.session, self.root)
 
     @property
     def now_ms(self) -> int:
@@ -221,13 +215,12 @@ class Operation:
                     allowed="a text, kept with the step",
                 )
         # A plan does not start Spark for data that the driver can read.
-        engine = "auto" if action == "plan" else ctx.spec.engine
+        executor = ctx.executor.for_engine("auto" if action == "plan" else ctx.spec.engine)
         describe_work(f"{ctx.spec.name}: {self.command}")
-        with on_engine(engine):
-            try:
-                report: Report = getattr(self, action)(ctx, params)
-            except ModuleNotFoundError as missing:
-                raise MissingExtraError.in_place_of(missing) from missing
+        try:
+            report: Report = getattr(self, action)(replace(ctx, executor=executor), params)
+        except ModuleNotFoundError as missing:
+            raise MissingExtraError.in_place_of(missing) from missing
         return report
 
     @staticmethod

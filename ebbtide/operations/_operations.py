@@ -30,7 +30,7 @@ class Acknowledge(Operation):
         from ebbtide.operations._repair import repair
 
         new_log_ms = clock.time_ms(params.new_log, ctx.now_ms)
-        done = repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason, new_log_ms)
+        done = repair.acknowledge(ctx.executor, ctx.spec, ctx.root, params.reason, new_log_ms)
         return done.as_report()
 
 
@@ -43,13 +43,13 @@ class Adopt(Operation):
         """Count the rows."""
         from ebbtide.operations import _adopt as adopt
 
-        return adopt.plan(ctx.spark, ctx.spec, ctx.root)
+        return adopt.plan(ctx.executor, ctx.spec, ctx.root)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Adopt them, in steps of a million."""
         from ebbtide.operations import _adopt as adopt
 
-        return adopt.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+        return adopt.apply(ctx.executor, ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Clock(Operation):
@@ -91,7 +91,7 @@ class Clock(Operation):
         to_ms = clock.time_ms(params.to, now_ms)
         watermark_ms = clock.time_ms(params.watermark, now_ms)
         return clock.apply(
-            ctx.spark,
+            ctx.executor,
             ctx.spec,
             ctx.root,
             now_ms,
@@ -113,19 +113,19 @@ class Migrate(Operation):
         """List the changes."""
         from ebbtide.operations._migration import migrate
 
-        return migrate.plan(ctx.spark, ctx.spec, ctx.root)
+        return migrate.plan(ctx.executor, ctx.spec, ctx.root)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Migrate, in one step."""
         from ebbtide.operations._migration import migrate
 
-        return migrate.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+        return migrate.apply(ctx.executor, ctx.spec, ctx.root, ctx.now_ms)
 
     def undo(self, ctx: Context, params: Operation.Params) -> Report:
         """Restore the tables to before a migration that was the last step."""
         from ebbtide.operations._migration.undo import undo
 
-        return undo(ctx.spark, ctx.spec, ctx.root)
+        return undo(ctx.executor, ctx.spec, ctx.root)
 
 
 class Pause(Operation):
@@ -180,7 +180,7 @@ class Repair(Operation):
 
         if params.by_snapshot:
             return by_snapshot.plan(ctx.spec, ctx.root)
-        planned = repair.plan(ctx.spark, ctx.spec, ctx.root)
+        planned = repair.plan(ctx.executor, ctx.spec, ctx.root)
         return planned.as_report()
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -188,8 +188,8 @@ class Repair(Operation):
         from ebbtide.operations._repair import by_snapshot, repair
 
         if params.by_snapshot:
-            return by_snapshot.repair(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
-        done = repair.repair(ctx.spark, ctx.spec, ctx.root)
+            return by_snapshot.repair(ctx.executor, ctx.spec, ctx.root, ctx.now_ms)
+        done = repair.repair(ctx.executor, ctx.spec, ctx.root)
         return done.as_report()
 
 
@@ -208,10 +208,10 @@ class Rewind(Operation):
         """Show the steps that would be undone."""
         from ebbtide.operations import _rewind as rewind
 
-        return rewind.plan(ctx.spark, ctx.spec, ctx.root, params.to_step)
+        return rewind.plan(ctx.executor, ctx.spec, ctx.root, params.to_step)
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Go back, in a separate step."""
         from ebbtide.operations import _rewind as rewind
 
-        return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)
+        return rewind.apply(ctx.executor, ctx.spec, ctx.root, params.to_step)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from ebbtide.executors import Executor
     from ebbtide.spec import Pipeline
 
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
@@ -73,7 +74,7 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
 
 
 def maintain(
-    spark: SparkSession,
+    executor: Executor | SparkSession,
     spec: Pipeline,
     root: str,
     job: str,
@@ -90,6 +91,7 @@ def maintain(
         SpecChangedError: the spec no longer fits the stored state.
     """
     from ebbtide.operations._maintenance import jobs
+    from ebbtide.sessions import executor_of
 
     maintenance = [each for each in operations() if isinstance(each, jobs.Maintenance)]
     by_job = {each.job_name: each for each in maintenance}
@@ -100,7 +102,7 @@ def maintain(
             allowed=", ".join(by_job),
         )
     work = by_job[job]
-    ctx = Context(spec, root, lambda: spark)
+    ctx = Context(spec, root, executor_of(executor))
     return work.apply(ctx, work.Params())
 
 

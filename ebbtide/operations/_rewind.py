@@ -24,10 +24,10 @@ from ebbtide.sources import Span
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
+def plan(executor: Executor, spec: Pipeline, root: str, to_step: int) -> Report:
     """Return the plan of a rewind. Changes nothing.
 
     Args:
@@ -40,22 +40,22 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, parts=("tables",)) as stepper:
-        _finish_open(spark, stepper, to_step)
+    with stepping(executor, tables, parts=("tables",)) as stepper:
+        _finish_open(executor, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         return target.report(stepper.last_number)
 
 
-def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
+def apply(executor: Executor, spec: Pipeline, root: str, to_step: int) -> Report:
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, parts=("tables",)) as stepper:
-        _finish_open(spark, stepper, to_step)
+    with stepping(executor, tables, parts=("tables",)) as stepper:
+        _finish_open(executor, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         n_before = stepper.last_number
         facts = _facts(stepper, target)
         stepper.commit(facts, target.actions)
-        stepper.publish(spark)
+        stepper.publish(executor)
         return target.report(n_before, facts.step)
 
 
@@ -85,7 +85,7 @@ def can_go_back(stepper: Stepper, to_step: int) -> bool:
     return True
 
 
-def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
+def _finish_open(executor: Executor, stepper: Stepper, to_step: int) -> None:
     """Publish the last step. If the state was restored, the other tables should already have it, and later ones.
 
     A step that is undone anyway may stay unfinished: its rows are removed.
@@ -96,7 +96,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     last = stepper.last
     if stepper.last_number == stepper.number:
         try:
-            stepper.publish(spark)
+            stepper.publish(executor)
         except Terminal:
             if to_step == last.step:
                 raise

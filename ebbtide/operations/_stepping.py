@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import Diagnosed, Diagnosis, Plan, Stepper, auto_session
-from ebbtide.tasks import is_without_spark
+from ebbtide.runtime import Automatic, Diagnosed, Diagnosis, Plan, Stepper
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def has_state(plan: Plan) -> bool:
@@ -28,14 +27,14 @@ def has_state(plan: Plan) -> bool:
     return False
 
 
-def session_of_runs(spark: SparkSession) -> SparkSession:
-    """Return the session of an operation's own runs: the spec and what waits choose their engine, as those of `ebbtide run`."""
-    return spark if is_without_spark(spark) else auto_session(lambda: spark)
+def executor_of_runs(executor: Executor) -> Executor:
+    """Return the executor of an operation's own runs: the spec and what waits choose their engine, as those of `ebbtide run`."""
+    return Automatic(executor.spark) if executor.has_spark else executor
 
 
 @contextmanager
 def stepping(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     started_ms: int = 0,
     *,

@@ -1,6 +1,6 @@
 """Runs a pipeline's steps, in this process or on Spark.
 
-`run` and `refresh` run a pipeline, in an `auto_session` or a `local_session`; an `Observer` gets a run's `RunBegun`, `Phase`,
+`run` and `refresh` run a pipeline, on an executor, with `Automatic` where the spec and the records say; an `Observer` gets a run's `RunBegun`, `Phase`,
 `StepProgress` and `RunEnded`, and a `RunSummary` sums it up. A `Plan` has a pipeline's parts and tables, a `Stepper` makes steps under the
 lease, `SourceSteps` those that read; a `Stager` writes a batch, which is `Staged` until it is decided. `Diagnosis` says which parts
 of the `OwnTables` do not fit together. Operations ask `SinkHistory` and `SinkDifference` what a sink must show, `StateRewrite` and `Selecting` for
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from ebbtide.runtime._diagnosis import Diagnosis as Diagnosis
     from ebbtide.runtime._driver import refresh as refresh
     from ebbtide.runtime._driver import run as run
-    from ebbtide.runtime._engines import auto_session as auto_session
+    from ebbtide.runtime._engines import Automatic as Automatic
     from ebbtide.runtime._erasing import ErasureKey as ErasureKey
     from ebbtide.runtime._fold import StateRewrite as StateRewrite
     from ebbtide.runtime._guests import ViewLineage as ViewLineage
     from ebbtide.runtime._guests import view_source as view_source
     from ebbtide.runtime._idle import idle_run as idle_run
-    from ebbtide.runtime._local import local_session as local_session
     from ebbtide.runtime._looks import Look as Look
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun

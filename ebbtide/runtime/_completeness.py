@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.entries import SinkChange
+from ebbtide.executors import Executor
 from ebbtide.frames import arrow_frame, column, columns, json_text, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.runtime._plan import Plan
@@ -37,7 +38,7 @@ class SinkDifference:
 
     @classmethod
     def found(
-        cls, spark: SparkSession, plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int
+        cls, executor: Executor, plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int
     ) -> SinkDifference:
         """Compare the sink with the state.
 
@@ -50,11 +51,11 @@ class SinkDifference:
             state_version: Version of the state to read.
             sink_version: Version of the sink.
         """
-        rows = _differences(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+        rows = _differences(executor.spark(), plan, facts, state_version=state_version, sink_version=sink_version)
         return SinkDifference(rows, plan.sink.key)
 
     @classmethod
-    def to_backfill(cls, spark: SparkSession, plan: Plan, sink_version: int) -> SinkRows:
+    def to_backfill(cls, executor: Executor, plan: Plan, sink_version: int) -> SinkRows:
         """Compare a sink with that of its backfill.
 
         Rows are compared by the user's columns and `_sequence`: by what change of the source a row came about may differ.
@@ -64,6 +65,7 @@ class SinkDifference:
         """
         key = plan.sink.key
         compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
+        spark = executor.spark()
         rows = plan.backfill.sink.read(spark, sink_version)
         own_version = plan.delta_sink.version()
         own_rows = plan.sink.read(spark, own_version)
@@ -121,9 +123,9 @@ class SinkRows(SinkDifference):
     rows: DataFrame
 
     @classmethod
-    def newest(cls, spark: SparkSession, plan: Plan, facts: StepFacts) -> Self:
+    def newest(cls, executor: Executor, plan: Plan, facts: StepFacts) -> Self:
         """Compare the newest version of a sink with the rows that the state keeps; arguments as `SinkDifference.found`."""
-        kept = _KeptRows.newest(spark, plan, facts)
+        kept = _KeptRows.newest(executor.spark(), plan, facts)
         sink_version = plan.delta_sink.version()
         # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
         differing = kept.differing(sink_version).cache()
@@ -147,14 +149,14 @@ class SinkRows(SinkDifference):
         return self.rows.join(lacking, list(self.key), "left_semi")
 
 
-def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
+def rows_to_show(executor: Executor, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
     """Read the rows that the sink must have by the newest version of the state; arguments as `SinkDifference.found`.
 
     Args:
         facts: Facts of its last step.
         leaves_accepted: Leave out rows whose key was acknowledged and has not changed since.
     """
-    kept = _KeptRows.newest(spark, plan, facts)
+    kept = _KeptRows.newest(executor.spark(), plan, facts)
     rows = kept.shown()
     if leaves_accepted:
         return kept.without_accepted(rows)

@@ -28,11 +28,10 @@ from ebbtide.runtime._workers.staging import SLICES, Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
 from ebbtide.tables import Stored
-from ebbtide.tasks import is_without_spark, run_tasks
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 Committed = tuple[Snapshot, StepFacts]
 """A version of the state, and the facts committed with it."""
@@ -49,7 +48,7 @@ ROWS_IN_DRIVER = 20_000
 
 
 def decide(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     head: Head,
     staged: Staged,
@@ -61,7 +60,7 @@ def decide(
     """Decide a batch.
 
     Args:
-        spark: The batch's own session.
+        executor: The batch's own session.
         head: Its last step.
         staged: The batch's records.
         snapshot: The state after the last step.
@@ -74,39 +73,39 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
-    if is_without_spark(spark):
+    if executor.parallelism == 1:
         work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))
     linked = _linked(plan, staged, snapshot)
-    shares = _shares(spark, staged, linked)
+    shares = _shares(executor, staged, linked)
     deciding = DecideShare(
         work,
         plan.operator.changes,
         tuple(plan.operator.key),
         _repeats_of(plan, head, staged),
     )
-    in_driver = staged.summary.counts.changes <= ROWS_IN_DRIVER
-    parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
+    is_little = staged.summary.counts.changes <= ROWS_IN_DRIVER
+    parts_decided = executor.map(deciding, shares, is_little=is_little)
     decided = Decided.total(parts_decided)
     if decided.drafts:
         from ebbtide.runtime._selection import select_decided
 
         decided, facts = select_decided(
-            spark,
+            executor,
             plan,
             work,
             decided,
             staged,
             facts,
-            in_driver=in_driver,
+            is_little=is_little,
         )
     is_pending = decided.metrics.get(PENDING, 0) > 0
     facts = facts.with_state({PENDING: is_pending})
     return _commit(plan, decided, facts, snapshot, parts)
 
 
-def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: str) -> Staged:
+def selected_changes(executor: Executor, plan: Plan, staged: Staged, folder: str) -> Staged:
     """Return a step's changes for the decision, transformed if a transform applies to changes.
 
     Args:
@@ -117,11 +116,11 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
         return staged
     from ebbtide.runtime._selection import select_staged
 
-    return select_staged(spark, plan, staged, folder, _n_tasks(spark, staged))
+    return select_staged(executor, plan, staged, folder, _n_tasks(executor, staged))
 
 
 def expire(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     head: Head,
     facts: StepFacts,
@@ -144,20 +143,20 @@ def expire(
     """
     keys = plan.state.due_keys(snapshot, facts.operator_step)
     work = _work(plan, head, facts, snapshot)
-    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(spark, len(keys))
+    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(executor, len(keys))
     rows_each = -(-len(keys) // n_tasks)  # rounded up
     groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
-    parts_decided = run_tasks(spark, work.expire, groups, in_driver=n_tasks == 1)
+    parts_decided = executor.map(work.expire, groups, is_little=n_tasks == 1)
     decided = Decided.total(parts_decided)
     if not (must_commit or decided.n_entries):
         return None
     return _commit(plan, decided, facts, snapshot, [])
 
 
-def partitions(spark: SparkSession, rows: int) -> int:
+def partitions(executor: Executor, rows: int) -> int:
     """Return how many tasks a step's rows go to."""
-    most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    return max(most, -(-rows // ROWS_PER_TASK))
+    for_size = -(-rows // ROWS_PER_TASK)  # rounded up
+    return max(executor.parallelism, for_size)
 
 
 def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
@@ -181,15 +180,15 @@ def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema, table_id=sink.id)
 
 
-def _n_tasks(spark: SparkSession, staged: Staged) -> int:
+def _n_tasks(executor: Executor, staged: Staged) -> int:
     """Return how many tasks a batch is dealt out to; one is the driver."""
     n_changes = staged.summary.counts.changes
-    return 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
+    return 1 if n_changes <= ROWS_IN_DRIVER else partitions(executor, n_changes)
 
 
-def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
+def _shares(executor: Executor, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Divide the batch among tasks; linked keys are a separate share."""
-    n_tasks = _n_tasks(spark, staged)
+    n_tasks = _n_tasks(executor, staged)
     dealt = balanced(staged.files, n_tasks)
     shares = [Share(staged.files, slices, linked) for slices in dealt]
     if linked is not None:

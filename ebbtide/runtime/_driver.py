@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
+from ebbtide.executors import describe_work
 from ebbtide.ledger import BESIDE_STATE, Lease
 from ebbtide.model import Clear, Frontier
 from ebbtide.runtime._clock import Clock, system_clock
@@ -35,13 +36,15 @@ from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._stream import Stream
 from ebbtide.runtime._turns import InTurn, at_once
 from ebbtide.runtime._unused import drop_unused_of_another_spec
+from ebbtide.sessions import executor_of
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
-from ebbtide.tasks import describe_work, on_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ebbtide.executors import Executor
 
 MOST_HELD = 10
 """Time that a continuous run waits for a lease that another process took without a request, in `lease_ttl`s."""
@@ -51,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(
-    spark: SparkSession,
+    executor: Executor | SparkSession,
     spec: Pipeline,
     root: str,
     *,
@@ -70,8 +73,8 @@ def run(
     """Process all waiting input, update the sink and expire old state; then end, or continue with new input.
 
     Args:
-        spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, which lets the
-            run choose its engine.
+        executor: Runs the work: a session of Spark with Delta, as `ebbtide.build_session` makes one; `ebbtide.InProcess()`; or
+            `ebbtide.Automatic()`, which lets the run choose.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
         on_phase: Called as each phase begins.
@@ -93,7 +96,7 @@ def run(
     going_on = GoingOn.of(follow, stop) if follow else None
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
     asked = _Run(
-        spark,
+        executor_of(executor),
         spec,
         root,
         events,
@@ -114,7 +117,7 @@ def run(
 
 
 def refresh(
-    spark: SparkSession,
+    executor: Executor | SparkSession,
     spec: Pipeline,
     root: str,
     *,
@@ -134,7 +137,7 @@ def refresh(
     """
     stop = stop or threading.Event()
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
-    asked = _Run(spark, spec, root, events, stop, clock, is_fresh=True)
+    asked = _Run(executor_of(executor), spec, root, events, stop, clock, is_fresh=True)
     with events.watch(RunBegun(spec, root, goes_on=False, is_fresh=True), asked.summary, stop):
         asked.turn(accepts_path=True, accepts_loss=accept_loss)
     return asked.summary
@@ -198,7 +201,7 @@ class _Run:
         in_turn, log_begins: See `run`.
     """
 
-    spark: SparkSession
+    executor: Executor
     spec: Pipeline
     root: str
     events: Observers
@@ -213,7 +216,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         """Begin the summary."""
-        self.spec = in_own_steps(self.spark, self.spec, self.root)
+        self.spec = in_own_steps(self.executor, self.spec, self.root)
         self.summary = RunSummary(self.spec.name, self.plan.root)
 
     @property
@@ -228,20 +231,15 @@ class _Run:
             accepts_path: The source may be somewhere else than at the last step.
             accepts_loss: Records of it may be lost.
         """
-        with on_engine(self.spec.engine):
-            self._turn(accepts_path=accepts_path, accepts_loss=accepts_loss)
-
-    def _turn(self, *, accepts_path: bool, accepts_loss: bool) -> None:
-        """Take a turn, see `turn`, where the spec says."""
         plan = self.plan
         mark = plan.erasures.unfinished() if self.spec.is_view else None
         if mark is not None:
             self.is_fresh = True  # an input's rows were erased
         shown = _Phases(self.spec.name, self.events.phase)
         shown.begin("opening the tables")
-        engine = Engine.for_spec(self.spark, self.spec, self.root)
-        self.spark = engine.spark
-        refuse_unfit(self.spark, plan, fresh=self.is_fresh)
+        engine = Engine.for_spec(self.executor, self.spec, self.root)
+        self.executor = engine.executor
+        refuse_unfit(self.executor, plan, fresh=self.is_fresh)
         if self.rereads_changed:
             refuse_rereading(plan)
         with plan.ledger.lease(
@@ -266,7 +264,7 @@ class _Run:
             else:
                 stream.follow(found, self.going_on)
             if not self.stop.is_set():
-                tick = steps.tick(self.spark, self.clock())
+                tick = steps.tick(self.executor, self.clock())
                 self._report(tick)
             if mark is not None and not self.stop.is_set():
                 purge_view(stepper, mark)
@@ -369,18 +367,18 @@ class _Run:
         else:
             stepper.diagnosis.refuse(*Diagnosis.BELONGING, "files", "spec")
             refuse_other_path(stepper, accepts=accepts_path)
-        plan.sink.create(self.spark)
+        plan.sink.create(self.executor)
         if self.spec.emits_every:
             plan.changelog.create()
         stepper.source_path = self.spec.source_path
         if self.is_fresh:
             reset(stepper, self.clock(), lost)
         is_open = steps.is_open
-        stepper.publish(self.spark)
+        stepper.publish(self.executor)
         finish_purge(stepper)
         stepper.plan.sink.refuse_altered(stepper.tables.sink())
         if is_open:
-            self._report(steps.replayed(self.spark))
+            self._report(steps.replayed(self.executor))
 
     def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
         """Make the first step in a temporary folder, so that a failure or refusal does not empty a table in use.
@@ -401,7 +399,7 @@ class _Run:
 
         try:
             events = Observers(end, ignore)
-            _Run(self.spark, self.spec, plan.rehearsal, events, stop, self.clock, log_begins=log_begins).turn()
+            _Run(self.executor, self.spec, plan.rehearsal, events, stop, self.clock, log_begins=log_begins).turn()
         except QuarantineThresholdError:
             raise  # the staged rows show the reasons
         except BaseException:

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from ebbtide import java
 from ebbtide.amounts import amount
+from ebbtide.executors import Executor, InProcess
 from ebbtide.runtime._plan import Plan
-from ebbtide.sessions import names_cluster
+from ebbtide.sessions import OnSpark, names_cluster
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
-from ebbtide.tasks import LocalSession, lazy_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,50 +30,46 @@ class OtherEngineError(Exception):
     """The other engine must read the waiting records: the run continues there."""
 
 
-@dataclass(frozen=True)
-class AutoSession(LocalSession):
-    """Stands for a Spark session until Spark is needed, which is opened then.
-
-    Args:
-        open_spark: Returns the Spark session, the same each time.
-        has_cluster: Its executors are elsewhere: they take what this process would have to cut into many steps.
-    """
-
-    open_spark: Callable[[], SparkSession] = field(kw_only=True)
-    has_cluster: bool = field(default=False, kw_only=True)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only Spark has: a sink of another package may use it."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.open_spark(), name)
-
-
-def auto_session(
-    open_spark: Callable[[], SparkSession] | None = None, settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """Return a session that a run makes its steps with: in this process, or on Spark where `engine` of its spec and the backlog ask for it.
+class Automatic(InProcess):
+    """Runs work in this process, until a run needs Spark by its spec or by the records that wait: then on Spark.
 
     Args:
         open_spark: Returns the Spark session, the same each time. Default: one of `build_session` with the settings.
         settings: Settings of Spark that the session is opened with. Default: none.
     """
-    settings = settings or {}
-    if open_spark is None:
-        from ebbtide.sessions import build_session
 
-        open_spark = partial(build_session, settings=settings)
-    return cast("SparkSession", AutoSession(open_spark=open_spark, has_cluster=names_cluster(settings)))
+    def __init__(
+        self,
+        open_spark: Callable[[], SparkSession] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        settings = settings or {}
+        if open_spark is None:
+            open_spark = partial(_build_session, settings)
+        self.on_spark = OnSpark(open_spark)
+        self.has_cluster = names_cluster(settings)
+        """Spark's executors are elsewhere: they take what this process would have to cut into many steps."""
+
+    def spark(self) -> SparkSession:
+        """Return Spark's session, which a sink of another package may use."""
+        return self.on_spark.spark()
 
 
-def in_own_steps(session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Pipeline:
+def _build_session(settings: Mapping[str, str]) -> SparkSession:
+    from ebbtide.sessions import build_session  # loads PySpark
+
+    return build_session(settings=settings)
+
+
+def in_own_steps(executor: Executor, spec: Pipeline, root: str) -> Pipeline:
     """Return a pipeline with steps that this process can make, if only the size of a step requires Spark.
 
     Args:
-        session: What the caller of the run gave.
+        executor: What the caller of the run gave.
         root: Folder of all pipelines' tables.
     """
-    is_open = isinstance(session, AutoSession) and not session.has_cluster
+    is_open = isinstance(executor, Automatic) and not executor.has_cluster
     if not is_open or spec.engine == "local" or _why_spark(spec, root):
         return spec
     return spec.in_steps_of(MOST_RECORDS, MOST_BYTES)
@@ -105,47 +101,40 @@ class Engine:
     """Where the steps of a run are made.
 
     Args:
-        session: Spark's session, or its local replacement.
+        executor: Runs their work.
         reason: Why this one.
         step: Maximum size of a step; a larger file is a separate step.
         auto: Leaves the choice to what waits; None: it is made for the whole run.
     """
 
-    session: SparkSession | LocalSession
+    executor: Executor
     reason: str
     step: _Step = field(default_factory=_Step)
-    auto: AutoSession | None = None
+    auto: Automatic | None = None
 
     @classmethod
-    def for_spec(cls, session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Self:
+    def for_spec(cls, executor: Executor, spec: Pipeline, root: str) -> Self:
         """Choose for a pipeline whose backlog is not known yet. Spark starts when it is used first.
 
         Args:
-            session: What the caller of the run gave: only an automatic session leaves a choice.
+            executor: What the caller of the run gave: only an automatic one leaves a choice.
             root: Folder of all pipelines' tables.
 
         Raises:
             JavaMissingError: Spark is needed, and cannot start.
         """
-        if not isinstance(session, AutoSession):
-            return cls(session, "as the caller asked")
+        if not isinstance(executor, Automatic):
+            return cls(executor.for_engine(spec.engine), "as the caller asked")
         if spec.engine == "local":
-            return cls(LocalSession(), "engine: local")
+            return cls(InProcess(), "engine: local")
         reason = _why_spark(spec, root)
         if reason is None:
-            return cls(session, "nothing to read", _Step.of(spec), session)
+            return cls(executor, "nothing to read", _Step.of(spec), executor)
         java.refuse_missing()  # before a table is made
-        return cls(lazy_session(session.open_spark, root), reason)
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session, for calls that take one."""
-        return cast("SparkSession", self.session)
-
-    @property
-    def is_local(self) -> bool:
-        """Return whether steps are made in this process."""
-        return isinstance(self.session, LocalSession)
+        on_spark = executor.on_spark.for_engine(spec.engine)
+        if Location(root).needs_jvm:
+            on_spark.spark()
+        return cls(on_spark, reason)
 
     def for_found(self, found: Discovery) -> Engine:
         """Choose again, now that it is known what waits.
@@ -156,8 +145,8 @@ class Engine:
         if self.auto is None:
             return self
         to_read, is_outgrown = _measured(found, self.step)
-        session = self.auto.open_spark() if is_outgrown else self.auto
-        return replace(self, session=session, reason=to_read)
+        executor = self.auto.on_spark if is_outgrown else self.auto
+        return replace(self, executor=executor, reason=to_read)
 
     def refuse_other(self, found: Discovery | None) -> None:
         """Refuse to continue in this process with more than its step reads, or on Spark with less.
@@ -171,12 +160,12 @@ class Engine:
         if found is None or self.auto is None:
             return
         to_read, is_outgrown = _measured(found, self.step)
-        if is_outgrown == self.is_local:
+        if is_outgrown != self.executor.has_spark:
             raise OtherEngineError(to_read)
 
     def text(self) -> str:
         """Write it for people."""
-        return f"{'in this process' if self.is_local else 'on Spark'}: {self.reason}"
+        return f"{self.executor.place}: {self.reason}"
 
 
 def _why_spark(spec: Pipeline, root: str) -> str | None:

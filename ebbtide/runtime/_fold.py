@@ -17,12 +17,10 @@ from ebbtide.delta import Action, DataFile, Snapshot
 from ebbtide.ledger import writer_of
 from ebbtide.runtime._plan import Plan
 from ebbtide.tables import Keep, KeepEntries, RewriteEntries, StoredEntries
-from ebbtide.tasks import run_tasks
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.tables import StateTable
 
 
@@ -31,7 +29,7 @@ def nothing_first() -> None:
 
 
 def fold_state(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     step: int,
     snapshot: Snapshot,
@@ -52,7 +50,9 @@ def fold_state(
         return snapshot
     begin()
     is_whole = len(group) == len(snapshot.files)
-    adds = StateRewrite(plan, group, KeepEntries(is_whole), is_whole=is_whole, data_change=False).written(spark, step)
+    adds = StateRewrite(plan, group, KeepEntries(is_whole), is_whole=is_whole, data_change=False).written(
+        executor, step
+    )
     return writer_of(plan.state.path).join(snapshot, group, adds, {})
 
 
@@ -82,7 +82,7 @@ class StateRewrite:
         entries = StoredEntries(self.plan.state.stored_in(self.files), packed(self.plan.operator))
         return RewriteEntries(entries, self._target.writer(), self.keep, self.is_whole, self.data_change)
 
-    def written(self, spark: SparkSession, step: int) -> list[Action]:
+    def written(self, executor: Executor, step: int) -> list[Action]:
         """Write the new files; return the actions that add them.
 
         Args:
@@ -91,7 +91,7 @@ class StateRewrite:
         state = self.plan.state
         target = self._target
         work = self.work
-        parts = run_tasks(spark, work, work.entries.parts(), in_driver=work.entries.is_small)
+        parts = executor.map(work, work.entries.parts(), is_little=work.entries.is_small)
         adds = [add for part in parts for add in part]
         files_read = state.files(self.files)
         if files_read:

@@ -16,8 +16,7 @@ from ebbtide.runtime._plan import Plan
 from ebbtide.sources import BatchPlanner, Discovery, Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.runtime._progress import StepProgress
     from ebbtide.runtime._reading import SourceSteps
 
@@ -150,7 +149,7 @@ class Watcher:
     """Looks after a stream between its batches; the caller sees to it that no batch is under way.
 
     Args:
-        spark: The session.
+        executor: Runs the work of a tick.
         steps: Makes the pipeline's steps.
         planner: Plans the batches.
         following: How often.
@@ -161,7 +160,7 @@ class Watcher:
 
     def __init__(
         self,
-        spark: SparkSession,
+        executor: Executor,
         steps: SourceSteps,
         planner: BatchPlanner,
         following: Following,
@@ -169,7 +168,7 @@ class Watcher:
         clock: Clock,
         report: Callable[[StepProgress | None], None],
     ) -> None:
-        self._spark = spark
+        self._executor = executor
         self._steps = steps
         self._planner = planner
         self._following = following
@@ -253,7 +252,7 @@ class Watcher:
         if now_ms - self._ticked_ms < self._following.tick_every_ms:
             return
         self._ticked_ms = now_ms
-        tick = self._steps.tick(self._spark, now_ms)
+        tick = self._steps.tick(self._executor, now_ms)
         self._report(tick)
         # Nothing is left to do, so that no step will come that could end them.
         if not self._faults.are_over:

@@ -23,13 +23,14 @@ from ebbtide.storage import Location
 from ebbtide.tables import ChangeSet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from ebbtide.executors import Executor
     from ebbtide.runtime._completeness import SinkRows
 
 
 def publish(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     head: Head,
     known: OwnTables | None = None,
@@ -56,7 +57,7 @@ def publish(
             continue
         last_step = tables.last_performed(name)
         if _lacks(last_step, facts):
-            work = PlannedWork(spark, plan, name, head.version, facts)
+            work = PlannedWork(executor, plan, name, head.version, facts)
             plan.beside(name).perform(action, work)
         if known is not None:
             known.performed(name, facts)
@@ -72,14 +73,14 @@ class PlannedWork:
     """Answers the questions of a table that performs its action; see `ebbtide.tables._table.Work`.
 
     Args:
-        spark: The session to write in.
+        executor: Runs the work.
         plan: The pipeline.
         name: The table's: one of `BESIDE_STATE`.
         version: Version of the state that holds the step.
         facts: Facts of the step.
     """
 
-    spark: SparkSession
+    executor: Executor
     plan: Plan
     name: str
     version: int
@@ -111,7 +112,7 @@ class PlannedWork:
         from ebbtide.runtime._completeness import rows_to_show  # loads PySpark
 
         self._refuse_other_spec()
-        return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
+        return rows_to_show(self.executor, self.plan, self.facts, leaves_accepted=action.overwrites)
 
     def difference(self, action: Rewrite | Replace) -> SinkRows:
         """Compare the sink with the state's rows, or with the backfill's."""
@@ -119,9 +120,9 @@ class PlannedWork:
 
         if isinstance(action, Rewrite):
             self._refuse_other_spec()
-            return SinkRows.newest(self.spark, self.plan, self.facts)
+            return SinkRows.newest(self.executor, self.plan, self.facts)
         _refuse_gone(self.plan, action)
-        return SinkDifference.to_backfill(self.spark, self.plan, action.version or 0)
+        return SinkDifference.to_backfill(self.executor, self.plan, action.version or 0)
 
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the backfill's table."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ebbtide.ddl import ddl_of
+from ebbtide.executors import describe_work
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows
@@ -41,10 +42,9 @@ from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._workers.staging import Staging
 from ebbtide.sources import Discovery, SourceBatch, Span
 from ebbtide.storage import Location
-from ebbtide.tasks import describe_work, is_without_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Reading:
 
     Args:
         cause: Why it is made.
-        spark: The batch's own session.
+        executor: Runs the step's work.
         end: The offset at its end.
         clock: The clock of the step.
         batch: Its records.
@@ -77,7 +77,7 @@ class _Reading:
     """
 
     cause: Cause
-    spark: SparkSession
+    executor: Executor
     end: Mapping[str, Any]
     clock: Reading
     batch: SourceBatch
@@ -131,13 +131,13 @@ class SourceSteps:
         """The pipeline."""
         return self.stepper.plan
 
-    def batch(self, spark: SparkSession, planned: PlannedBatch) -> StepProgress:
+    def batch(self, executor: Executor, planned: PlannedBatch) -> StepProgress:
         """Make the step of one batch."""
         self._refuse_to_begin()
         started = time.monotonic()
-        batch = self.plan.source.batch(spark, planned.end, self.plan.decoding.max_record_bytes)
-        facts, n_known_bad = self._decide_batch(spark, planned, batch)
-        progress = self._finish(spark, facts, "batch", started, n_known_bad)
+        batch = self.plan.source.batch(executor, planned.end, self.plan.decoding.max_record_bytes)
+        facts, n_known_bad = self._decide_batch(executor, planned, batch)
+        progress = self._finish(executor, facts, "batch", started, n_known_bad)
         self._count(batch)
         return progress
 
@@ -147,9 +147,9 @@ class SourceSteps:
         stepper = self.stepper
         return stepper.last.decision.reads_source and not stepper.is_published
 
-    def replayed(self, spark: SparkSession) -> StepProgress:
+    def replayed(self, executor: Executor) -> StepProgress:
         """Finish a batch that was decided before; no record is read for it."""
-        return self._finish(spark, self.stepper.made, "replay", time.monotonic())
+        return self._finish(executor, self.stepper.made, "replay", time.monotonic())
 
     def hold(self) -> None:
         """Wait until the next batch may begin, by the pace."""
@@ -161,7 +161,7 @@ class SourceSteps:
 
     def _decide_batch(
         self,
-        spark: SparkSession,
+        executor: Executor,
         planned: PlannedBatch,
         batch: SourceBatch,
     ) -> tuple[StepFacts, int]:
@@ -174,12 +174,12 @@ class SourceSteps:
             "start": Span.stored_form(Span.begun_at(self.stepper.source_start, batch.span)),
         }
         clock = self.stepper.next_clock(planned.planned_ms)
-        reading = _Reading(Cause(what="batch"), spark, planned.end, clock, batch, advances=True, noted=noted)
+        reading = _Reading(Cause(what="batch"), executor, planned.end, clock, batch, advances=True, noted=noted)
         with deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
 
-    def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
+    def reread(self, executor: Executor, places: Span, reason: str, clock_ms: int) -> StepProgress:
         """Apply records of the source before the pipeline's position, as a step; the position does not change.
 
         Args:
@@ -192,17 +192,17 @@ class SourceSteps:
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
         end = places.to_json()
-        batch = self.plan.source.batch(spark, end, self.plan.decoding.max_record_bytes)
+        batch = self.plan.source.batch(executor, end, self.plan.decoding.max_record_bytes)
         cause = Cause(what="backfill", why=reason)
         clock = stepper.next_clock(clock_ms)
-        reading = _Reading(cause, spark, end, clock, batch, advances=False, noted={"reread": end})
+        reading = _Reading(cause, executor, end, clock, batch, advances=False, noted={"reread": end})
         staged = self._staged_by_its_columns(reading)
         facts, n_known_bad = self._decide(reading, staged)
-        progress = self._finish(spark, facts, "backfill", started, n_known_bad)
+        progress = self._finish(executor, facts, "backfill", started, n_known_bad)
         self._count(batch)
         return progress
 
-    def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
+    def tick(self, executor: Executor, clock_ms: int) -> StepProgress | None:
         """Expire due entries; None if there are none and nothing else must be stored.
 
         That is where the source is now, and, where downtime is left out, when the run ended.
@@ -216,9 +216,9 @@ class SourceSteps:
         if not (has_moved or may_be_due):
             return None
         must_commit = has_moved or self.plan.spec.downtime_over is not None
-        return self._tick(spark, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
+        return self._tick(executor, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
 
-    def accept_loss(self, spark: SparkSession, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
+    def accept_loss(self, executor: Executor, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
         """Record in a step that records of the source are lost, and the new position; before the first step, for that one.
 
         Args:
@@ -243,11 +243,11 @@ class SourceSteps:
             "lost": lost,
         }
         source = stepper.source_kept().model_copy(update=noted)
-        return self._tick(spark, clock_ms, source, must_commit=True)
+        return self._tick(executor, clock_ms, source, must_commit=True)
 
     def _tick(
         self,
-        spark: SparkSession,
+        executor: Executor,
         clock_ms: int,
         source: SourceFacts,
         *,
@@ -258,12 +258,12 @@ class SourceSteps:
         stepper.lease.check()
         self.on_phase("expiring", stepper.number + 1)
         facts = stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms), source=source)
-        decided = expire(spark, self.plan, stepper.head, facts, snapshot=stepper.newest(), must_commit=must_commit)
+        decided = expire(executor, self.plan, stepper.head, facts, snapshot=stepper.newest(), must_commit=must_commit)
         if decided is None:
             return None
         made, facts = decided
         stepper.advance_to(facts, made)
-        return self._finish(spark, facts, "tick", started)
+        return self._finish(executor, facts, "tick", started)
 
     def _refuse_to_begin(self) -> None:
         """Refuse to begin a batch once another run has taken over, another process needs the lease, or the pipeline is paused."""
@@ -281,7 +281,7 @@ class SourceSteps:
         new_columns = columns_taken_in(self.plan.spec, staged.summary)
         if not new_columns:
             return staged
-        _add_columns(reading.spark, self.stepper, new_columns, reading.clock)
+        _add_columns(reading.executor, self.stepper, new_columns, reading.clock)
         return self._staged(reading)
 
     def _staged(self, reading: _Reading) -> Staged:
@@ -305,13 +305,13 @@ class SourceSteps:
             source=source,
         )
         facts = bad.laid_ready(self.plan, facts)
-        facts = stepper.apply(reading.spark, staged, facts, reading.batch.parts)
+        facts = stepper.apply(reading.executor, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
 
     def _finish(
         self,
-        spark: SparkSession,
+        executor: Executor,
         facts: StepFacts,
         kind: str,
         started: float,
@@ -328,14 +328,14 @@ class SourceSteps:
         stepper = self.stepper
         if kind != "tick":
             self.on_phase("merging", facts.step)
-        metrics = stepper.publish(spark)
+        metrics = stepper.publish(executor)
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
             delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
             self._has_deleted = True
         describe_work(f"{facts.pipeline}: step {facts.step}: folding")
-        stepper.fold(spark)
+        stepper.fold(executor)
         known = self.plan.spec.table.columns.names
         ignored = [name for name in facts.read.ignored_columns if name not in known]
         frontier = facts.frontier
@@ -355,7 +355,7 @@ class SourceSteps:
         )
 
 
-def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
+def _add_columns(executor: Executor, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
     """Add columns of the source to the tables, in a separate step that rewrites no row.
 
     Args:
@@ -372,28 +372,28 @@ def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str]
     decision = Decision(tables={"sink": alter, "changelog": alter})
     facts = stepper.facts(Cause(what="migration"), clock, decision=decision)
     stepper.commit(facts, plan.state.redefined(stepper.newest()))
-    stepper.publish(spark)
+    stepper.publish(executor)
 
 
 def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     """Stage the records of the next step."""
     plan = stepper.plan
     number = stepper.number + 1
-    spark = reading.spark
+    executor = reading.executor
     wall_ms = reading.clock.wall_ms
     folder = Location(plan.at("staged")) / str(number)
     if plan.spec.is_view:
         frontier = stepper.last.frontier
         last = frontier.view if frontier else None
         to = ViewPosition.model_validate(reading.end)
-        return stage_view(plan, spark, last, to, folder, step=number, wall_ms=wall_ms)
+        return stage_view(plan, executor, last, to, folder, step=number, wall_ms=wall_ms)
     decoding = plan.decoding.after(stepper.log_begins)
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused, stepper.head), in_one=is_without_spark(spark)),
+        replace(plan.stager(folder, refused, stepper.head), in_one=executor.parallelism == 1),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
@@ -404,4 +404,4 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     if not plan.spec.has_transform:
         return staged
     staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
-    return selected_changes(spark, plan, staged, folder)
+    return selected_changes(executor, plan, staged, folder)

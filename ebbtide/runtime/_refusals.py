@@ -13,16 +13,15 @@ from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import FileSource
 from ebbtide.spec import Pipeline
-from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
 """Stands for the files that a refresh over a damaged state may lose."""
 
 
-def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
     """Refuse a run before anything is created: a paused pipeline, a missing source, an impossible transform.
 
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
@@ -31,23 +30,23 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     Fault.refuse(of_ledger(plan, turn))
     if turn is not None:
         turn.refuse_paused()
-    refuse_spark_only(spark, plan.spec)
+    refuse_spark_only(executor, plan.spec)
     plan.refuse_unread_sink()
     if fresh:
         plan.refuse_unable(Clear(), "refresh")
         refuse_start_at_end(plan)
     if fresh or not Log(plan.state.path).versions():
         plan.source.refuse_absent()
-    refuse_unfit_transform(spark, plan)
+    refuse_unfit_transform(executor, plan)
 
 
-def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> None:
+def refuse_spark_only(executor: Executor, spec: Pipeline) -> None:
     """Refuse to run a pipeline in this process if it needs Spark.
 
     Raises:
         ConfigError: it is a materialized view, has a transform, or has a sink that Spark makes.
     """
-    if not isinstance(spark, LocalSession):
+    if executor.has_spark:
         return
     found = Plan("", spec).spark_needed_for
     if found:
@@ -109,7 +108,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     raise Fault.of("source", "lost to a refresh", pipeline=plan.spec.name, lost=lost).error
 
 
-def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
+def refuse_unfit_transform(executor: Executor, plan: Plan) -> None:
     """Refuse a transform that Spark cannot evaluate row by row; without one nothing is asked of Spark.
 
     Raises:
@@ -119,7 +118,7 @@ def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
         return
     from ebbtide.runtime._selection import expressions_of
 
-    expressions_of(spark, plan).refuse_unfit()
+    expressions_of(executor, plan).refuse_unfit()
 
 
 def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:

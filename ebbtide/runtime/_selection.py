@@ -16,6 +16,7 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER
 from ebbtide.delta import Action as FileAction
 from ebbtide.delta import DataFile
+from ebbtide.executors import Executor
 from ebbtide.expressions import Expressions
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Append, BatchSummary
@@ -36,11 +37,8 @@ from ebbtide.runtime._workers.transform import (
     StoredInputs,
 )
 from ebbtide.storage import Location, ParquetFile
-from ebbtide.tasks import BYTES_IN_DRIVER
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ebbtide.spec import Transform, UpsertPipeline
 
 TRANSFORM_FAILED = "transform_failed"
@@ -50,12 +48,12 @@ LOST = {"source": "state", "partition": 0, "position": 0}
 SINK_COUNTS = ("inserted", "updated", "deleted")
 
 
-def expressions_of(spark: SparkSession, plan: Plan) -> Expressions:
+def expressions_of(executor: Executor, plan: Plan) -> Expressions:
     """Return the expressions of a pipeline with a transform."""
     spec = cast("UpsertPipeline", plan.spec)
     transform = cast("Transform", spec.transform)
     return Expressions(
-        spark.sparkContext,
+        executor,
         transform,
         spec.table,
         spec.sink_table.columns,
@@ -64,14 +62,14 @@ def expressions_of(spark: SparkSession, plan: Plan) -> Expressions:
 
 
 def select_decided(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     work: Decider,
     decided: Decided,
     staged: Staged,
     facts: StepFacts,
     *,
-    in_driver: bool,
+    is_little: bool,
 ) -> tuple[Decided, StepFacts]:
     """Evaluate the rows that a step has decided, and write its entries.
 
@@ -79,7 +77,7 @@ def select_decided(
         work: What decided, which wrote drafts.
         decided: What was decided.
         staged: The step's records.
-        in_driver: Do not start a job.
+        is_little: See `Executor.map`.
 
     Returns:
         The actions to commit, and the facts with the failing rows.
@@ -87,7 +85,7 @@ def select_decided(
     Raises:
         QuarantineThresholdError: too many rows fail.
     """
-    expressions = expressions_of(spark, plan)
+    expressions = expressions_of(executor, plan)
     names = tuple(expressions.inputs.names)
     key = tuple(plan.spec.state_key_of.items())
     writing = replace(work, drafts=None)
@@ -96,7 +94,7 @@ def select_decided(
         decided.drafts,
         DraftInputs(names),
         finish,
-        in_driver=in_driver,
+        is_little=is_little,
     )
     for draft in decided.drafts:
         Location(draft).delete()
@@ -108,7 +106,7 @@ def select_decided(
     return selected, with_failed(plan, expressions, failed, staged, facts)
 
 
-def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, n_tasks: int) -> Staged:
+def select_staged(executor: Executor, plan: Plan, staged: Staged, folder: str, n_tasks: int) -> Staged:
     """Evaluate the changes that a step has staged: what does not fit is left out, what fails is bad.
 
     Args:
@@ -121,7 +119,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     """
     if not staged.summary.counts.changes:
         return staged
-    expressions = expressions_of(spark, plan)
+    expressions = expressions_of(executor, plan)
     names = tuple(expressions.inputs.names)
     before = plan.stager(folder, refused=None)  # its columns and key alone
     inputs = StagedInputs(names, before.columns, tuple(before.key))
@@ -133,7 +131,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         shares,
         inputs,
         finish,
-        in_driver=n_tasks == 1,
+        is_little=n_tasks == 1,
     )
     selected = [file for file, _ in done]
     bad_before = [StagedFile(bad=file.bad) for file in staged.files if file.bad is not None]
@@ -253,11 +251,11 @@ class Selecting:
     """Evaluates a pipeline's transform over rows that no run has just read.
 
     Args:
-        spark: The session.
+        executor: The executor; it has Spark.
         plan: The pipeline; it has a transform.
     """
 
-    spark: SparkSession
+    executor: Executor
     plan: Plan
 
     def replayed(self, staged: Staged, folder: str, facts: StepFacts) -> tuple[Staged, StepFacts]:
@@ -270,7 +268,7 @@ class Selecting:
         plan = self.plan
         if not plan.spec.selects_changes:
             return staged, facts
-        selected = select_staged(self.spark, plan, staged, folder, n_tasks=1)
+        selected = select_staged(self.executor, plan, staged, folder, n_tasks=1)
         return selected, with_bad(plan, selected.bad(), facts)
 
     def stored(self, adds: Sequence[FileAction], find: Find, facts: StepFacts) -> tuple[list[FileAction], StepFacts]:
@@ -298,7 +296,7 @@ class Selecting:
             adds,
             inputs,
             finish,
-            in_driver=n_bytes <= BYTES_IN_DRIVER,
+            is_little=n_bytes <= Executor.LITTLE_BYTES,
         )
         for add in adds:
             Location(DataFile(add["add"]).location(state.path)).delete()
@@ -317,4 +315,4 @@ class Selecting:
 
     @cached_property
     def _expressions(self) -> Expressions:
-        return expressions_of(self.spark, self.plan)
+        return expressions_of(self.executor, self.plan)

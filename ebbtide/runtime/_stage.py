@@ -24,8 +24,7 @@ from ebbtide.sources import Records
 from ebbtide.storage import Location, ParquetFile, Together
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.runtime._plan import Plan
 
 Find = Callable[[Sequence[Order]], Found]
@@ -68,7 +67,7 @@ class Staged:
 
 def stage_view(
     plan: Plan,
-    spark: SparkSession,
+    executor: Executor,
     last: ViewPosition | None,
     to: ViewPosition,
     folder: str,
@@ -88,7 +87,7 @@ def stage_view(
     """
     source = cast("ViewSource", plan.source)
     stager = plan.stager(folder, refused=None)
-    results, reason = source.stage(spark, plan.sink.path, stager, (last, to), step=step, wall_ms=wall_ms)
+    results, reason = source.stage(executor.spark(), plan.sink.path, stager, (last, to), step=step, wall_ms=wall_ms)
     staged = Staged.of(results)
     summary = replace(staged.summary, view=to, recomputed=reason)
     return replace(staged, summary=summary)

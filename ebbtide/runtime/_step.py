@@ -30,7 +30,7 @@ from ebbtide.spec import Pipeline
 from ebbtide.storage import Together
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 class Stepper:
@@ -295,7 +295,7 @@ class Stepper:
         self.lease.check()
         self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
 
-    def apply(self, spark: SparkSession, staged: Staged, facts: StepFacts, parts: Sequence[Part] = ()) -> StepFacts:
+    def apply(self, executor: Executor, staged: Staged, facts: StepFacts, parts: Sequence[Part] = ()) -> StepFacts:
         """Commit the decision on staged records.
 
         Args:
@@ -312,7 +312,7 @@ class Stepper:
         Together.before_commit(self.lease.check)
         self.refuse_other_logs(staged.summary)  # also of replayed records
         known = self.newest(looks=False)
-        made, facts = decide(spark, self.plan, self.head, staged, facts, snapshot=known, parts=parts)
+        made, facts = decide(executor, self.plan, self.head, staged, facts, snapshot=known, parts=parts)
         self.advance_to(facts, made)
         return facts
 
@@ -354,18 +354,18 @@ class Stepper:
         steps = [noted[name].step for name in self.last.decision.tables if name in noted]
         return min(steps, default=self.number) >= self.number
 
-    def publish(self, spark: SparkSession) -> dict[str, int]:
+    def publish(self, executor: Executor) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        return dict(publish(spark, self.plan, self.head, self.tables))
+        return dict(publish(executor, self.plan, self.head, self.tables))
 
-    def publish_by_logs(self, spark: SparkSession, plan: Plan | None = None, *, leave: Collection[str] = ()) -> None:
+    def publish_by_logs(self, executor: Executor, plan: Plan | None = None, *, leave: Collection[str] = ()) -> None:
         """Bring the other tables to the last decision, as far as their logs, which are read again, say that they lack it.
 
         Args:
             plan: The pipeline as it was when the step was decided. Default: as it is.
             leave: Names of tables that cannot apply it: a repair restores them.
         """
-        publish(spark, plan or self.plan, self.head, leave=leave)
+        publish(executor, plan or self.plan, self.head, leave=leave)
 
     def missing_rows(self, name: str, since: int) -> MissingRows:
         """Return the rows that changelog or quarantine lacks from the steps after one.
@@ -376,9 +376,9 @@ class Stepper:
         """
         return missing_rows(self.plan, name, since)
 
-    def fold(self, spark: SparkSession) -> None:
+    def fold(self, executor: Executor) -> None:
         """Join small files of the tables, now that the last step is published."""
-        self.snapshot = fold_state(spark, self.plan, self.number, self.newest(looks=False), self.lease.check)
+        self.snapshot = fold_state(executor, self.plan, self.number, self.newest(looks=False), self.lease.check)
         self.newest(looks=False)  # judges the fold's commit while the step holds it
         self.plan.sink.fold()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SourceLostError, Transient
+from ebbtide.executors import InProcess
 from ebbtide.ledger import Beginning
-from ebbtide.runtime import _local as local
-from ebbtide.runtime import _spark_stream as spark_stream
 from ebbtide.runtime._batches import Query
 from ebbtide.runtime._clock import Clock
 from ebbtide.runtime._engines import Engine, OtherEngineError
@@ -22,9 +22,10 @@ from ebbtide.runtime._reading import PlannedBatch, SourceSteps
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._turns import InTurn, at_once
 from ebbtide.sources import BatchPlanner, Discovery, FileSource
+from ebbtide.storage import Location, Together
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 @dataclass
@@ -52,9 +53,9 @@ class Stream:
     rereads_changed: bool = False
 
     @property
-    def spark(self) -> SparkSession:
-        """The session of the engine."""
-        return self.engine.spark
+    def executor(self) -> Executor:
+        """Runs the work of the steps."""
+        return self.engine.executor
 
     @property
     def stepper(self) -> Stepper:
@@ -96,7 +97,7 @@ class Stream:
             left = source.discover_left(since).span
             if left is None:
                 raise
-            noted = self.steps.accept_loss(self.spark, left.beginning, str(error), now_ms)
+            noted = self.steps.accept_loss(self.executor, left.beginning, str(error), now_ms)
             self.report(noted)
 
     def read(self, found: Discovery) -> None:
@@ -134,7 +135,7 @@ class Stream:
                     found = self.in_turn(partial(self._found_again, report_success))
                 self.engine = self.engine.for_found(found)
                 planner = self._planner(found)
-                watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
+                watcher = Watcher(self.executor, self.steps, planner, how, faults, self.clock, self.report)
                 step = self._step(report_success)
                 self._drive(self._query(planner, step, following=how, between=look_around))
             except OtherEngineError:
@@ -146,9 +147,9 @@ class Stream:
     def _found_again(self, report: Callable[[StepProgress], None]) -> Discovery:
         """Find the records to read after a fault, which may have left a decided step unfinished."""
         is_open = self.steps.is_open
-        self.stepper.publish(self.spark)
+        self.stepper.publish(self.executor)
         if is_open:
-            report(self.steps.replayed(self.spark))
+            report(self.steps.replayed(self.executor))
         return self.discover()
 
     def _query(self, planner: BatchPlanner, step: Callable[[PlannedBatch], None], **how: Any) -> Query:
@@ -175,16 +176,15 @@ class Stream:
         """Return what makes the step of a batch, and reports it."""
 
         def step(planned: PlannedBatch) -> None:
-            report(self.steps.batch(self.spark, planned))
+            report(self.steps.batch(self.executor, planned))
 
         return step
 
     def _drive(self, query: Query) -> None:
-        """Make the batches of a query where the engine is."""
+        """Make the batches of a query."""
+        executor = self.executor
+        is_together = Location(self.plan.root).is_in_object_store and not executor.has_spark
+        made = query.made(executor.batch_time, Together.step if is_together else nullcontext)
         # A view reads no records that come by a stream: its batches need no query of Spark's.
-        is_local = self.engine.is_local
-        in_process = is_local or self.plan.spec.is_view
-        if in_process:
-            local.drive(self.spark, query)
-        else:
-            spark_stream.drive(self.spark, query)
+        driver = InProcess() if self.plan.spec.is_view else executor
+        driver.drive(self.plan.spec.name, made, self.stop)

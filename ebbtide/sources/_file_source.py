@@ -13,7 +13,7 @@ from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, So
 from ebbtide.sources._span import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 BYTES_IN_DRIVER = 4 * 2**20
 """Maximum bytes of files that the driver reads itself: a Spark job costs more."""
@@ -106,19 +106,19 @@ class FileSource(Source):
 
         return FilePlanner(found.parts, self.max_files_per_step, self.max_bytes_per_step)
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int) -> SourceBatch:
+    def batch(self, executor: Executor, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`: the offset names the files, which the tasks read directly."""
         from ebbtide.sources._files import dealt_out, read_files
 
         files = offset["files"]
         sizes = [size for _, size in files]
         n_bytes = sum(filter(None, sizes))
-        in_driver = None not in sizes and n_bytes <= BYTES_IN_DRIVER
-        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
+        is_little = None not in sizes and n_bytes <= BYTES_IN_DRIVER
+        n_tasks = 1 if is_little else executor.parallelism
         records = ReadRecords(
-            spark,
+            executor,
             dealt_out(files, n_tasks),
             read_files(self.path, max_record_bytes),
-            in_driver=in_driver,
+            is_little=is_little,
         )
         return SourceBatch(records, parts=files)

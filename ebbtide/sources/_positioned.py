@@ -23,7 +23,7 @@ from ebbtide.sources._span import Offsets, Span
 from ebbtide.sources._span_planner import SpanPlanner
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 RECORDS_IN_DRIVER = 10_000
 """Maximum offsets of a batch that the driver reads itself: a Spark job costs more."""
@@ -207,13 +207,13 @@ class PositionedSource(Source, ABC):
 
     def batch(
         self,
-        spark: SparkSession,
+        executor: Executor,
         offset: Any,
         max_record_bytes: int,
     ) -> SourceBatch:
         """See `Source`: the offset names the span."""
         span = Span.from_json(offset)
-        records = _RecordsOfSpan(spark, self, span, max_record_bytes)
+        records = _RecordsOfSpan(executor, self, span, max_record_bytes)
         return SourceBatch(records, span=span)
 
 
@@ -222,13 +222,13 @@ class _RecordsOfSpan:
     """The records of a batch, read by tasks, and only from the source that the batch names.
 
     Args:
-        spark: The batch's session.
+        executor: Runs the tasks that read it.
         source: The source.
         span: The span to read.
         max_record_bytes: A longer record is cut after one more byte.
     """
 
-    spark: SparkSession
+    executor: Executor
     source: PositionedSource
     span: Span
     max_record_bytes: int
@@ -239,11 +239,11 @@ class _RecordsOfSpan:
         Raises:
             SourceLostError: the source was replaced since the batch was planned.
         """
-        in_driver = self.span.size <= RECORDS_IN_DRIVER
-        n_tasks = 1 if in_driver else self.spark.sparkContext.defaultParallelism
+        is_little = self.span.size <= RECORDS_IN_DRIVER
+        n_tasks = 1 if is_little else self.executor.parallelism
         spans = dealt_out(self.span, n_tasks, in_order=self.source.settings.in_order)
         read = self.source.reader(self.max_record_bytes)
-        results = ReadRecords(self.spark, spans, read, in_driver=in_driver).run(work)
+        results = ReadRecords(self.executor, spans, read, is_little=is_little).run(work)
         # Tasks read by the source's address, so the source's identity must be checked afterwards. Identities are never reused: a
         # source with the batch's identity after reading had it the whole time.
         self.source.refuse_replaced(self.span)

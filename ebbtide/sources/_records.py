@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ebbtide.sources._source import Work
-from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 ReadItem = Callable[[Any], Iterator[pa.RecordBatch]]
 """Reads a task's items as `ebbtide.formats._records.RECORDS`."""
@@ -23,24 +22,23 @@ class ReadRecords:
     """Records that the tasks read directly: they do not pass through the JVM.
 
     Args:
-        spark: The session.
+        executor: Runs the tasks.
         items: The items that each task reads.
         read: Reads an item; runs in Spark's workers, so it must be picklable.
-        in_driver: Read in the driver, since there is little.
+        is_little: Read in the driver, since there is little.
     """
 
-    spark: SparkSession
+    executor: Executor
     items: Sequence[Any]
     read: ReadItem
-    in_driver: bool
+    is_little: bool
 
     def run(self, work: Work) -> list[str]:
         """See `Records`."""
         read = self.read
-        results = run_tasks(
-            self.spark,
+        results = self.executor.map(
             lambda item: work(read(item)),
             self.items,
-            in_driver=self.in_driver,
+            is_little=self.is_little,
         )
         return [result for result in results if result is not None]

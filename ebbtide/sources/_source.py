@@ -15,7 +15,7 @@ import pyarrow as pa
 from ebbtide.sources._span import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 MAX_SAMPLED_BYTES = 16 * 2**20
 """Longest record that is read without a spec, which may set another limit: a longer one is cut."""
@@ -200,14 +200,14 @@ class Source(Protocol):
 
     def batch(
         self,
-        spark: SparkSession,
+        executor: Executor,
         offset: Any,
         max_record_bytes: int,
     ) -> SourceBatch:
         """Return the input of a batch.
 
         Args:
-            spark: The session whose tasks read it.
+            executor: Runs the tasks that read it.
             offset: Its end, as the planner has returned it.
             max_record_bytes: A longer record is cut after one more byte, so that a decoder recognizes it.
         """

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ebbtide.durations import NaturalDuration, PositiveDuration
+from ebbtide.executors import EngineKind
 from ebbtide.spec._extensions import (
     FORMATS,
     OTHER,
@@ -36,7 +37,6 @@ from ebbtide.spec._parts import (
 )
 from ebbtide.spec._scheduling import FreshnessConfig, SchedulesConfig
 from ebbtide.spec._traits import Traits
-from ebbtide.tasks import EngineKind
 
 
 class PipelineFields(Traits):

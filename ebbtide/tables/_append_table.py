@@ -102,7 +102,7 @@ class AppendTable(ABC):
             case Rewrite():
                 self.append_missed(work)
             case Erase():
-                erase_stage(work.spark, self, work.doomed(action), facts)
+                erase_stage(work.executor, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 

@@ -30,7 +30,7 @@ from ebbtide.tables._step_commits import alter_stage
 from ebbtide.tables._table import Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ChangelogTable(AppendTable):
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once; see `ebbtide.tables._table`."""
         if isinstance(action, Alter):
-            self.alter(work.spark, work.columns_before(action), action.change, work.facts)
+            self.alter(work.executor, work.columns_before(action), action.change, work.facts)
         else:
             super().perform(action, work)
 
@@ -108,10 +108,10 @@ class ChangelogTable(AppendTable):
 
     def alter(
         self,
-        spark: SparkSession,
+        executor: Executor,
         stored: pa.Schema,
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
         """Give the table the spec's columns; earlier emissions get them too. Arguments as `alter_stage`."""
-        alter_stage(spark, self, stored, change, facts)
+        alter_stage(executor, self, stored, change, facts)

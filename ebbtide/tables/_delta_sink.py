@@ -21,7 +21,6 @@ from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
-from ebbtide.spark_versions import arrow_table
 from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
@@ -30,7 +29,9 @@ from ebbtide.tables._table import ChangeSet, Work, cannot_perform
 from ebbtide.tables._upsert import Upserter
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
+
+    from ebbtide.executors import Executor
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,31 @@ class SinkTable(SinkDefinition):
 
     def perform(self, action: TableAction, work: Work) -> None:
         """Perform the action of a step, once; see `ebbtide.tables._table`."""
-        spark = work.spark
+        executor = work.executor
         facts = work.facts
         match action:
             case Apply():
-                self.apply(spark, work.changes, facts, only_inserts=action.only_inserts)
+                self.apply(executor, work.changes, facts, only_inserts=action.only_inserts)
             case Restore():
-                self.restore(spark, action, facts)
+                self.restore(executor, action, facts)
             case RestoreAndApply():
                 self.restore_and_apply(action, work.net_changes(action), facts)
             case Replace():
                 self.take_rows(action, work)
             case Alter():
-                self.alter(spark, work.columns_before(action), action.change, facts)
+                self.alter(executor, work.columns_before(action), action.change, facts)
             case Clear():
-                self.empty(spark, facts)
+                self.empty(executor, facts)
             case Rewrite():
                 self.rewrite(action, work)
             case Erase():
-                erase_stage(spark, self, work.doomed(action), facts)
+                erase_stage(executor, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 
     def apply(
         self,
-        spark: SparkSession,
+        executor: Executor,
         changes: ChangeSet,
         facts: StepFacts,
         *,
@@ -132,7 +133,7 @@ class SinkTable(SinkDefinition):
 
     def restore(
         self,
-        spark: SparkSession,
+        executor: Executor,
         action: Restore,
         facts: StepFacts,
     ) -> None:
@@ -169,14 +170,14 @@ class SinkTable(SinkDefinition):
         if action.version is None:  # the other root has no sink
             return
         rows = work.difference(action)
-        self.replace(work.spark, rows.present, rows.coming, work.facts)
+        self.replace(work.executor, rows.present, rows.coming, work.facts)
 
     def rewrite(self, action: Rewrite, work: Work) -> None:
         """Replace the rows that differ from those that the state shows, or all rows."""
-        spark = work.spark
+        executor = work.executor
         # Other columns cannot be compared row by row.
         if action.overwrites or (action.alters and self._has_other_columns()):
-            self.overwrite(spark, work.decided_rows(action), work.facts)
+            self.overwrite(executor, work.decided_rows(action), work.facts)
             return
         # A state that expires entries no longer shows all rows: the sink is then restored from one of its good versions.
         way = work.way_back()
@@ -184,11 +185,11 @@ class SinkTable(SinkDefinition):
             self.restore_and_apply(way, work.net_changes(way), work.facts)
             return
         rows = work.difference(action)
-        self.replace(spark, rows.present, rows.coming, work.facts)
+        self.replace(executor, rows.present, rows.coming, work.facts)
 
     def replace(
         self,
-        spark: SparkSession,
+        executor: Executor,
         keys: DataFrame,
         rows: DataFrame,
         facts: StepFacts,
@@ -202,7 +203,7 @@ class SinkTable(SinkDefinition):
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)
         key_columns = columns_named(self.columns, self.key)
-        typed_keys = arrow_table(keys).cast(key_columns)
+        typed_keys = keys.toArrow().cast(key_columns)
         transaction = facts.committed("sink", "MERGE")
         self._upserter.replace(typed_keys, adds, transaction)
 
@@ -218,7 +219,7 @@ class SinkTable(SinkDefinition):
 
     def overwrite(
         self,
-        spark: SparkSession,
+        executor: Executor,
         rows: DataFrame,
         facts: StepFacts,
     ) -> None:
@@ -238,7 +239,7 @@ class SinkTable(SinkDefinition):
             "REPLACE TABLE",
         )
 
-    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+    def empty(self, executor: Executor, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         commit_stage(
             self.path,
@@ -250,18 +251,19 @@ class SinkTable(SinkDefinition):
 
     def alter(
         self,
-        spark: SparkSession,
+        executor: Executor,
         stored: pa.Schema,
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
         """Give the table the spec's columns; each row stays. Arguments as `alter_stage`."""
-        alter_stage(spark, self, stored, change, facts)
+        alter_stage(executor, self, stored, change, facts)
 
-    def extend(self, spark: SparkSession) -> None:
+    def extend(self, executor: Executor) -> None:
         """Add a sink's reserved columns and properties to a table that another client made."""
         # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
         schema = spark_schema(self.stored_schema, nullable=True)
+        spark = executor.spark()
         nothing = spark.createDataFrame([], schema)
         writer = nothing.write.format("delta").mode("append")
         settings = []
@@ -284,7 +286,7 @@ class SinkTable(SinkDefinition):
         """Join small files, if there is something to gain."""
         self._upserter.fold()
 
-    def join_files(self, spark: SparkSession) -> None:
+    def join_files(self, executor: Executor) -> None:
         """Join all small files."""
         self._upserter.fold(everything=True)
 

@@ -21,6 +21,8 @@ from ebbtide.tables._table import Work
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ebbtide.executors import Executor
+
 
 class Sink(ABC):
     """The table that a pipeline keeps right: one row per key, and which step wrote last.
@@ -80,7 +82,7 @@ class Sink(ABC):
         """The user's columns, and the sink's reserved ones."""
         return self.columns
 
-    def create(self, spark: SparkSession) -> None:
+    def create(self, executor: Executor) -> None:
         """Make the table if it does not exist; `facts` then returns its id. Called at the start of each run."""
 
     def last_step(self) -> int:
@@ -109,5 +111,5 @@ class Sink(ABC):
     def fold(self) -> None:
         """Join small files when enough have come together; called after each step. Changes no row."""
 
-    def join_files(self, spark: SparkSession) -> None:
+    def join_files(self, executor: Executor) -> None:
         """Join all small files; called by the compaction job. Changes no row."""

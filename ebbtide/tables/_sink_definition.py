@@ -28,6 +28,8 @@ from ebbtide.tables._sink import Sink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ebbtide.executors import Executor
+
 
 @dataclass(frozen=True)
 class SinkDefinition(Sink):
@@ -106,7 +108,7 @@ class SinkDefinition(Sink):
     def _own(self) -> OwnTable:
         return OwnTable(self.path, "sink")
 
-    def create(self, spark: SparkSession) -> None:
+    def create(self, executor: Executor) -> None:
         """Create the table if it does not exist."""
         writer_of(self.path).create_if_absent(
             self.path, Definition(self.stored_schema, self.stored_properties), name="sink"

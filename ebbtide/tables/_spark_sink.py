@@ -14,13 +14,14 @@ import pyarrow as pa
 from delta import DeltaTable
 from delta.tables import DeltaTableBuilder
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ebbtide.columns import quoted
 from ebbtide.delta import Log, Snapshot
 from ebbtide.entries import SinkChange
 from ebbtide.errors import ConfigError
+from ebbtide.executors import Executor
 from ebbtide.formats import Coding
 from ebbtide.frames import column, columns, spark_schema
 from ebbtide.ledger import StepFacts
@@ -37,15 +38,15 @@ class SparkMadeSink(SinkTable):
         """Return the class of a sink, by the spec's `sink.write`: Spark also writes one that it merges."""
         return MergeSink if write == "merge" else cls
 
-    def create(self, spark: SparkSession) -> None:
+    def create(self, executor: Executor) -> None:
         """Create the table if it does not exist."""
         if not Log(self.path).versions():
-            self._define(DeltaTable.createIfNotExists(spark))
+            self._define(DeltaTable.createIfNotExists(executor.spark()))
 
-    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+    def empty(self, executor: Executor, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
-        with self._own.transaction(spark, facts):
-            self._define(DeltaTable.replace(spark))
+        with self._own.transaction(executor.spark(), facts):
+            self._define(DeltaTable.replace(executor.spark()))
 
     def _define(self, builder: DeltaTableBuilder) -> None:
         builder = builder.location(str(self.path))  # Delta takes no subclass of str
@@ -76,7 +77,7 @@ class MergeSink(SparkMadeSink):
 
     def apply(
         self,
-        spark: SparkSession,
+        executor: Executor,
         changes: ChangeSet,
         facts: StepFacts,
         *,
@@ -84,13 +85,13 @@ class MergeSink(SparkMadeSink):
     ) -> None:
         """Apply a step's change set; only inserts are appended."""
         names = self.schema.names
-        decided = changes.frame(spark)
+        decided = changes.frame(executor.spark())
         own = columns(names)
         if only_inserts:
             # An append does not read the sink: a MERGE would scan it for matches that do not exist.
             self._own.write(decided.select(*own), facts)
             return
-        table = DeltaTable.forPath(spark, self.path).alias("t")
+        table = DeltaTable.forPath(executor.spark(), self.path).alias("t")
         source = decided.select("_change", *own).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
         is_deleted = F.col("s._change") == SinkChange.DELETE
@@ -109,7 +110,7 @@ class MergeSink(SparkMadeSink):
         if facts.raised_floor is not None:
             is_below_floor = self._floors.condition(facts.raised_floor, "t.")
             merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
-        with self._own.transaction(spark, facts):
+        with self._own.transaction(executor.spark(), facts):
             merge.execute()
 
     @property
@@ -124,14 +125,14 @@ class MergeSink(SparkMadeSink):
 
     def replace(
         self,
-        spark: SparkSession,
+        executor: Executor,
         keys: DataFrame,
         rows: DataFrame,
         facts: StepFacts,
     ) -> None:
         """Replace the rows of some keys, in two commits."""
         # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
-        table = DeltaTable.forPath(spark, self.path).alias("t")
+        table = DeltaTable.forPath(executor.spark(), self.path).alias("t")
         source = keys.alias("s")
         with self._own.settled():
             merge = table.merge(source, self._is_same_row)
@@ -147,11 +148,11 @@ class MergeSink(SparkMadeSink):
         """Take all rows of the table under another root, in one commit."""
         if action.version is not None:
             rows = work.difference(action).rows
-            self.overwrite(work.spark, rows, work.facts)
+            self.overwrite(work.executor, rows, work.facts)
 
     def overwrite(
         self,
-        spark: SparkSession,
+        executor: Executor,
         rows: DataFrame,
         facts: StepFacts,
     ) -> None:
@@ -160,24 +161,24 @@ class MergeSink(SparkMadeSink):
 
     def restore(
         self,
-        spark: SparkSession,
+        executor: Executor,
         action: Restore,
         facts: StepFacts,
     ) -> None:
         """Bring the table back to an earlier version."""
-        with self._own.transaction(spark, facts):
-            DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
+        with self._own.transaction(executor.spark(), facts):
+            DeltaTable.forPath(executor.spark(), self.path).restoreToVersion(action.version)
 
     def alter(
         self,
-        spark: SparkSession,
+        executor: Executor,
         stored: pa.Schema,
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
         """Rewrite the whole table under the spec's columns; its change feed shows each row deleted and inserted."""
         stored_names = self.schema_of(stored).names
-        rows = self.read(spark, self.version())
+        rows = self.read(executor.spark(), self.version())
         fills = change.fills(self.schema, Coding().convert)
         types = spark_schema(self.schema, nullable=True)
         selected = []
@@ -200,7 +201,7 @@ class MergeSink(SparkMadeSink):
     def fold(self) -> None:
         """Leave the files to `join_files`."""
 
-    def join_files(self, spark: SparkSession) -> None:
+    def join_files(self, executor: Executor) -> None:
         """Join all small files."""
         with self._own.settled():
-            DeltaTable.forPath(spark, self.path).optimize().executeCompaction()
+            DeltaTable.forPath(executor.spark(), self.path).optimize().executeCompaction()

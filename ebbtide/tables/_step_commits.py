@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from ebbtide.delta import Action, DataFile, Definition, Doomed, FileWithout, Snapshot, write_files
+from ebbtide.executors import Executor
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.tables._altering import FileUnderNewColumns
 from ebbtide.tables._joining import small_files
-from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def commit_stage(
@@ -128,7 +125,7 @@ class AlterableTable(Protocol):
 
 
 def alter_stage(
-    spark: SparkSession,
+    executor: Executor,
     table: AlterableTable,
     stored: pa.Schema,
     change: SchemaChange,
@@ -137,7 +134,7 @@ def alter_stage(
     """Give a table its new columns, once, as a stage of a step; its rows stay the same.
 
     Args:
-        spark: Runs the tasks that rewrite files, if any must be rewritten.
+        executor: Runs the tasks that rewrite files, if any must be rewritten.
         table: The table, with the new columns.
         stored: The user's columns before.
         change: How the new columns follow from those.
@@ -151,7 +148,7 @@ def alter_stage(
             return definition
         # Rewritten for each version that is tried: another client may have written meanwhile.
         files = list(found.files.values())
-        parts = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
+        parts = executor.map(rewrite, files, is_little=_are_small(files))
         added = list(definition)
         for adds in parts:
             added += adds
@@ -160,17 +157,17 @@ def alter_stage(
     commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")
 
 
-def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, facts: StepFacts) -> None:
+def erase_stage(executor: Executor, table: AlterableTable, doomed: Doomed, facts: StepFacts) -> None:
     """Rewrite the files of a table that hold rows of erased keys, without these, once, as a stage of a step.
 
     Args:
-        spark: Runs the tasks that rewrite files.
+        executor: Runs the tasks that rewrite files.
         doomed: Selects the rows.
     """
     rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
 
     def actions_of(found: Snapshot) -> list[Action]:
-        return erasing(spark, rewrite, found)
+        return erasing(executor, rewrite, found)
 
     commit_stage(
         table.path,
@@ -182,20 +179,20 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
     )
 
 
-def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[Action]:
+def erasing(executor: Executor, rewrite: FileWithout, found: Snapshot) -> list[Action]:
     """Rewrite the files of a version that hold rows of erased keys; return the actions that replace them.
 
     Args:
-        spark: Runs the tasks that rewrite files.
+        executor: Runs the tasks that rewrite files.
         rewrite: Rewrites one of them.
         found: The version.
     """
     files = list(found.files.values())
-    rewritten = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
+    rewritten = executor.map(rewrite, files, is_little=_are_small(files))
     return FileWithout.actions_of(rewritten)
 
 
 def _are_small(files: Sequence[DataFile]) -> bool:
     """Return whether the driver rewrites some files itself."""
     n_bytes = sum(file.size for file in files)
-    return n_bytes <= BYTES_IN_DRIVER
+    return n_bytes <= Executor.LITTLE_BYTES

@@ -40,6 +40,8 @@ from ebbtide.model import Action, Alter, Erase, Replace, RestoreAndApply, Rewrit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ebbtide.executors import Executor
+
 
 class ChangeSet(Protocol):
     """The decision of a step for the sink: at most one row per key, with `_change` (I, U, D) and the sink's columns."""
@@ -80,8 +82,8 @@ class Work(Protocol):
     """
 
     @property
-    def spark(self) -> SparkSession:
-        """The session to write in."""
+    def executor(self) -> Executor:
+        """Runs the work; a table that Spark writes takes its session from here."""
 
     @property
     def facts(self) -> StepFacts:

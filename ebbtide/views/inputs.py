@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ebbtide import MaterializedView
 from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
+from ebbtide.executors import Executor
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage import Location
 from ebbtide.tables import StateTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class ViewTables(Source):
         """See `Source`."""
         return OneMoment(self, self.pinned())
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int) -> SourceBatch:
+    def batch(self, executor: Executor, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`: a view has no records."""
         return SourceBatch(_NoRecords())
 

@@ -137,9 +137,10 @@ def test_help_of_all_commands_loads_no_library_of_tables():
 
 def test_session_starts_at_once_where_the_jvm_puts_commits():
     with pytest.raises(JvmStartedError):
-        _ = QuietSpark("hdfs://host/root", live=_Silent()).lazy_session
+        _ = QuietSpark("hdfs://host/root", live=_Silent()).executor
 
 
+GIVES_SESSION = {"executor", "spark"}
 MAKE_COLUMNS = {"column", "columns", "json_text"}
 """Functions that make columns, as those of PySpark do: they are refused before a session has started."""
 
@@ -149,7 +150,7 @@ def columns_before_the_session(path):
     for function in nodes_of(path):
         if not isinstance(function, ast.FunctionDef):
             continue
-        if "spark" not in {argument.arg for argument in function.args.args}:
+        if GIVES_SESSION.isdisjoint(argument.arg for argument in function.args.args):
             continue
         types = {argument.arg: ast.unparse(argument.annotation or ast.Constant("")) for argument in function.args.args}
         if "DataFrame" in types.values():  # it comes of a session that runs
@@ -160,7 +161,7 @@ def columns_before_the_session(path):
             of_pyspark = isinstance(called, ast.Attribute) and ast.unparse(called.value) == "F"
             if of_pyspark or (isinstance(called, ast.Name) and called.id in MAKE_COLUMNS):
                 made.append(node.lineno)
-            if isinstance(node, ast.Name) and node.id == "spark":
+            if isinstance(node, ast.Name) and node.id in GIVES_SESSION:
                 used.append(node.lineno)
         if made and (not used or min(made) < min(used)):
             yield f"{path.name}: {function.name}"

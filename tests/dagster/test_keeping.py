@@ -5,6 +5,7 @@ import pytest
 from clusters.spark_support import plain_spec
 from operating import act
 
+from ebbtide import InProcess
 from ebbtide.dagster import StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
 from ebbtide.dagster.keeping import Ended, reason_to_wait
@@ -99,7 +100,7 @@ def test_run_that_ended_of_age_is_judged_and_followed_and_one_under_way_is_left(
 
 def test_no_run_is_launched_while_the_pipeline_is_paused(location, tmp_path):
     root = str(tmp_path / "root")
-    act("pause", "apply", Context(plain_spec(tmp_path), root, lambda: None, "someone"), reason="the broker moves")
+    act("pause", "apply", Context(plain_spec(tmp_path), root, InProcess(), "someone"), reason="the broker moves")
     storage = StorageResource(root=root)
     with dg.DagsterInstance.ephemeral() as instance:
         requests, skipped = tick(location, instance, storage=storage)

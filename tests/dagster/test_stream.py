@@ -11,7 +11,7 @@ from dagster import AssetKey
 from frame.installing import install
 from frame.limits import set_limits
 
-from ebbtide import StatefulPipeline, StepProgress, local_session
+from ebbtide import InProcess, StatefulPipeline, StepProgress
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.stream import Observer
@@ -87,7 +87,7 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), order={"sequence": ["seq"]})
     definitions = pipeline_definitions(spec)
     assets = [*definitions.assets, *definitions.asset_checks]
-    found = resources(tmp_path, local_session())
+    found = resources(tmp_path, InProcess())
     with dg.DagsterInstance.ephemeral() as instance:
         early = dg.materialize(
             [*assets], selection=dg.AssetSelection.all_asset_checks(), resources=found, instance=instance
@@ -122,7 +122,7 @@ def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(tmp_path
         """Read the sink, were it right."""
 
     assets = [*definitions.assets, *definitions.asset_checks, report]
-    found = resources(tmp_path, local_session())
+    found = resources(tmp_path, InProcess())
     result = dg.materialize(assets, resources=found, raise_on_error=False)
     assert not result.success
     assert red(result) == {"expectations": dg.AssetCheckSeverity.ERROR}
@@ -153,7 +153,7 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
         "plain_state": {"deltalake"},
         "plain": set(),
     }
-    result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
+    result = dg.materialize(assets, resources=resources(tmp_path, InProcess()))
     [of_sink] = [made for made in result.get_asset_materialization_events() if made.asset_key == AssetKey("plain")]
     metadata = of_sink.materialization.metadata
     assert (metadata["step"].value, metadata["run_inserted"].value) == (1, 2)
@@ -202,7 +202,7 @@ def test_shipped_stateful_pipeline_counts_with_all_checks_passed(tmp_path):
     spec = shipped.model_copy(update={"source": shipped.source.model_copy(update={"path": str(source)})})
     definitions = pipeline_definitions(spec)
     assets = [*definitions.assets, *definitions.asset_checks]
-    result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
+    result = dg.materialize(assets, resources=resources(tmp_path, InProcess()))
     verdicts = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
     # The orders have columns that this pipeline does not look at: a warning says so.
     assert verdicts == {check.name: check.name != "schema_drift" for check in CHECKS}
@@ -216,7 +216,7 @@ def test_shipped_stateful_pipeline_counts_with_all_checks_passed(tmp_path):
 
 def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(tmp_path):
     definitions = pipeline_definitions(plain_spec(write(tmp_path / "in")))
-    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, local_session()))
+    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, InProcess()))
     sink = result.asset_materializations_for_node("plain_reconcile")[1]
     assert "it has no files" in sink.metadata["nothing_matched"].value
 
@@ -224,9 +224,7 @@ def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(tmp_path):
 def test_run_whose_records_are_all_bad_fails_as_on_the_command_line(tmp_path):
     definitions = pipeline_definitions(plain_spec(write(tmp_path / "in", ["{}"])))
     for _ in range(2):  # the second one reads nothing new
-        result = dg.materialize(
-            [*definitions.assets], resources=resources(tmp_path, local_session()), raise_on_error=False
-        )
+        result = dg.materialize([*definitions.assets], resources=resources(tmp_path, InProcess()), raise_on_error=False)
         [failure] = result.get_step_failure_events()
         said = failure.step_failure_data.user_failure_data.description
         assert said.startswith("ConfigError: All records that 'plain' has read were bad: 1 record in quarantine")

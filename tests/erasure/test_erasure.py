@@ -15,7 +15,7 @@ from inputs.byte_scan import scan, scan_files
 from inputs.erasing import KINDS, Plants
 from local.local_pipeline import LATER, LocalPipeline
 from local.local_run import HOUR
-from operating import Here, act
+from operating import act
 from s3_server import BUCKET, S3Server, environment
 from servers.kafka_support import TopicPipeline
 
@@ -27,7 +27,9 @@ from ebbtide.dagster import checks as dagster_checks
 from ebbtide.delta import Log, Snapshot
 from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import ConfigError
+from ebbtide.operations import Context
 from ebbtide.runtime import Plan
+from ebbtide.sessions import executor_of
 
 FEW = 4
 MANY = 200
@@ -316,7 +318,7 @@ def test_table_that_is_partitioned_by_its_key_is_clean_too(spark, tmp_path, copi
     columns = plan.spec.sink_table.columns
     old = [{"id": person.id, "v": person.plant("value"), "n": 0} for person in plants.people]
     write_deltalake(plan.sink.path, pa.Table.from_pylist(old, columns), partition_by=["id"])
-    act("adopt", "apply", Here(plan.spec, plants.pipeline.root, lambda: spark, clock=lambda: LATER))
+    act("adopt", "apply", Context(plan.spec, plants.pipeline.root, executor_of(spark), clock=lambda: LATER))
     plants.play(run=lambda **_: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
     found_before(plants, plants.pipeline.root, copies)
     plants.act("apply", spark)

@@ -58,7 +58,7 @@ def act(pipeline, action, keys=CANARY, **params):
     lines = [json.dumps({"id": keys})] if isinstance(keys, str) else keys
     file.write_text("\n".join(lines))
     operation = operation_named("erase")
-    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, by="me", clock=lambda: LATER)
+    ctx = Context(pipeline.spec, pipeline.root, SPARK, by="me", clock=lambda: LATER)
     return operation.act(action, ctx, operation.asked({"keys": str(file), **params}))
 
 
@@ -354,7 +354,7 @@ def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline):
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id STRING", key=["id"], inputs=["t"])
     views_there_are({"v": frozenset({"t"}), "older": None})
     ErasureLedger(f"{pipeline.root}/v").mark_unfinished()
-    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, clock=lambda: LATER, beside=lambda: [view])
+    ctx = Context(pipeline.spec, pipeline.root, SPARK, clock=lambda: LATER, beside=lambda: [view])
     [of_view, of_older] = views.computed_again(ctx, pipeline.plan)
     assert of_view.fate.startswith("deleted by the next run of the view: it was not computed now: ")
     assert of_older.fate.startswith("unknown")

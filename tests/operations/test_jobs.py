@@ -214,7 +214,7 @@ def test_cleanup_of_few_files_goes_on_in_the_next_run(make):
 def act(name, pipeline, action="apply", **params):
     """Do what the command does, without Spark."""
     [operation] = [each for each in operations() if each.name == name]
-    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, on_phase=lambda phase: PHASES.append(phase.name))
+    ctx = Context(pipeline.spec, pipeline.root, SPARK, on_phase=lambda phase: PHASES.append(phase.name))
     return operation.act(action, ctx, operation.asked(params))
 
 

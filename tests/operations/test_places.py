@@ -30,7 +30,7 @@ def files_of(pipeline):
 
 def act(name, action, pipeline, spec, **params):
     [operation] = [each for each in operations() if each.name == name]
-    ctx = Context(spec, pipeline.root, lambda: SPARK, clock=lambda: START + HOUR)
+    ctx = Context(spec, pipeline.root, SPARK, clock=lambda: START + HOUR)
     return operation.act(action, ctx, operation.asked(params))
 
 

@@ -27,6 +27,7 @@ from ebbtide.operations._operation_page import section_of
 from ebbtide.operations._registry import TAKEN_NAMES
 from ebbtide.runtime import Phase, StepProgress
 from ebbtide.runtime._progress import StepClock
+from ebbtide.sessions import OnSpark
 
 GROUP = "ebbtide.operations"
 
@@ -207,11 +208,10 @@ def test_context_starts_spark_only_when_it_is_used(make):
         started.append("now")
         return SPARK
 
-    ctx = Context(pipeline.spec, pipeline.root, start, clock=lambda: 7)
+    ctx = Context(pipeline.spec, pipeline.root, OnSpark(start), clock=lambda: 7)
     assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms) == ("t: 3", 7)
-    session = ctx.spark
     assert not started
-    assert session.sparkContext.defaultParallelism == 1
+    assert ctx.executor.spark() is SPARK
     assert started == ["now"]
 
 

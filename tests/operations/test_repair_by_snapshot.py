@@ -96,7 +96,7 @@ class Pipeline:
         return next((found.broken for found in verdict.findings if found.expectation == NOT_SHOWN), None)
 
     def repair(self, action="apply"):
-        ctx = Context(self.spec, self.root, lambda: SPARK, clock=lambda: START)
+        ctx = Context(self.spec, self.root, SPARK, clock=lambda: START)
         return operation_named("repair").act(action, ctx, operation_named("repair").asked({"by_snapshot": True}))
 
 

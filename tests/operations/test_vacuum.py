@@ -5,12 +5,15 @@ from pathlib import Path
 from local.local_pipeline import LATER, up
 from operating import operation_named
 
+from ebbtide import InProcess
 from ebbtide.operations import Context
-from ebbtide.tasks import LocalSession
 
 
-class ListingSession(LocalSession):
-    """Stands for a session that is asked for dry runs alone."""
+class Listing(InProcess):
+    """Stands for an executor whose Spark is asked for dry runs alone."""
+
+    def spark(self):
+        return self
 
     def sql(self, statement):
         assert statement.endswith(" DRY RUN")
@@ -39,7 +42,7 @@ def test_vacuum_of_so_many_files_deletes_them_and_says_what_is_left(make):
         (pipeline.home / name).write_bytes(b"x")
     (pipeline.home / "sink" / "_change_data").mkdir(exist_ok=True)
     vacuum = operation_named("vacuum")
-    ctx = Context(pipeline.spec, pipeline.root, ListingSession, clock=lambda: LATER)
+    ctx = Context(pipeline.spec, pipeline.root, Listing(), clock=lambda: LATER)
     planned = vacuum.act("dry_run", ctx, vacuum.Params())
     assert {each["path"].rpartition("/")[2] for each in planned["files"]} == {f"unnamed-{n}.parquet" for n in (1, 2, 3)}
     assert (planned["files_removed"], planned["bytes_removed"]) == (3, 3)

@@ -24,12 +24,10 @@ def rows_in_driver(request):
 
 
 @pytest.mark.parametrize(
-    ("asked", "rows", "tasks"),
-    [("8", 0, 8), ("8", 400_000, 8), ("8", 400_001, 9), ("1", 50_000, 1), ("1", 50_001, 2), (None, 0, 2)],
+    ("parallelism", "rows", "tasks"), [(8, 0, 8), (8, 400_000, 8), (8, 400_001, 9), (1, 50_000, 1), (1, 50_001, 2)]
 )
-def test_many_rows_go_to_more_tasks_than_spark_is_set_up_for(asked, rows, tasks):
-    spark = SimpleNamespace(conf={"spark.sql.shuffle.partitions": asked})
-    assert partitions(spark, rows) == tasks
+def test_many_rows_go_to_more_tasks_than_run_at_a_time(parallelism, rows, tasks):
+    assert partitions(SimpleNamespace(parallelism=parallelism), rows) == tasks
 
 
 def test_batch_is_decided_alike_wherever(tmp_path, rows_in_driver):
@@ -39,7 +37,7 @@ def test_batch_is_decided_alike_wherever(tmp_path, rows_in_driver):
     assert [row["n"] for row in disk.rows()] == [n if n % 2 else -n for n in range(20)]
     assert disk.metrics["inserted"] == 20
     assert disk.metrics["updated"] == 10
-    n_shares = disk._items if rows_in_driver == 0 else []
+    n_shares = disk.dealt_out if rows_in_driver == 0 else []
     assert len(n_shares) == (3 if rows_in_driver == 0 else 0)
 
 
@@ -47,9 +45,9 @@ def test_limit_is_the_most_that_the_driver_decides(tmp_path):
     set_limits(rows_in_driver=2)
     disk = DiskPipeline(by_seq(), tmp_path, tasks=3)
     disk.step([change("+I", id=n, n=n, seq=n) for n in range(2)])
-    assert not hasattr(disk, "_items")
+    assert not hasattr(disk, "dealt_out")
     disk.step([change("+I", id=n, n=n, seq=n) for n in range(3, 6)])
-    assert len(disk._items) == 3
+    assert len(disk.dealt_out) == 3
 
 
 def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
@@ -61,7 +59,7 @@ def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
     disk.tick(now_ms=HOUR)
     assert disk.metrics["expired"] == 7
     if rows_in_driver == 0:
-        assert [len(group) for group in disk._items] == [3, 3, 1]
+        assert [len(group) for group in disk.dealt_out] == [3, 3, 1]
     disk.tick(now_ms=2 * HOUR)
     assert disk.metrics["expired"] == 7
 
@@ -71,7 +69,7 @@ def test_tick_leaves_out_no_key_where_there_are_more_tasks_than_keys(tmp_path):
     disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path, tasks=9)
     disk.step([change("+I", id=n, n=n, seq=n) for n in range(7)], now_ms=0)
     disk.tick(now_ms=HOUR)
-    assert [len(group) for group in disk._items] == [1] * 7
+    assert [len(group) for group in disk.dealt_out] == [1] * 7
     assert disk.metrics["expired"] == 7
 
 

@@ -5,10 +5,10 @@ from local.local_pipeline import LocalPipeline, up
 from local.local_run import SPARK
 from local.support import plain
 
-from ebbtide import auto_session, run
-from ebbtide.runtime._engines import AutoSession, Engine, OtherEngineError, in_own_steps
+from ebbtide import Automatic, InProcess, run
+from ebbtide.runtime._engines import Engine, OtherEngineError, in_own_steps
+from ebbtide.sessions import OnSpark
 from ebbtide.sources import Discovery, Span
-from ebbtide.tasks import LazySession, LocalSession
 
 OPENED = object()
 TRANSFORM = {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}
@@ -20,30 +20,30 @@ def no_spark():
 
 
 @pytest.mark.parametrize(
-    ("fields", "session", "reason"),
+    ("fields", "kind", "reason"),
     [
-        ({}, AutoSession, "nothing to read"),
-        ({"engine": "local"}, LocalSession, "engine: local"),
-        ({"engine": "spark"}, LazySession, "engine: spark"),
-        ({"transform": TRANSFORM}, LazySession, "it has a transform, which Spark evaluates"),
-        ({"sink": {"write": "merge"}}, LazySession, "it has a sink that Spark writes"),
+        ({}, Automatic, "nothing to read"),
+        ({"engine": "local"}, InProcess, "engine: local"),
+        ({"engine": "spark"}, OnSpark, "engine: spark"),
+        ({"transform": TRANSFORM}, OnSpark, "it has a transform, which Spark evaluates"),
+        ({"sink": {"write": "merge"}}, OnSpark, "it has a sink that Spark writes"),
     ],
 )
-def test_engine_follows_the_spec(fields, session, reason):
-    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(**fields), "root")
-    assert type(chosen.session) is session
+def test_engine_follows_the_spec(fields, kind, reason):
+    chosen = Engine.for_spec(Automatic(lambda: OPENED), plain(**fields), "root")
+    assert type(chosen.executor) is kind
     assert chosen.reason.startswith(reason)
 
 
 def test_root_whose_files_the_jvm_writes_needs_spark():
-    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "hdfs://host/tables")
-    assert chosen.session is OPENED
+    chosen = Engine.for_spec(Automatic(lambda: OPENED), plain(), "hdfs://host/tables")
+    assert chosen.executor.spark() is OPENED
     assert chosen.text() == "on Spark: its root is 'hdfs://host/tables'"
 
 
 def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
     chosen = Engine.for_spec(SPARK, plain(engine="spark"), "root")
-    assert chosen.session is SPARK
+    assert chosen.executor is SPARK
     assert chosen.for_found(TOPIC_OF_200_000) is chosen
 
 
@@ -61,14 +61,14 @@ def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
     ],
 )
 def test_engine_follows_what_there_is_to_read(found, text):
-    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED, has_cluster=True), plain(), "root").for_found(found)
+    chosen = Engine.for_spec(Automatic(lambda: OPENED, {"spark.master": "yarn"}), plain(), "root").for_found(found)
     assert chosen.text() == text
 
 
 def opened_by(**fields):
     """Return the engine of a run on one machine, that its steps are cut for."""
-    session = AutoSession(open_spark=lambda: OPENED)
-    return Engine.for_spec(session, in_own_steps(session, plain(**fields), "root"), "root")
+    executor = Automatic(lambda: OPENED)
+    return Engine.for_spec(executor, in_own_steps(executor, plain(**fields), "root"), "root")
 
 
 @pytest.mark.parametrize("sizes", [[2**20] * 1_000, [64 * 2**20] * 9, [10]])
@@ -84,12 +84,12 @@ def test_file_larger_than_a_step_here_goes_to_spark_and_the_run_comes_back():
     with pytest.raises(OtherEngineError, match="67,108,865 bytes"):
         here.refuse_other(large)
     there = here.for_found(large)
-    assert (there.session, there.is_local) == (OPENED, False)
+    assert there.executor.spark() is OPENED
     there.refuse_other(None)
     there.refuse_other(large)
     with pytest.raises(OtherEngineError):
         there.refuse_other(Discovery())
-    assert there.for_found(Discovery()).is_local
+    assert there.for_found(Discovery()).executor.has_spark is False
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_file_larger_than_a_step_here_goes_to_spark_and_the_run_comes_back():
     ],
 )
 def test_steps_are_cut_where_they_are_made_here(fields, has_cluster, n_bytes):
-    session = AutoSession(open_spark=no_spark, has_cluster=has_cluster)
+    executor = Automatic(no_spark, {"spark.master": "yarn" if has_cluster else "local[2]"})
     spec = plain(source={"path": "in", "records": "value", **fields})
-    assert in_own_steps(session, spec, "root").source.max_bytes_per_step == n_bytes
+    assert in_own_steps(executor, spec, "root").source.max_bytes_per_step == n_bytes
 
 
 @pytest.mark.parametrize("fields", [{"engine": "spark"}, {"engine": "local"}, {"transform": TRANSFORM}])
 def test_steps_of_an_engine_that_is_settled_stay_as_they_are(fields):
     spec = plain(**fields)
-    assert in_own_steps(AutoSession(open_spark=no_spark), spec, "root") is spec
+    assert in_own_steps(Automatic(no_spark), spec, "root") is spec
     assert in_own_steps(SPARK, plain(), "root") == plain()
 
 
@@ -127,19 +127,17 @@ def test_cluster_is_known_by_the_settings(settings, variable, has_cluster, shell
     shell.unset("SPARK_CONF_DIR", "SPARK_HOME", "EBBTIDE_MASTER")
     if variable:
         shell.export(EBBTIDE_MASTER=variable)
-    assert auto_session(no_spark, settings).has_cluster is has_cluster
+    assert Automatic(no_spark, settings).has_cluster is has_cluster
 
 
 def test_local_engine_of_the_spec_reads_whatever_there_is():
-    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(engine="local"), "root").for_found(
-        TOPIC_OF_200_000
-    )
+    chosen = Engine.for_spec(Automatic(no_spark), plain(engine="local"), "root").for_found(TOPIC_OF_200_000)
     assert chosen.text() == "in this process: engine: local"
     chosen.refuse_other(TOPIC_OF_200_000)
 
 
 def test_run_that_goes_on_refuses_more_than_it_reads_here():
-    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(), "root")
+    chosen = Engine.for_spec(Automatic(no_spark), plain(), "root")
     chosen.refuse_other(None)
     chosen.refuse_other(Discovery())
     with pytest.raises(OtherEngineError, match="200,000 records"):
@@ -151,15 +149,12 @@ def test_what_only_spark_has_opens_it():
         def sql(self, query):
             return query
 
-    session = AutoSession(open_spark=Opened)
-    assert session.sql("SELECT 1") == "SELECT 1"
-    with pytest.raises(AttributeError):
-        session.__len__  # noqa: B018
+    assert Automatic(Opened).spark().sql("SELECT 1") == "SELECT 1"
 
 
 def test_small_run_starts_no_spark_and_says_where_it_ran(tmp_path):
     pipeline = LocalPipeline(tmp_path)
     pipeline.put(up(1, 1))
-    summary = run(auto_session(no_spark), pipeline.spec, pipeline.root)
+    summary = run(Automatic(no_spark), pipeline.spec, pipeline.root)
     assert summary.totals["inserted"] == 1
     assert summary.as_dict()["engine"] == f"in this process: {len(up(1, 1)) + 1} bytes to read"

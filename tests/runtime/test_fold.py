@@ -7,6 +7,7 @@ import pytest
 from frame.limits import set_limits
 from frame.stored_names import BASE, FILE
 from local.local_pipeline import LATER, up
+from local.local_run import SPARK
 from local.support import plain
 from plans import operator_of
 
@@ -62,7 +63,7 @@ def folded(pipeline):
     """The actions of a fold of the state as it is, which begins by itself."""
     state = pipeline.plan.state
     before = state.snapshot()
-    after = fold_state(None, pipeline.plan, pipeline.last.step, before)
+    after = fold_state(SPARK, pipeline.plan, pipeline.last.step, before)
     assert after.version == before.version + 1
     assert after.files.keys() == state.snapshot().files.keys()
     return Log(state.path).commit(after.version)
@@ -118,6 +119,6 @@ def test_state_with_nothing_to_gain_is_left(make):
     pipeline.read(up(1, 1))
     before = pipeline.plan.state.snapshot()
     set_limits(width=100)
-    assert fold_state(None, pipeline.plan, pipeline.last.step, before) is before
+    assert fold_state(SPARK, pipeline.plan, pipeline.last.step, before) is before
     set_limits(whole_bytes=1)
-    assert fold_state(None, pipeline.plan, pipeline.last.step, before).version == before.version + 1
+    assert fold_state(SPARK, pipeline.plan, pipeline.last.step, before).version == before.version + 1

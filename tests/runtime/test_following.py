@@ -11,10 +11,9 @@ from local.local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger import Lease
-from ebbtide.runtime import _local as local
 from ebbtide.runtime import _reading as reading
+from ebbtide.runtime._batches import Query
 from ebbtide.runtime._following import Age, Faults, Following, Watcher
-from ebbtide.runtime._local import drive
 from ebbtide.sources import Discovery, FileSource
 from ebbtide.tables import SinkTable
 
@@ -266,13 +265,15 @@ def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_an
             stop.set()
         raise StoreUnavailableError("503")
 
-    def look_first(session, query):
+    made = Query.made
+
+    def look_first(query, *given):
         query.stop.wait(2 * OFTEN.interval_ms / 1000)
         query.between()
-        drive(session, query)
+        yield from made(query, *given)
 
     monkeypatch.setattr(reading, "stage", fail)
-    monkeypatch.setattr(local, "drive", look_first)
+    monkeypatch.setattr(Query, "made", look_first)
     set_limits(first_wait_s=0.01)
     with pytest.raises(StoreUnavailableError):
         pipeline.follow(replace(OFTEN, fault_budget_s=0.2), lambda _: None, stop)

@@ -590,7 +590,7 @@ def test_by_arrival_partitions_interleave_by_the_greatest_time_so_far_then_by_th
     pipeline.run()
     # 3 at 7; then, all at 10, partition 0 with 1 and 2 and partition 2 with 5; then 4 at 12.
     assert pipeline.rows() == {1: 4}
-    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000)
+    batch = pipeline.plan.source.batch(SPARK, pipeline.last.source.position, 1_000_000)
     [order] = batch.records.run(lambda given: json.dumps(_values_in_order(given)))
     assert json.loads(order) == [3, 1, 2, 5, 4]
 
@@ -608,7 +608,7 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
     assert pipeline.spec.has_transform
     pipeline.send(up(1, 0), up(2, 1))
     offset = pipeline.plan.source.discover({}, 0).span.to_json()
-    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), offset, 1_000_000)
+    batch = pipeline.plan.source.batch(SPARK, offset, 1_000_000)
     found = RecordsOfBatch(batch.records, pipeline.plan.decoding, 3)([(3, 0, 1)])
     [(origin, raw)] = found.values()
     assert (origin["source"], origin["partition"], origin["position"]) == (pipeline.topic, 0, 1)

@@ -95,11 +95,6 @@ def test_view_is_refused():
         refuse_spark_only(SPARK, view)
 
 
-def test_local_session_refuses_what_spark_has_alone():
-    with pytest.raises(ConfigError, match="'createDataFrame'"):
-        SPARK.createDataFrame([])
-
-
 def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(tmp_path):
     set_limits(width=1000)  # superseded versions stay
     parts = [

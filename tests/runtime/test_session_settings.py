@@ -8,10 +8,8 @@ from click.testing import CliRunner
 
 from ebbtide.cli import main
 from ebbtide.errors import EbbtideError
-from ebbtide.sessions._settings import effective_settings, python_of_workers, settings_of_file
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions._settings import DELTA_JAR, effective_settings, python_of_workers, settings_of_file
 
-DELTA_JAR = SparkVersion.installed().delta
 CLUSTER = "spark://host:7077"
 VARIABLES = ("EBBTIDE_MASTER", "EBBTIDE_DRIVER_MEMORY", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON")
 
@@ -137,7 +135,7 @@ def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
         raise EbbtideError(f"built with {sorted(self.settings.items())}")
 
     monkeypatch.setattr(quiet.QuietSpark, "session", property(built))
-    monkeypatch.setattr(quiet.QuietSpark, "lazy_session", property(built))
+    monkeypatch.setattr(quiet.QuietSpark, "executor", property(built))
     options = ["--master", CLUSTER, "--conf", "spark.executor.memory=1g", "--conf", "spark.a=b=c"]
     result = CliRunner().invoke(main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path), *options])
     want = [("spark.a", "b=c"), ("spark.executor.memory", "1g"), ("spark.master", CLUSTER)]

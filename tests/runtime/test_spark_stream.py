@@ -10,7 +10,7 @@ import pytest
 from frame.waiting import PATIENCE_S
 
 from ebbtide.errors import LeaseLostError
-from ebbtide.runtime._spark_stream import MicroBatches
+from ebbtide.sessions._stream import MicroBatches
 
 
 class Query:
@@ -68,7 +68,7 @@ def test_memory_that_arrow_keeps_for_the_thread_of_the_batches_is_given_back_the
             released.append(threading.current_thread().name)
 
     released = []
-    monkeypatch.setattr("ebbtide.runtime._spark_stream.pa.default_memory_pool", Pool)
+    monkeypatch.setattr("ebbtide.sessions._stream.pa.default_memory_pool", Pool)
     drive([0, 1])
     assert released == ["Spark's"] * 3
 
@@ -170,7 +170,7 @@ def test_interrupt_of_the_run_ends_it_after_the_step_under_way(monkeypatch):
             raise KeyboardInterrupt
 
     threads = SimpleNamespace(Event=Interrupted, Thread=threading.Thread)
-    monkeypatch.setattr("ebbtide.runtime._spark_stream.threading", threads)
+    monkeypatch.setattr("ebbtide.sessions._stream.threading", threads)
     monkeypatch.setattr(made, "_end", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         made.wait(None, "t")

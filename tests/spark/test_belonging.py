@@ -9,6 +9,7 @@ from ebbtide.delta import Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.operations._repair import repair as repairing
 from ebbtide.runtime import Plan
+from ebbtide.sessions import executor_of
 
 FILES = [
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],
@@ -38,10 +39,10 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
             spark.sql(f"RESTORE TABLE delta.`{state}` TO VERSION AS OF {version}")
         else:
             spark.sql(f"UPDATE delta.`{home / 'sink'}` SET v = 'x' WHERE id = 1")
-            planned = repairing.plan(spark, spec, root)
+            planned = repairing.plan(executor_of(spark), spec, root)
             assert [finding.table for finding in planned.findings] == ["sink"]
             assert planned.state_version is not None
-            assert repairing.repair(spark, spec, root).state_version == planned.state_version
+            assert repairing.repair(executor_of(spark), spec, root).state_version == planned.state_version
         assert run(spark, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, home.parent, spec)] == ROWS
     assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)

@@ -10,6 +10,7 @@ from ebbtide.expressions import Call, Parser
 from ebbtide.expressions._allowed_functions import FUNCTIONS, OPTIONS, REFUSED, TABLE_FUNCTIONS
 from ebbtide.runtime import Plan
 from ebbtide.runtime._selection import expressions_of
+from ebbtide.sessions import executor_of
 from ebbtide.views.query import analyse, new_session
 
 CLAUSES = {"!=", "<>", "case", "||"}
@@ -158,7 +159,7 @@ def test_transform_refuses_them_before_spark_analyses_it(spark, tmp_path, port):
         transform = {"select": {"id": "id", "v": expression}, "schema": "id BIGINT, v STRING", "key": ["id"]}
         plan = Plan.under(str(tmp_path / "root"), plain_spec(tmp_path, transform=transform))
         with pytest.raises(ConfigError, match=r"transform\.select\.v"):
-            expressions_of(spark, plan).refuse_unfit()
+            expressions_of(executor_of(spark), plan).refuse_unfit()
 
 
 def test_document_with_external_entities_reaches_no_one(spark, parser, port):

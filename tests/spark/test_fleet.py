@@ -4,7 +4,7 @@ import threading
 
 from local.local_pipeline import LATER, LocalPipeline, up
 
-from ebbtide import auto_session, run
+from ebbtide import Automatic, run
 from ebbtide.fleet import Ended, Fleet
 from ebbtide.runtime._following import Following
 
@@ -29,7 +29,7 @@ def test_pipelines_that_need_spark_share_a_session_and_the_others_make_their_ste
 
     def follow(spec, **given):
         how = {"on_progress": on_progress, "stop": stop, "follow": OFTEN, "clock": lambda: LATER, **given}
-        return run(auto_session(open_spark), spec, made[spec.name].root, **how)
+        return run(Automatic(open_spark), spec, made[spec.name].root, **how)
 
     for number, pipeline in enumerate(made.values()):
         pipeline.put(up(1, number))

@@ -13,6 +13,7 @@ from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
 from ebbtide.frames import spark_schema
 from ebbtide.model import Restore, SchemaChange
+from ebbtide.sessions import executor_of
 from ebbtide.tables import SinkTable
 from ebbtide.tables._spark_sink import MergeSink
 
@@ -55,7 +56,7 @@ def of_kind(kind, sink):
 def sink_of(spark, tmp_path):
     def make(name="a sink", sequence=("a.b",), **more):
         sink = MergeSink(str(tmp_path / name), COLUMNS, ("id",), sequence, **more)
-        sink.create(spark)
+        sink.create(executor_of(spark))
         return sink
 
     return make
@@ -95,7 +96,7 @@ def test_table_is_made_once_with_the_properties_of_the_spec(spark, sink_of):
     assert settings["logRetentionDuration"] == "interval 40 days"
     assert settings["enableChangeDataFeed"] == "true"
     assert settings["enableDeletionVectors"] == "false"
-    sink.create(spark)
+    sink.create(executor_of(spark))
     assert sink.version() == 0
 
 
@@ -116,7 +117,7 @@ def test_table_that_spark_does_not_make_is_named_with_its_properties(sink_of, mo
 def test_step_is_merged_once_and_by_sequence(spark, sink):
     unset = {name: spark.conf.get(f"spark.databricks.delta.{name}", None) for name in SETTINGS}
     first = Changes(sink, *(("I", row_of(id_, 5)) for id_ in (1, 2, 3, 4)))
-    sink.apply(spark, first, facts(1), only_inserts=True)
+    sink.apply(executor_of(spark), first, facts(1), only_inserts=True)
     assert (operation(sink), marked(sink, 1)) == ("WRITE", True)
     changes = Changes(
         sink,
@@ -127,16 +128,16 @@ def test_step_is_merged_once_and_by_sequence(spark, sink):
         ("I", row_of(5, 1)),
         ("D", row_of(6, 1)),
     )
-    sink.apply(spark, changes, facts(2), only_inserts=False)
+    sink.apply(executor_of(spark), changes, facts(2), only_inserts=False)
     assert shown(spark, sink) == [(1, 6), (3, 5), (4, 5), (5, 1)]
     assert (operation(sink), marked(sink, 2)) == ("MERGE", True)
     equal = Changes(sink, ("U", row_of(1, 7, seq=6)))
-    sink.apply(spark, equal, facts(3), only_inserts=False)
+    sink.apply(executor_of(spark), equal, facts(3), only_inserts=False)
     assert shown(spark, sink)[0] == (1, 7)
     assert shown(spark, sink, "`a.b`", "_sequence.op", "_changed_by.step")[-1] == (7, 1, 7)
     version = sink.version()
-    sink.apply(spark, Changes(sink, ("D", row_of(1, 9))), facts(3), only_inserts=False)
-    sink.apply(spark, Changes(sink, ("I", row_of(9, 9))), facts(3), only_inserts=True)
+    sink.apply(executor_of(spark), Changes(sink, ("D", row_of(1, 9))), facts(3), only_inserts=False)
+    sink.apply(executor_of(spark), Changes(sink, ("I", row_of(9, 9))), facts(3), only_inserts=True)
     assert sink.version() == version, "a step is applied once"
     left = [name for name in SETTINGS if spark.conf.get(f"spark.databricks.delta.{name}", None) != unset[name]]
     assert not left, "settings of a step are for its statement alone"
@@ -146,11 +147,11 @@ def test_step_is_merged_once_and_by_sequence(spark, sink):
 def test_rows_below_a_truncate_go_with_the_merge_that_met_it(spark, sink_of, sequence, floor):
     sink = sink_of(sequence=sequence)
     first = Changes(sink, *(("I", row_of(n, n)) for n in (4, 5, 6)))
-    sink.apply(spark, first, facts(1), only_inserts=True)
-    sink.apply(spark, Changes(sink, ("I", row_of(7, 7))), stands_above(2, floor), only_inserts=False)
+    sink.apply(executor_of(spark), first, facts(1), only_inserts=True)
+    sink.apply(executor_of(spark), Changes(sink, ("I", row_of(7, 7))), stands_above(2, floor), only_inserts=False)
     assert shown(spark, sink) == [(4, 4), (5, 5), (6, 6), (7, 7)], "an old floor has done its work"
     last = Changes(sink, ("U", row_of(6, 3)), ("I", row_of(8, 8)))
-    sink.apply(spark, last, facts(3, raises=floor), only_inserts=False)
+    sink.apply(executor_of(spark), last, facts(3, raises=floor), only_inserts=False)
     assert shown(spark, sink) == [(5, 5), (6, 6 if sequence else 3), (7, 7), (8, 8)]
     rows = sink.read(spark, sink.version())
     below = rows.where(sink.below((*floor[:-1], floor[-1] + 1)))
@@ -164,26 +165,26 @@ def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spa
         "append"
     ).save(path)
     sink = MergeSink(path, COLUMNS, ("id",), ("a.b",))
-    sink.extend(spark)
+    sink.extend(executor_of(spark))
     assert shown(spark, sink, "id", "_sequence", "_changed_by") == [(1, None, None), (2, None, None)]
     made = Snapshot.read(path, any_features=True)
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
     assert names == ["id", "n", "a.b", "_sequence", "_changed_by"]
     assert made.configuration["delta.enableChangeDataFeed"] == "true"
     assert made.configuration["delta.enableDeletionVectors"] == "false"
-    sink.apply(spark, Changes(sink, ("U", row_of(1, 0))), facts(1), only_inserts=False)
+    sink.apply(executor_of(spark), Changes(sink, ("U", row_of(1, 0))), facts(1), only_inserts=False)
     assert shown(spark, sink) == [(1, 0), (2, 2)]
 
 
 def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
     columns = pa.schema([("id", pa.int64()), ("a.b", pa.int64()), ("n", pa.int32())])
     sink = MergeSink(str(tmp_path / "sink"), columns, ("id", "a.b"), ())
-    sink.create(spark)
+    sink.create(executor_of(spark))
     keys = [(None, 1), (1, None), (1, 1), (None, None)]
     first = [("I", {**row_of(None, n), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
-    sink.apply(spark, Changes(sink, *first), facts(1), only_inserts=True)
+    sink.apply(executor_of(spark), Changes(sink, *first), facts(1), only_inserts=True)
     second = [("U", {**row_of(None, n + 10), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
-    sink.apply(spark, Changes(sink, *second), facts(2), only_inserts=False)
+    sink.apply(executor_of(spark), Changes(sink, *second), facts(2), only_inserts=False)
     rows = sink.read(spark, sink.version()).select("n", "id", "`a.b`").collect()
     assert {n: (id_, at) for n, id_, at in rows} == dict(enumerate(keys, start=10))
     assert len(rows) == 4
@@ -193,14 +194,14 @@ def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
 def test_replaced_keys_have_other_rows(spark, sink_of, kind):
     sink = of_kind(kind, sink_of())
     first = frame_of(spark, sink, [row_of(n, n) for n in (1, 2, 3)])
-    sink.replace(spark, first.select("id"), first, facts(1, "repair"))
+    sink.replace(executor_of(spark), first.select("id"), first, facts(1, "repair"))
     keys = spark.createDataFrame([(2,), (3,), (9,)], "id BIGINT")
     rows = frame_of(spark, sink, [row_of(3, 30), row_of(9, 90)])
-    sink.replace(spark, keys, rows, facts(2, "repair"))
+    sink.replace(executor_of(spark), keys, rows, facts(2, "repair"))
     assert shown(spark, sink) == [(1, 1), (3, 30), (9, 90)]
     assert marked(sink, 2)
     version = sink.version()
-    sink.replace(spark, spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, "repair"))
+    sink.replace(executor_of(spark), spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, "repair"))
     assert (shown(spark, sink), kind is MergeSink or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
 
 
@@ -208,11 +209,11 @@ def test_replaced_keys_have_other_rows(spark, sink_of, kind):
 def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, kind):
     sink = of_kind(kind, sink_of())
     old = frame_of(spark, sink, [row_of(1, 1), row_of(2, 2)])
-    sink.overwrite(spark, old, facts(1, "migration"))
+    sink.overwrite(executor_of(spark), old, facts(1, "migration"))
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
     rows = frame_of(spark, other, [{**row_of(5, 5), "more": "m"}])
     step = facts(2, "migration")
-    other.overwrite(spark, rows, step)
+    other.overwrite(executor_of(spark), rows, step)
     assert shown(spark, other, "id", "n", "more") == [(5, 5, "m")]
     names = ["id", "n", "a.b", "more", "_sequence", "_changed_by"]
     assert other.read(spark, other.version()).columns == names
@@ -220,19 +221,19 @@ def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sin
     assert operation(other) == ("WRITE" if kind is MergeSink else "REPLACE TABLE")
     assert Snapshot.read(sink.path, any_features=True).configuration["delta.enableChangeDataFeed"] == "true"
     version = other.version()
-    other.overwrite(spark, rows.limit(0), step)
+    other.overwrite(executor_of(spark), rows.limit(0), step)
     assert other.version() == version, "a step is applied once"
     assert len(sink.read(spark, 1).collect()) == 2
 
 
 def test_altered_table_is_written_again_under_the_other_columns(spark, sink):
-    sink.apply(spark, Changes(sink, ("I", row_of(1, 1)), ("I", row_of(2, 2))), facts(1), only_inserts=True)
+    sink.apply(executor_of(spark), Changes(sink, ("I", row_of(1, 1)), ("I", row_of(2, 2))), facts(1), only_inserts=True)
     columns = pa.schema(
         [COLUMNS.field("id"), ("count", pa.int64()), COLUMNS.field("a.b"), ("more", pa.int32()), ("none", pa.string())]
     )
     wider = replace(sink, columns=columns)
     change = SchemaChange(added={"more": 7, "none": None}, renamed={"count": "n"})
-    wider.alter(spark, COLUMNS, change, facts(2, "migration"))
+    wider.alter(executor_of(spark), COLUMNS, change, facts(2, "migration"))
     stored = wider.read(spark, wider.version())
     types = {field.name: field.dataType.simpleString() for field in stored.schema}
     assert list(types) == ["id", "count", "a.b", "more", "none", "_sequence", "_changed_by"]
@@ -246,13 +247,13 @@ def test_altered_table_is_written_again_under_the_other_columns(spark, sink):
 
 def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
     for number in (1, 2):
-        sink.apply(spark, Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
-    sink.join_files(spark)
+        sink.apply(executor_of(spark), Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
+    sink.join_files(executor_of(spark))
     assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
-    sink.restore(spark, Restore(1, changes_rows=True), facts(3, "rewind"))
+    sink.restore(executor_of(spark), Restore(1, changes_rows=True), facts(3, "rewind"))
     assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(spark, facts(4, "reset"))
+    other.empty(executor_of(spark), facts(4, "reset"))
     assert shown(spark, other, "id", "more") == []
     assert (Commit(newest(other)).facts()["step"], other.last_step()) == (4, 4)
     assert len(sink.read(spark, 2).collect()) == 2

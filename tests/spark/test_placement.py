@@ -8,6 +8,7 @@ from frame.limits import set_limits
 
 from ebbtide import run
 from ebbtide.operations import Context, operations
+from ebbtide.sessions import executor_of
 
 HOUR = 3_600_000
 
@@ -38,7 +39,7 @@ def read_and_expire(spark, folder, engine):
     run(spark, spec, str(folder), clock=lambda: HOUR)
     run(spark, spec, str(folder), clock=lambda: 3 * HOUR)
     compact = next(each for each in operations() if each.name == "compact")
-    compact.act("apply", Context(spec, str(folder), lambda: spark), compact.asked({}))
+    compact.act("apply", Context(spec, str(folder), executor_of(spark)), compact.asked({}))
     made = tasks_of_jobs(spark) - before
     return {text: n for text, n in made.items() if text.startswith(spec.name)}
 

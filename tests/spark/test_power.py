@@ -9,23 +9,29 @@ from local.local_pipeline import LATER, LocalPipeline, up
 
 import ebbtide
 from ebbtide.delta import Snapshot, Writer
+from ebbtide.executors import Executor
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan
-from ebbtide.runtime import _local as local
-from ebbtide.runtime import _spark_stream as spark_stream
+from ebbtide.sessions import OnSpark
 
 pytestmark = pytest.mark.spark
 
 
-class MergedPipeline(LocalPipeline):
-    """A pipeline whose steps are made in this process, and whose sink is Spark's."""
+class WithoutStream(OnSpark):
+    """Makes batches in this thread, so that a cut is at a known place."""
 
-    def __init__(self, folder, spark):
+    drive = Executor.drive
+
+
+class MergedPipeline(LocalPipeline):
+    """A pipeline whose sink is Spark's."""
+
+    def __init__(self, folder, executor):
         super().__init__(folder, sink={"write": "merge"})
-        self.spark = spark
+        self.executor = executor
 
     def run(self):
-        return ebbtide.run(self.spark, self.spec, self.root, clock=lambda: LATER)
+        return ebbtide.run(self.executor, self.spec, self.root, clock=lambda: LATER)
 
     def read(self, *lines):
         self.put(*lines)
@@ -33,10 +39,9 @@ class MergedPipeline(LocalPipeline):
 
 
 @pytest.fixture
-def pipeline(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_stream, "drive", local.drive)
+def pipeline(spark, tmp_path):
     with limits():
-        made = MergedPipeline(tmp_path, spark)
+        made = MergedPipeline(tmp_path, WithoutStream(spark))
         made.read(up(1, 1), up(2, 1))
         yield made
 
@@ -101,7 +106,7 @@ def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tm
             pipeline.run()
         relied.note()
         if is_compacted:
-            maintain(pipeline.spark, pipeline.spec, pipeline.root, "compaction")
+            maintain(pipeline.executor, pipeline.spec, pipeline.root, "compaction")
             relied.note()
         pipeline.read(up(2, 4))
         relied.note()

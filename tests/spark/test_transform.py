@@ -21,6 +21,7 @@ from ebbtide.inspect import state
 from ebbtide.operations import maintain
 from ebbtide.runtime import Plan, system_clock
 from ebbtide.runtime._selection import expressions_of
+from ebbtide.sessions import executor_of
 
 CRASH = Path(__file__).parent / "crash.py"
 DAY_MS = 86_400_000
@@ -302,7 +303,7 @@ NOT_OF_A_ROW = (
 
 def test_sparks_analyzer_refuses_what_does_not_follow_from_a_row(spark, tmp_path):
     spec = transformed(plain_spec(tmp_path / "in", **BY_SEQUENCE), NUMBERS)
-    own = expressions_of(spark, Plan.under(str(tmp_path), spec))
+    own = expressions_of(executor_of(spark), Plan.under(str(tmp_path), spec))
     empty = own._frame(own.inputs.empty_table())
 
     def refused(text, type_):

@@ -5,7 +5,7 @@ import random
 from clusters.spark_support import sink, write
 from inputs.tool_records import WRITERS, lines, records
 
-from ebbtide import UpsertPipeline, local_session, run
+from ebbtide import InProcess, UpsertPipeline, run
 from ebbtide.delta import Snapshot
 from ebbtide.runtime import Plan
 
@@ -46,7 +46,7 @@ def test_upserts_on_spark_are_those_of_the_local_engine_and_a_transform_shows_th
         upserts(folder, "there", engine="spark"),
         upserts(folder, "doubled", transform=DOUBLED),
     )
-    run(local_session(), here, str(tmp_path))
+    run(InProcess(), here, str(tmp_path))
     for of in (there, doubled):
         run(spark, of, str(tmp_path))
     expected = [{name: row[name] for name in ("id", "v", "total")} for row in rows]

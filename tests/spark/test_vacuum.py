@@ -11,6 +11,7 @@ from ebbtide import run
 from ebbtide.amounts import amount
 from ebbtide.delta import Log, Snapshot, Writer
 from ebbtide.operations import Context, maintain
+from ebbtide.sessions import executor_of
 
 
 def keep_nothing_old(table):
@@ -94,10 +95,10 @@ def gone_of(on_disk):
 def planned_and_bounded(spark, spec, root, on_disk):
     """Plan a vacuum, and make one of two files; return the plan."""
     vacuum = operation_named("vacuum")
-    planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
+    planned = vacuum.act("dry_run", Context(spec, root, executor_of(spark)), vacuum.Params())
     assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
     assert sum(place["files"] for place in planned["places"]) == planned["files_removed"]
-    bounded = vacuum.act("apply", Context(spec, root, lambda: spark), vacuum.Params(max_files=2))
+    bounded = vacuum.act("apply", Context(spec, root, executor_of(spark)), vacuum.Params(max_files=2))
     assert len(gone_of(on_disk)) == 2
     assert bounded["files_left"] == planned["files_removed"] - 2 > 0
     assert bounded.text().endswith(f"{amount(bounded['files_left'], 'file')} left, at least: the next run continues.")

@@ -115,7 +115,7 @@ class Meeting:
 
 def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(proxy, root):
     put_changes(root, 0, range(KEYS))
-    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     put_changes(root, 1)
     home = f"{root.removeprefix('s3:/')}/p"
     # Of the state: two files, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
@@ -124,7 +124,7 @@ def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(p
     sink = [f"PUT {home}/sink/{name}" for name in ("part-", "deletion_vector_", "_change_data")]
     meeting = Meeting((4, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))
     with proxy.failing(meeting):
-        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
 
@@ -137,16 +137,16 @@ SOME_FILES = [
 @pytest.mark.parametrize("what", SOME_FILES)
 def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, root, what):
     put_changes(root, 0, range(KEYS))
-    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     put_changes(root, 1)
     table = f"{root}/p/{what.partition('/')[0]}"
     before = Log(table).versions()
     set_limits(budget_s=0.0, quick_retries={"max_retries": 0})
     bucket._bucket.cache_clear()
     with proxy.failing(first("503", "PUT", what)), pytest.raises(StoreUnavailableError, match=what):
-        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     assert Log(table).versions() == before
-    ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+    ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
 
@@ -310,7 +310,7 @@ def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch
         if number != 2:
             return
         commit_next(ledger, lambda newest: newest.model_copy(update={"epoch": newest.epoch + 1, "holder": ""}))
-        ebbtide.run(ebbtide.local_session(), spec_in(root), root)
+        ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
         assert rows_of(root) == expected(2)
         if not checks:
             monkeypatch.setattr(Lease, "check", lambda lease: None)

@@ -24,12 +24,9 @@ from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._judged import Judged
 from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.operations import Context, operations
-from ebbtide.operations._maintenance import deletion
 from ebbtide.runtime import Plan, StepProgress, system_clock
-from ebbtide.sessions import build_session
+from ebbtide.sessions import build_session, executor_of
 from ebbtide.spec import Pipeline
-from ebbtide.tables import _step_commits as step_commits
-from ebbtide.tables._state import rewriting
 
 SMALL = {
     "spark.executor.memory": "512m",
@@ -58,9 +55,8 @@ def leave_all_to_tasks() -> None:
         records_in_driver=0,
         judging_rows_in_driver=0,
         view_table_bytes=-1,
+        little_bytes=0,
     )
-    for module in (deletion, rewriting, step_commits):
-        module.BYTES_IN_DRIVER = 0
 
 
 class Deaths:
@@ -120,7 +116,7 @@ def operate(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, name
     [operation] = [each for each in operations(name.partition(".")[0]) if each.name == name]
     say(begins=name, deaths=0)
     with dying(deaths):
-        return operation.apply(Context(spec, root, lambda: spark), operation.asked(json.loads(given))).as_dict()
+        return operation.apply(Context(spec, root, executor_of(spark)), operation.asked(json.loads(given))).as_dict()
 
 
 def sql(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, statement: str) -> None:

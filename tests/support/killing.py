@@ -106,7 +106,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "alter": {"the entries are rewritten": rewritten_by("ebbtide.operations._migration.migrate")}
     | COMMITS
     | {
-        "the sink's rows are rewritten": ("ebbtide.tables._step_commits", "run_tasks", "after", 1),
+        "the sink's rows are rewritten": (
+            "ebbtide.delta:DataFile from ebbtide.tables._step_commits",
+            "replacing",
+            "before",
+            1,
+        ),
         "the sink has its columns": (SINK, "alter", "after", 1),
     },
     "rewind": {"the incarnation is renewed": (LEASE, "renew_incarnation", "after", 1)}

@@ -11,15 +11,6 @@ Origin = tuple[str, int, int]
 """Where a record comes from: source, partition, position."""
 
 
-class Here(Context):
-    """The means of an operation whose session is what it was given: one of this process is not taken for Spark's, which starts later."""
-
-    @property
-    def spark(self) -> Any:
-        """The session."""
-        return self.session()
-
-
 def operation_named(name: str) -> Operation:
     """Return an operation by its name: that of its command, with a dot for a space."""
     [found] = [each for each in operations(name.partition(".")[0]) if each.name == name]

@@ -16,6 +16,7 @@ from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model import Restore, SchemaChange
+from ebbtide.sessions import OnSpark
 from ebbtide.tables import ChangelogTable, SinkTable
 from ebbtide.tables._delta_sink import RowFiles
 from ebbtide.tables._spark_sink import MergeSink
@@ -276,10 +277,10 @@ def test_table_of_few_bytes_is_altered_without_a_job(sink):
     for number in (1, 2):
         apply(sink, number, **{f"k{number}": ("I", number)})
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    set_limits(step_commits_bytes_in_driver=n_bytes)
+    set_limits(little_bytes=n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
-    no_session = object()  # a job would fail on it
-    wider.alter(no_session, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
+    on_spark = OnSpark(object())  # a job would fail on it
+    wider.alter(on_spark, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
     rows = Snapshot.read(sink.path).rows(wider.columns).to_pylist()
     assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
 

@@ -31,11 +31,13 @@ from crashes.calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library,
 from crashes.machines import CallTrials, Machine, NotHeldError, Works, before
 from crashes.power import NAMES, NOTHING
 from killing import AFTER, PLACES, SINK, STATE, UPKEEP, Killer, Place
-from operating import Here, act
+from operating import act
 from victims import KINDS, changes_of, expected, feed, kinds_for, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide import run
+from ebbtide.operations import Context
 from ebbtide.runtime import Plan
+from ebbtide.sessions import executor_of
 from ebbtide.spec import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -268,7 +270,7 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
             struck = code == -signal.SIGKILL
         if work in REPAIRS:
             run(torture.spark, spec, str(home))
-            act("repair", "apply", Here(spec, str(home), lambda: torture.spark))
+            act("repair", "apply", Context(spec, str(home), executor_of(torture.spark)))
         run(torture.spark, spec, str(home))
         look_at(torture, home, kind, number, spec)
         return struck

@@ -9,11 +9,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from frame.limits import set_limits
 from killing import arm
-from operating import Here, act
+from operating import act
 from victims import load
 
+from ebbtide.operations import Context
 from ebbtide.runtime import _driver as driver
-from ebbtide.sessions import build_session
+from ebbtide.sessions import build_session, executor_of
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
@@ -37,7 +38,7 @@ def work(order: dict) -> None:
     Path(order["ready"]).touch()
     if order["work"] in ("repair", "acknowledge"):
         asked = {"reason": "meant so"} if order["work"] == "acknowledge" else {}
-        act(order["work"], "apply", Here(spec, root, lambda: spark), **asked)
+        act(order["work"], "apply", Context(spec, root, executor_of(spark)), **asked)
     else:
         getattr(driver, order["work"])(spark, spec, root)
 

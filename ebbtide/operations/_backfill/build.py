@@ -32,18 +32,18 @@ from ebbtide.operations._backfill.asked import (
 from ebbtide.operations._backfill.status import status
 from ebbtide.operations._operation import Report, ignore
 from ebbtide.operations._places import NOW, Place, of_folder, with_places
-from ebbtide.operations._stepping import has_state, session_of_runs, stepping
+from ebbtide.operations._stepping import executor_of_runs, has_state, stepping
 from ebbtide.runtime import Phase, Plan, StepProgress, run, system_clock
 from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, SourceStart
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def start(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     begin: str | SourceStart | None = None,
@@ -84,7 +84,7 @@ def start(
     refuse_other_log(tables, Plan.under(tables.backfills, beside))
     build = partial(
         run,
-        session_of_runs(spark),
+        executor_of_runs(executor),
         root=tables.backfills,
         on_progress=on_progress,
         on_phase=on_phase,
@@ -97,7 +97,7 @@ def start(
         build(spec=of_topic(beside, asked.snapshot))
         if stop.is_set():
             return status(spec, root, clock())
-        _turn_to(spark, tables, beside, clock())
+        _turn_to(executor, tables, beside, clock())
     # Each run reads records that arrived meanwhile. The loop ends when a run needs at most one batch, or does not read less than
     # the one before. Then records arrive as fast as they are read, and the swap reads the rest.
     n_before = None
@@ -123,7 +123,7 @@ def _take_erasures(tables: Plan, beside: Pipeline) -> None:
         taken.erasures.begin_with(name, tables.erasures.read(name))
 
 
-def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
+def _turn_to(executor: Executor, tables: Plan, beside: Pipeline, now_ms: int) -> None:
     """Make the step with which a backfill continues from its snapshot to the pipeline's source."""
     plan = Plan.under(tables.backfills, beside)
     there = plan.source.discover({}, now_ms).span
@@ -132,13 +132,13 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
             f"The snapshot of '{beside.name}' is empty.",
             next_step="Run 'ebbtide backfill drop', and begin without it; or fill the topic first.",
         )
-    with stepping(spark, plan) as stepper:
-        stepper.publish(spark)
+    with stepping(executor, plan) as stepper:
+        stepper.publish(executor)
         position = None if there is None else there.beginning
         source = stepper.source_begun(position, Span.begun_at(stepper.source_start, position))
         facts = stepper.facts(Cause(what="source"), decision=Decision(source=Source.BEGIN), source=source)
         stepper.commit(facts, [])
-        stepper.publish(spark)
+        stepper.publish(executor)
 
 
 def drop(spec: Pipeline, root: str) -> Report:

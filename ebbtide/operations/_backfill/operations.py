@@ -55,7 +55,7 @@ class Start(_Backfill):
 
         begin = None if params.begin is None else start_of(params.begin)
         return build.start(
-            ctx.spark,
+            ctx.executor,
             ctx.spec,
             ctx.root,
             begin,
@@ -94,7 +94,7 @@ class Into(_Backfill):
 
         begin = start_of(params.begin)
         return rereading.reread(
-            ctx.spark,
+            ctx.executor,
             ctx.spec.at_rate(params.rate),
             ctx.root,
             begin,
@@ -127,13 +127,13 @@ class Swap(_Backfill):
         """Count the rows that differ."""
         from ebbtide.operations._backfill.swap import swap_in
 
-        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
+        return swap_in(ctx.executor, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Swap it in, in one step."""
         from ebbtide.operations._backfill.swap import swap_in
 
-        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
+        return swap_in(ctx.executor, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
 
 
 class Drop(_Backfill):

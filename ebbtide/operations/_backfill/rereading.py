@@ -23,7 +23,7 @@ from ebbtide.sources import Span
 from ebbtide.spec import Pipeline, PositionedPart, SourceStart
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def _report(
@@ -65,7 +65,7 @@ def _report(
 
 
 def reread(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     begin: str | SourceStart,
@@ -96,10 +96,10 @@ def reread(
     stop = stop or threading.Event()
     tables = Plan.under(root, spec)
     source = _source(tables, reason)
-    with stepping(spark, tables, clock()) as stepper:
+    with stepping(executor, tables, clock()) as stepper:
         _refuse_unpaused(stepper)
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
+        stepper.publish(executor)
         left = _left(stepper, begin, reason)
         n_places = left.size
         reading = SourceSteps.at_rate(source.max_records_per_second, stepper, stop)
@@ -111,7 +111,7 @@ def reread(
             on_phase(phase)
             # Each step records its range in its facts, from which `_behind` resumes after a kill.
             some = left.first(source.records_per_step)
-            done = reading.reread(spark, some, reason, clock())
+            done = reading.reread(executor, some, reason, clock())
             left = left.after(some.end)
             on_progress(done)
             steps.append(done.step)

@@ -32,12 +32,12 @@ from ebbtide.operations._backfill.asked import (
 )
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, of_folder, of_table, with_places
-from ebbtide.operations._stepping import session_of_runs, stepping
+from ebbtide.operations._stepping import executor_of_runs, stepping
 from ebbtide.runtime import Plan, Stepper, run, system_clock
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 SAMPLE = 20
 """Maximum number of keys that a comparison shows."""
@@ -77,7 +77,7 @@ def _report(
 
 
 def swap_in(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     *,
@@ -98,11 +98,11 @@ def swap_in(
         LeaseHeldError: the pipeline is being run, or the backfill is.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
+    with stepping(executor, tables) as stepper:
         last = stepper.last
         asked = asked_of(tables)
         if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
-            stepper.publish(spark)
+            stepper.publish(executor)
             n_records = last.frontier.total_records or 0
             return _report(spec.name, n_records, {}, step=last.step)
         if asked is None:
@@ -112,13 +112,13 @@ def swap_in(
         built = Plan.under(tables.backfills, beside)
         refuse_other_log(tables, built)
         # The pipeline does not advance while its lease is held, so the backfill reaches its position.
-        run(session_of_runs(spark), beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
-        with stepping(spark, built) as taken:
+        run(executor_of_runs(executor), beside, tables.backfills, clock=clock, log_begins=stepper.log_begins)
+        with stepping(executor, built) as taken:
             _refuse_behind(stepper, taken)
             _refuse_erased(stepper, taken)
             refuse_other_columns(tables, taken.plan)
-            taken.publish(spark)
-            n_records, changes, keys = _compared(spark, tables, taken)
+            taken.publish(executor)
+            n_records, changes, keys = _compared(executor, tables, taken)
             places = list(_places(tables))
             if not applies:
                 planned = _report(spec.name, n_records, changes, keys)
@@ -127,7 +127,7 @@ def swap_in(
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease has been released: publishing deletes its folder.
-        stepper.publish(spark)
+        stepper.publish(executor)
         done = _report(spec.name, n_records, changes, keys, facts.step)
         return with_places(done, places)
 
@@ -196,14 +196,12 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
             yield f"offsets {n_reached} to {offset} of partition {partition}"
 
 
-def _compared(
-    spark: SparkSession, tables: Plan, taken: Stepper
-) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
+def _compared(executor: Executor, tables: Plan, taken: Stepper) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
     from ebbtide.runtime import SinkDifference  # loads PySpark
 
     version = taken.plan.delta_sink.version()
-    changes = SinkDifference.to_backfill(spark, tables, version)
+    changes = SinkDifference.to_backfill(executor, tables, version)
     counts = changes.counts()
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)

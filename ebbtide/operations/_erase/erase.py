@@ -28,7 +28,8 @@ from ebbtide.runtime import ErasureKey, Plan, Stepper, purge
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+
+    from ebbtide.executors import Executor
 
 SALT_BYTES = 32
 TABLES = ("state", *BESIDE_STATE)
@@ -44,7 +45,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     """
     tables = Plan.under(ctx.root, ctx.spec)
     refuse_others(tables)
-    keys = asked_keys(ctx.spark, tables, file, where)
+    keys = asked_keys(ctx.executor, tables, file, where)
     salt = secrets.token_bytes(SALT_BYTES)
     hashes = ErasedKeys.hashes_of(keys, keys.column_names, salt)
     head = Head.at_rest(tables.state.last())
@@ -74,11 +75,11 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
     """
     tables = Plan.under(ctx.root, ctx.spec)
     refuse_others(tables)
-    spark = ctx.spark
-    keys = asked_keys(spark, tables, file, where)
-    with stepping(spark, tables, ctx.now_ms) as stepper:
+    executor = ctx.executor
+    keys = asked_keys(executor, tables, file, where)
+    with stepping(executor, tables, ctx.now_ms) as stepper:
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
+        stepper.publish(executor)
         ledger = _ledger(stepper)
         hashes = _hashes(keys, ledger)
         is_continued = tables.erasures.unfinished() is not None
@@ -87,8 +88,8 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         name = tables.erasures.write(ledger)
         # Before the step: if the run dies after it, files with erased rows remain, and the next run deletes them.
         tables.erasures.mark_unfinished()
-        facts = _step(spark, stepper, name, reason)
-        stepper.publish(spark)
+        facts = _step(executor, stepper, name, reason)
+        stepper.publish(executor)
         purged = purge(stepper, name)
         beside = places_beside(stepper.plan, stepper.last)
     places = [*(Place(name, held) for name, held in purged.deleted.items()), *_unreadable(purged.unreadable)]
@@ -107,10 +108,10 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
 def release(ctx: Context, file: str | None, where: str | None) -> Report:
     """Forget that keys were erased: their records are accepted again."""
     tables = Plan.under(ctx.root, ctx.spec)
-    keys = asked_keys(ctx.spark, tables, file, where)
-    with stepping(ctx.spark, tables, ctx.now_ms) as stepper:
+    keys = asked_keys(ctx.executor, tables, file, where)
+    with stepping(ctx.executor, tables, ctx.now_ms) as stepper:
         stepper.diagnosis.refuse("spec")
-        stepper.publish(ctx.spark)
+        stepper.publish(ctx.executor)
         ledger = _ledger(stepper)
         hashes = _hashes(keys, ledger)
         n_known = len(hashes & ledger.keys.hashes)
@@ -121,7 +122,7 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
         cause = Cause(what="release")
         facts = stepper.facts(cause).with_state({"erased": name})
         stepper.commit(facts, [])
-        stepper.publish(ctx.spark)
+        stepper.publish(ctx.executor)
     released = amount(n_known, "key")
     done = f"{released} released in step {facts.step}: their records are accepted again."
     return Report(ctx.spec.name, [done], counts, step=facts.step)
@@ -143,7 +144,7 @@ def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
     return ErasedKeys.hashes_of(keys, keys.column_names, salt)
 
 
-def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
+def _step(executor: Executor, stepper: Stepper, name: str, reason: str) -> StepFacts:
     """Commit the erasing step: it rewrites the state's files; those of the other tables follow from it."""
     plan = stepper.plan
     action = EraseRows(name)
@@ -154,7 +155,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
     erased = plan.erasures.keys(name)
     doomed = ErasureKey.of(plan).doomed_in("state", erased)
-    actions = plan.state.erasing(spark, stepper.newest(), doomed)
+    actions = plan.state.erasing(executor, stepper.newest(), doomed)
     stepper.commit(facts, actions)
     return facts
 

@@ -16,8 +16,7 @@ from ebbtide.runtime import ErasureKey
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.runtime import Plan
 
 ALLOWED = "JSON lines, each with the columns of the key, or CSV whose header names them"
@@ -25,11 +24,11 @@ _Line = tuple[int, dict[str, Any]]
 """Number of a line, from 1, and its values by column."""
 
 
-def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | None) -> pa.Table:
+def asked_keys(executor: Executor, plan: Plan, file: str | None, where: str | None) -> pa.Table:
     """Return the requested keys, with the sink's key columns.
 
     Args:
-        spark: The session; only a condition starts it.
+        executor: Evaluates a condition.
         file: Location of a file of keys.
         where: A condition on rows.
 
@@ -48,7 +47,7 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
         return _of_file(file, key.columns)
     from ebbtide.operations._erase.selecting import keys_where  # it loads PySpark
 
-    return keys_where(spark, key, where or "")
+    return keys_where(executor, key, where or "")
 
 
 def _of_file(file: str, key: pa.Schema) -> pa.Table:

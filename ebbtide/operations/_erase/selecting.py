@@ -10,15 +10,16 @@ from pyspark.errors import AnalysisException
 from ebbtide.errors import ConfigError
 from ebbtide.frames import column
 from ebbtide.runtime import ErasureKey
-from ebbtide.spark_versions import arrow_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from ebbtide.executors import Executor
 
 
-def keys_where(spark: SparkSession, asked: ErasureKey, where: str) -> pa.Table:
+def keys_where(executor: Executor, asked: ErasureKey, where: str) -> pa.Table:
     """Return the keys whose row in the sink fulfils a condition, or whose entry in the state does.
 
     Args:
@@ -34,11 +35,11 @@ def keys_where(spark: SparkSession, asked: ErasureKey, where: str) -> pa.Table:
     if last is None:
         return key.empty_table()
     version, _ = last
-    entries = plan.state.frames.live_entries(spark, version)
+    entries = plan.state.frames.live_entries(executor.spark(), version)
     frames = [(entries, asked.state)]
     if plan.sink_log is not None:
         sink = plan.delta_sink
-        rows = sink.read(spark, sink.version())
+        rows = sink.read(executor.spark(), sink.version())
         frames.insert(0, (rows, asked.sink))
     found = [key.empty_table()]
     allowed = []
@@ -73,4 +74,4 @@ def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str)
         keys = selected.distinct()
     except AnalysisException:  # a ParseException is one
         return None
-    return arrow_table(keys).cast(key)
+    return keys.toArrow().cast(key)

@@ -103,7 +103,7 @@ def _run(ctx: Context, spec: Pipeline) -> str:
         return ""
     try:
         run(
-            ctx.spark,
+            ctx.executor,
             spec,
             ctx.root,
             on_progress=ctx.on_progress,

@@ -29,7 +29,7 @@ from ebbtide.tables import StateTable, Stored
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def doom_of(plan: Plan, at: Step) -> Doom:
     return Gone(at, stored_ms).doom(plan.state)
 
 
-def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+def cleanup(executor: Executor, stepper: Stepper, max_files: int | None = None) -> Done:
     """Delete expired and dropped entries of the state with all their versions, then old records of the quarantine.
 
     If there are both, two steps are made.
@@ -83,13 +83,13 @@ def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None)
     """
     facts = stepper.facts(Cause(what="cleanup"))
     doom = doom_of(stepper.plan, facts.operator_step)
-    deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
-    has_trimmed = trim(spark, stepper)
+    deleted = delete_entries(executor, stepper, facts, doom, max_files=max_files)
+    has_trimmed = trim(executor, stepper)
     return deleted._replace(is_step=deleted.is_step or has_trimmed)
 
 
 def delete_entries(
-    spark: SparkSession,
+    executor: Executor,
     stepper: Stepper,
     facts: StepFacts,
     doom: Doom,
@@ -108,24 +108,24 @@ def delete_entries(
     state = stepper.plan.state
     newest = stepper.newest()
     stored = state.stored(newest)
-    found, left = found_in(spark, stored, packed(state.operator), doom, max_files)
+    found, left = found_in(executor, stored, packed(state.operator), doom, max_files)
     deletion = planned(state, stored, found, doom)
     if deletion:
-        actions = deletion.actions(spark, newest, state.writer())
+        actions = deletion.actions(executor, newest, state.writer())
         stepper.commit(facts, actions)
     return Done(bool(deletion), found, left)
 
 
 def found_in(
-    spark: SparkSession,
+    executor: Executor,
     state: Stored,
     operator: Callable[[], Operator],
     doom: Doom,
     max_files: int | None,
 ) -> tuple[Found, int]:
     """Return the entries found, and the number of files with such entries left to later runs; arguments as `find`."""
-    judged = judge_rows(spark, state, operator, doom)
-    found = find(spark, state, operator, doom, max_files=max_files, judged=judged)
+    judged = judge_rows(executor, state, operator, doom)
+    found = find(executor, state, operator, doom, max_files=max_files, judged=judged)
     if max_files is None:
         return found, 0
     n_files = sum(bool(each.doomed) for each in judged.values())

@@ -16,10 +16,10 @@ from ebbtide.runtime import StateRewrite, Stepper
 from ebbtide.tables import KeepEntries
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
-def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+def compaction(executor: Executor, stepper: Stepper, max_files: int | None = None) -> Done:
     """Fold a pipeline's state, and join the small files of its sink.
 
     Args:
@@ -28,7 +28,7 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
     """
     plan = stepper.plan
     facts = stepper.facts(Cause(what="compaction"))
-    plan.sink.join_files(spark)
+    plan.sink.join_files(executor)
     if stepper.last.state.is_folded:
         return Done(is_step=False)  # nothing was appended since the last fold
     state = stepper.newest()
@@ -36,11 +36,11 @@ def compaction(spark: SparkSession, stepper: Stepper, max_files: int | None = No
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
     rewrite = StateRewrite(plan, files, keep, is_whole=True, data_change=True)
     if max_files is not None:
-        actions, left = merged(spark, state, rewrite.work, max_files)
+        actions, left = merged(executor, state, rewrite.work, max_files)
         if actions:
             stepper.commit(facts, actions)
         return Done(bool(actions), left=left)
     facts = facts.with_state({"is_folded": True})
-    adds = rewrite.written(spark, facts.step)
+    adds = rewrite.written(executor, facts.step)
     stepper.commit(facts, DataFile.replacing(files, adds))
     return Done(is_step=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,14 +13,11 @@ from pyroaring import BitMap64
 from ebbtide.columns import Mask
 from ebbtide.delta import Action, DataFile, LostRows, Snapshot
 from ebbtide.entries import Step
+from ebbtide.executors import Executor
 from ebbtide.operations._maintenance.doomed import Found
 from ebbtide.operations._maintenance.judging import Doom
 from ebbtide.operators import Operator
 from ebbtide.tables import StateTable, StateWriter, Stored
-from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 REWRITTEN_SHARE = 0.25
 """Minimum share of deleted rows for rewriting a file."""
@@ -64,7 +60,7 @@ class Deletion:
 
     def actions(
         self,
-        spark: SparkSession | LocalSession,
+        executor: Executor,
         snapshot: Snapshot,
         writer: StateWriter,
     ) -> list[Action]:
@@ -76,11 +72,10 @@ class Deletion:
         """
         rewritten = [file for file, _ in self.rewritten]
         n_bytes = sum(file.size for file in rewritten)
-        left = run_tasks(
-            spark,
+        left = executor.map(
             writer.without,
             self.rewritten,
-            in_driver=n_bytes <= BYTES_IN_DRIVER,
+            is_little=n_bytes <= Executor.LITTLE_BYTES,
         )
         adds = [add for each in left for add in each]
         actions = DataFile.replacing([*self.removed, *rewritten], adds)

@@ -33,10 +33,9 @@ from ebbtide.operations._maintenance.judging import (
 )
 from ebbtide.operators import Operator
 from ebbtide.tables import Stored
-from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 ROWS_IN_PART = 2_000_000
 """Rows added since the last fold of the whole state whose keys are held at a time."""
@@ -179,7 +178,7 @@ def _add_rows(losses: dict[int, BitMap64], number: int, rows: BitMap64) -> None:
 
 
 def find(
-    spark: SparkSession | LocalSession,
+    executor: Executor,
     state: Stored,
     operator: Callable[[], Operator],
     doom: Doom | None,
@@ -198,7 +197,7 @@ def find(
     """
     in_driver = is_for_driver(state)
     if judged is None:
-        judged = {} if doom is None else judge_rows(spark, state, operator, doom)
+        judged = {} if doom is None else judge_rows(executor, state, operator, doom)
     if max_files is not None:
         judged = _most_doomed(judged, max_files)
     n_base = sum(file.likely_rows for file in state.base.values())
@@ -209,7 +208,7 @@ def find(
     none = Judged(BitMap64(), None)
     doomed = [judged.get(number, none).doomed.serialize() for number in range(len(state.files))]
     work = FindVersions(state, operator, doomed, n_parts)
-    parts = run_tasks(spark, work, range(n_parts), in_driver=in_driver)
+    parts = executor.map(work, range(n_parts), is_little=in_driver)
     losses: dict[int, BitMap64] = {}
     for part in parts:
         for number, serialized in part.losses:

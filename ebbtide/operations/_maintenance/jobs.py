@@ -15,8 +15,7 @@ from pydantic import Field
 from ebbtide.operations._operation import DRY_RUN, Context, Operation, Report
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.runtime import Stepper
     from ebbtide.spec import Pipeline
 
@@ -26,7 +25,7 @@ class Maintenance(Operation):
 
     observed = "state"
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
+    def step(self, executor: Executor, stepper: Stepper) -> bool:
         """Do the work, with the lease held and the last step finished.
 
         Args:
@@ -41,7 +40,7 @@ class Maintenance(Operation):
         """Do the work, and measure the tables before and after."""
         from ebbtide.operations._maintenance.measuring import Done, maintained
 
-        return maintained(ctx, self.job_name, lambda spark, stepper: Done(self.step(spark, stepper)))
+        return maintained(ctx, self.job_name, lambda executor, stepper: Done(self.step(executor, stepper)))
 
 
 class Cleanup(Maintenance):

@@ -15,10 +15,9 @@ from ebbtide.columns import Long, Mask, ints
 from ebbtide.delta import DataFile
 from ebbtide.operators import Operator
 from ebbtide.tables import Stored
-from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 ROWS_IN_DRIVER = 20_000_000
 """Rows up to which the driver reads the few columns itself: for 10 million rows this takes less CPU than starting Spark."""
@@ -102,7 +101,7 @@ def is_for_driver(state: Stored) -> bool:
 
 
 def judge_rows(
-    spark: SparkSession | LocalSession,
+    executor: Executor,
     state: Stored,
     operator: Callable[[], Operator],
     doom: Doom,
@@ -116,7 +115,7 @@ def judge_rows(
         if state.may_have_rows(file) and doom.may_have(file):
             numbers.append(number)
     work = JudgeRows(state, operator, doom.pick, doom.columns)
-    results = run_tasks(spark, work, numbers, in_driver=is_for_driver(state))
+    results = executor.map(work, numbers, is_little=is_for_driver(state))
     judged = {}
     for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
         judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)

@@ -17,7 +17,7 @@ from ebbtide.tables import EntryKind
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 MEASURED: dict[str, int | None] = {
     "entries": 0,  # entries kept
@@ -59,7 +59,7 @@ class Done(NamedTuple):
 def maintained(
     ctx: Context,
     job: str,
-    step: Callable[[SparkSession, Stepper], Done],
+    step: Callable[[Executor, Stepper], Done],
 ) -> Report:
     """Do one step of maintenance, and measure the tables before and after.
 
@@ -72,7 +72,7 @@ def maintained(
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    spec, spark = ctx.spec, ctx.spark
+    spec, executor = ctx.spec, ctx.executor
     plan = Plan.under(ctx.root, spec)
 
     def phase(name: str) -> None:
@@ -81,22 +81,22 @@ def maintained(
     phase("opening the tables")
     if not has_state(plan):
         return _report(spec.name, job)
-    with stepping(spark, plan) as stepper:
+    with stepping(executor, plan) as stepper:
         if not stepper.number:
             return _report(spec.name, job)
         stepper.diagnosis.refuse("spec")
         # An open step of a dead run is finished before anything is measured.
-        stepper.publish(spark)
+        stepper.publish(executor)
         phase(f"{job}, step {stepper.number + 1}")
         before = stepper.newest()
         stored_before = Location(plan.root).usage()
-        done = step(spark, stepper)
+        done = step(executor, stepper)
         phase("counting the entries")
         after = stepper.newest()
         counted = done.counted
         if counted is None:
             state = plan.state.stored(after)
-            counted = find(spark, state, packed(plan.operator), None)
+            counted = find(executor, state, packed(plan.operator), None)
         stored_after = Location(plan.root).usage()
         dropped = stepper.last.decision.removed if done.is_step else {}
         report = _report(

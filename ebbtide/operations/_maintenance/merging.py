@@ -19,10 +19,9 @@ from pyroaring import BitMap64
 from ebbtide.delta import Action, LostRows, Snapshot
 from ebbtide.operations._maintenance.deletion import UNKNOWN, narrowed
 from ebbtide.tables import HashRange, RewriteEntries, StoredEntries
-from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 class Merged(NamedTuple):
@@ -85,7 +84,7 @@ def to_merge(entries: StoredEntries) -> list[HashRange]:
 
 
 def merged(
-    spark: SparkSession | LocalSession,
+    executor: Executor,
     snapshot: Snapshot,
     rewrite: RewriteEntries,
     max_files: int,
@@ -100,7 +99,7 @@ def merged(
     entries = rewrite.entries
     parts = to_merge(entries)
     now = parts[:max_files]
-    results = run_tasks(spark, MergePart(rewrite), now, in_driver=entries.is_small)
+    results = executor.map(MergePart(rewrite), now, is_little=entries.is_small)
     if not results:
         return Merged([], 0)
     adds: list[Action] = []

@@ -44,7 +44,7 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     doom = doom_of(plan, _next_step(plan, last))
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
-    found, left = found_in(ctx.spark, state, operator, doom, max_files)
+    found, left = found_in(ctx.executor, state, operator, doom, max_files)
     deletion = planned(plan.state, state, found, doom)
     _, dropped = excess(plan, last.now_ms)
     changes = _changes(deletion)
@@ -163,7 +163,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
         return f"the state has {size}, below {least_bytes}"
     operator = packed(plan.operator)
     doom = doom_of(plan, _next_step(plan, last))
-    judged = judge_rows(ctx.spark, state, operator, doom)
+    judged = judge_rows(ctx.executor, state, operator, doom)
     most = sum(len(each.doomed) for each in judged.values())
     if not most:
         return "nothing has expired"
@@ -172,7 +172,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
     if most < min_share * n_base:
         most_share = most / n_base
         return f"it would free at most {most_share:.1%} of entries, below {least_share}"
-    found = find(ctx.spark, state, operator, doom, judged=judged)
+    found = find(ctx.executor, state, operator, doom, judged=judged)
     n_entries = found.n_doomed + found.n_kept
     share = found.n_doomed / max(n_entries, 1)
     won_bytes = _won_bytes(state, found)
@@ -208,7 +208,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
     doom = doom_of(plan, _next_step(plan, last))
-    found = find(ctx.spark, state, operator, doom)
+    found = find(ctx.executor, state, operator, doom)
     n_files = len(state.files)
     n_bytes = _bytes(state.files)
     n_left_out = entry_rows(state.files) - found.n_kept
@@ -251,7 +251,7 @@ def plan_vacuum(ctx: Context) -> Report:
         table = plan.at(name)
         if not Log(table).versions():
             continue
-        sizes = unneeded(ctx.spark, table)
+        sizes = unneeded(ctx.executor, table)
         n_bytes = sum(sizes.values())
         found = Held(files=len(sizes), bytes=n_bytes)
         if found.files:

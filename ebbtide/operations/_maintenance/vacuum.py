@@ -22,7 +22,7 @@ from ebbtide.runtime import Plan, Stepper
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 DAY_S = 86_400
 OF_EARLIER_RELEASES = ("checkpoint", "requests")
@@ -31,7 +31,7 @@ SCHEME = re.compile(r"^[a-z0-9]+:/+")
 """Prefix of a location in a store, or of a local location in Spark's form."""
 
 
-def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -> Done:
     """Delete files that no table of a pipeline needs; makes no step.
 
     Args:
@@ -46,9 +46,9 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
             continue
         writer_of(table).trim_log(table)
         if max_files is None:
-            spark.sql(f"VACUUM delta.`{table}`")
+            executor.spark().sql(f"VACUUM delta.`{table}`")
             continue
-        listed = list(unneeded(spark, table))
+        listed = list(unneeded(executor, table))
         now = listed[:max_files]
         for location in now:
             Location(location).delete()
@@ -63,12 +63,12 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     return Done(is_step=False, left=left)
 
 
-def unneeded(spark: SparkSession, table: str) -> dict[str, int]:
+def unneeded(executor: Executor, table: str) -> dict[str, int]:
     """Return the locations and bytes of files that VACUUM would delete, by its dry run: at most a thousand.
 
     Folders, which it lists when they are empty, are left out.
     """
-    rows = spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
+    rows = executor.spark().sql(f"VACUUM delta.`{table}` DRY RUN").collect()
     sizes = {}
     for row in rows:
         location = location_of(row["path"], table)

@@ -37,10 +37,10 @@ from ebbtide.spec import Pipeline
 from ebbtide.tables import Keep, KeepEntries
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+def plan(executor: Executor, spec: Pipeline, root: str) -> Report:
     """Return the plan of a migration to a spec. Changes nothing.
 
     Raises:
@@ -52,14 +52,14 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     if commit is None:
         return migration_report(spec.name)
     _, last = commit
-    migration = _worked_out(spark, tables, last)
+    migration = _worked_out(executor, tables, last)
     if not last.decision.changes_columns:  # else the sink may not have those yet
         migration.refuse_unalterable(tables)
     return migration.report()
 
 
 def apply(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     clock_ms: int,
@@ -81,22 +81,22 @@ def apply(
     tables = Plan.under(root, spec)
     if not has_state(tables):
         return migration_report(spec.name)
-    with stepping(spark, tables, clock_ms) as stepper:
+    with stepping(executor, tables, clock_ms) as stepper:
         if isinstance(stepper.last, NoStep):
             return migration_report(spec.name)
-        migration = _worked_out(spark, tables, stepper.last)
-        stepper.publish_by_logs(spark, migration.before)  # the open step was decided with the old columns
+        migration = _worked_out(executor, tables, stepper.last)
+        stepper.publish_by_logs(executor, migration.before)  # the open step was decided with the old columns
         if not migration.changes:
             return migration.report()
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
-        actions = _state_actions(spark, stepper, migration, facts)
+        actions = _state_actions(executor, stepper, migration, facts)
         # The new files hold rows without the transform's columns. It is evaluated over them before the commit, so that failing
         # rows are part of the decision.
         if migration.reselects and tables.spec.selects_rows:
-            actions, facts = reselected(spark, tables, actions, facts)
+            actions, facts = reselected(executor, tables, actions, facts)
         stepper.commit(facts, actions)
-        stepper.publish(spark)
+        stepper.publish(executor)
         return migration.report(stepper.number)
 
 
@@ -142,7 +142,7 @@ class _Migration:
         tables.sink.refuse_unalterable(self.before.sink.columns)
 
 
-def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migration:
+def _worked_out(executor: Executor, tables: Plan, last: StepFacts) -> _Migration:
     """Plan a migration; it has no changes if the spec fits.
 
     Raises:
@@ -155,7 +155,7 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
     transforms = transform_migration(spec, last)
     before = Plan(tables.root, with_stored_transform(columns.before, last))
     reselects = bool(transforms) or (columns.change is not None and spec.has_transform)
-    states = state_migration(spark, before, last, stored)
+    states = state_migration(executor, before, last, stored)
     functions = function_changes(spec, last)
     changes = [*states.changes, *columns.changes, *transforms, *functions]
     counts = {
@@ -228,7 +228,7 @@ def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
 
 
 def _state_actions(
-    spark: SparkSession,
+    executor: Executor,
     stepper: Stepper,
     migration: _Migration,
     facts: StepFacts,
@@ -251,5 +251,5 @@ def _state_actions(
         keep = Unselected(WithoutSelected(keep), tables.operator)
     files = list(snapshot.files.values())
     rewrite = StateRewrite(migration.before, files, keep, is_whole=True, data_change=True, into=tables)
-    adds = rewrite.written(spark, facts.step)
+    adds = rewrite.written(executor, facts.step)
     return DataFile.replacing(files, [*definition, *adds])

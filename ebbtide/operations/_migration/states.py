@@ -34,11 +34,10 @@ from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline, StatefulPipeline
 from ebbtide.tables import HashRange, StoredEntries
-from ebbtide.tasks import run_tasks
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 Ttls = dict[str, dict[str, Any]]
 """Name of a state, empty for the only one, to the fields of its time to live."""
@@ -64,7 +63,7 @@ class StateMigration:
 
 
 def state_migration(
-    spark: SparkSession,
+    executor: Executor,
     tables: Plan,
     last: StepFacts,
     stored: pa.Schema,
@@ -88,7 +87,7 @@ def state_migration(
     changes = (*state_changes, *ttl_changes)
     if not changes:
         return StateMigration()
-    counts = _counts(spark, tables, last, removed)
+    counts = _counts(executor, tables, last, removed)
     return StateMigration(changes, *counts)
 
 
@@ -164,7 +163,7 @@ class Affected:
 
 
 def _counts(
-    spark: SparkSession,
+    executor: Executor,
     tables: Plan,
     last: StepFacts,
     removed: list[str],
@@ -186,11 +185,10 @@ def _counts(
         rules=(rules_before, rules_after),
         at=Step(last.step, last.now_ms, last.frontier.watermark_ms),
     )
-    parts = run_tasks(
-        spark,
+    parts = executor.map(
         affected,
         entries.parts(),
-        in_driver=entries.is_small,
+        is_little=entries.is_small,
     )
     none = np.zeros(4, np.int64)
     counts: list[int] = sum(parts, none).tolist()

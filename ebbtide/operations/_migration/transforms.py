@@ -23,7 +23,7 @@ from ebbtide.spec import Pipeline, Transform
 from ebbtide.tables import Keep, Selection
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
@@ -121,7 +121,7 @@ class Unselected:
 
 
 def reselected(
-    spark: SparkSession,
+    executor: Executor,
     plan: Plan,
     actions: Sequence[Action],
     facts: StepFacts,
@@ -140,7 +140,7 @@ def reselected(
     """
     from ebbtide.runtime import Selecting  # loads PySpark
 
-    selecting = Selecting(spark, plan)
+    selecting = Selecting(executor, plan)
     selecting.refuse_unfit()
     # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.
     adds = [action for action in actions if "add" in action]

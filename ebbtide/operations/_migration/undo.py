@@ -16,13 +16,13 @@ from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 _CHANGE_BACK = "Change the spec back and migrate again: removed stamps and values do not come back."
 """The next step where a migration cannot be undone."""
 
 
-def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+def undo(executor: Executor, spec: Pipeline, root: str) -> Report:
     """Restore state, sink and changelog to before a migration that was the last step; makes a separate step.
 
     Args:
@@ -34,7 +34,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
+    with stepping(executor, tables) as stepper:
         last = stepper.last
         before = _step_before_migration(tables, last)
         if isinstance(last, NoStep) or before is None:
@@ -54,7 +54,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         facts = facts.with_state(as_before)
         actions = _earlier(tables.state.path, last.state.version, data_change=True)
         stepper.commit(facts, actions)
-        stepper.publish(spark)
+        stepper.publish(executor)
         return migration_report(spec.name, ["the tables are as before the migration"], stepper.number)
 
 

@@ -25,7 +25,7 @@ from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 MAX_AGE = "max_age"
 MAX_BYTES = "max_bytes"
@@ -60,7 +60,7 @@ def place_of(tables: Plan, records: pa.Table) -> list[Place]:
 
 
 def apply(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     selection: Selection,
@@ -79,18 +79,18 @@ def apply(
     tables = Plan.under(root, spec)
     if not tables.quarantine.size():
         return _report(spec.name)
-    with stepping(spark, tables) as stepper:
-        stepper.publish(spark)
+    with stepping(executor, tables) as stepper:
+        stepper.publish(executor)
         records = tables.quarantine.records(selection)
         if not len(records):
             return _report(spec.name)
         counts = {"dropped": len(records)}
-        facts = drop(spark, stepper, records, counts, note)
+        facts = drop(executor, stepper, records, counts, note)
         reasons = _reasons(records)
         return _report(spec.name, reasons, facts.step)
 
 
-def trim(spark: SparkSession, stepper: Stepper) -> bool:
+def trim(executor: Executor, stepper: Stepper) -> bool:
     """Drop records older than `quarantine.max_age`, then the oldest above `quarantine.max_bytes`; return whether there were any.
 
     The clock is that of the last step, not the time of the job.
@@ -103,7 +103,7 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     gone, counts = excess(stepper.plan, stepper.last.now_ms)
     if not len(gone):
         return False
-    drop(spark, stepper, gone, counts)
+    drop(executor, stepper, gone, counts)
     return True
 
 
@@ -160,7 +160,7 @@ def _beyond(records: pa.Table, max_bytes: int) -> Mask:
 
 
 def drop(
-    spark: SparkSession,
+    executor: Executor,
     stepper: Stepper,
     records: pa.Table,
     counts: dict[str, int],
@@ -181,7 +181,7 @@ def drop(
     cause = Cause(what="quarantine_drop", why=note)
     facts = stepper.facts(cause, decision=decision)
     stepper.commit(facts, [])
-    stepper.publish(spark)
+    stepper.publish(executor)
     return facts
 
 

@@ -72,7 +72,7 @@ class Replay(Operation):
 
         corrected = None if params.records is None else read_corrected(params.records)
         return replay.apply(
-            ctx.spark,
+            ctx.executor,
             ctx.spec,
             ctx.root,
             ctx.now_ms,
@@ -104,4 +104,4 @@ class Drop(Operation):
         from ebbtide.operations._quarantine import drop
 
         selection = params.selection()
-        return drop.apply(ctx.spark, ctx.spec, ctx.root, selection, params.note)
+        return drop.apply(ctx.executor, ctx.spec, ctx.root, selection, params.note)

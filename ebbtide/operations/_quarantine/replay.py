@@ -41,7 +41,7 @@ from ebbtide.storage import Location
 from ebbtide.tables import Selection
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 WHY_NOT = {
     TOO_LARGE: "only its head was kept; it needs a corrected record",
@@ -167,7 +167,7 @@ def plan(
 
 
 def apply(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     clock_ms: int,
@@ -194,12 +194,12 @@ def apply(
     tables = Plan.under(root, spec)
     if not has_state(tables):
         return Found().report(spec.name)
-    with stepping(spark, tables, clock_ms) as stepper:
+    with stepping(executor, tables, clock_ms) as stepper:
         last = stepper.last
         if isinstance(last, NoStep):
             return Found().report(spec.name)
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
+        stepper.publish(executor)
         attempt = _attempt(tables, last, clock_ms, selection, corrected)
         found = _found(attempt, last, clock_ms, corrected)
         if found.late and not accept_late:
@@ -208,15 +208,15 @@ def apply(
                 allowed="--accept-late, in Dagster accept_late: true",
                 next_step="Or correct the source, and run 'ebbtide refresh' to rebuild the sink from it.",
             )
-        if not decide(spark, stepper, attempt, clock_ms):
+        if not decide(executor, stepper, attempt, clock_ms):
             return found.report(spec.name)
-        counts = stepper.publish(spark)
-        stepper.fold(spark)
+        counts = stepper.publish(executor)
+        stepper.fold(executor)
         return found.report(spec.name, stepper.number, counts)
 
 
 def decide(
-    spark: SparkSession,
+    executor: Executor,
     stepper: Stepper,
     attempt: Redecoded,
     clock_ms: int,
@@ -250,8 +250,8 @@ def decide(
     try:
         staged = attempt.staged(folder)
         if tables.spec.has_transform:
-            staged, facts = Selecting(spark, tables).replayed(staged, folder, facts)
-        stepper.apply(spark, staged, facts)
+            staged, facts = Selecting(executor, tables).replayed(staged, folder, facts)
+        stepper.apply(executor, staged, facts)
     finally:
         Location(tables.at("staged")).delete()
     return True

@@ -25,7 +25,7 @@ from ebbtide.runtime import Plan, Staged, Stepper
 from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ebbtide.executors import Executor
 
 
 def plan(spec: Pipeline, root: str) -> Report:
@@ -47,7 +47,7 @@ def plan(spec: Pipeline, root: str) -> Report:
     return Report(spec.name, lines, {"rows": n_rows}, next_step=next_step)
 
 
-def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
+def repair(executor: Executor, spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Delete these rows, in one step; arguments and errors as `plan`.
 
     Args:
@@ -59,9 +59,9 @@ def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Rep
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, clock_ms) as stepper:
+    with stepping(executor, tables, clock_ms) as stepper:
         stepper.diagnosis.refuse("spec")
-        stepper.publish(spark)
+        stepper.publish(executor)
         last = stepper.last.frontier
         snapshot = _ended(tables, None if last is None else last.snapshot)
         n_rows = _rows_below(tables, snapshot)
@@ -69,18 +69,18 @@ def repair(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Rep
             return Report(
                 spec.name, ["The newest snapshot of the source showed all rows; nothing to delete."], {"rows": 0}
             )
-        _raise_floor(spark, stepper, snapshot, clock_ms)
+        _raise_floor(executor, stepper, snapshot, clock_ms)
         deleted = f"{amount(n_rows, 'row')} deleted that the newest snapshot of the source did not show, in step {stepper.number}."
         return Report(spec.name, [deleted], {"rows": n_rows}, step=stepper.number)
 
 
-def _raise_floor(spark: SparkSession, stepper: Stepper, snapshot: WholeSnapshot, clock_ms: int) -> None:
+def _raise_floor(executor: Executor, stepper: Stepper, snapshot: WholeSnapshot, clock_ms: int) -> None:
     batch = BatchSummary(truncate=snapshot.lowest)
     cause = Cause(what="repair", why="rows that the newest snapshot of the source did not show")
     facts = stepper.facts(cause, stepper.next_clock(clock_ms), batch)
-    stepper.apply(spark, Staged((), batch), facts)
-    stepper.publish(spark)
-    stepper.fold(spark)
+    stepper.apply(executor, Staged((), batch), facts)
+    stepper.publish(executor)
+    stepper.fold(executor)
 
 
 def _ended(tables: Plan, snapshot: WholeSnapshot | None) -> WholeSnapshot:

@@ -43,12 +43,10 @@ from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, SinkHistory, Stepper
-from ebbtide.spark_versions import arrow_table
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.runtime import SinkDifference
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
@@ -61,7 +59,7 @@ MOST_NAMED = 5
 REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+def plan(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
     """Return the findings, and the ways that a repair would take. Changes nothing.
 
     Args:
@@ -72,13 +70,13 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         TableMismatchError: another state wrote the sink, or the sink has other columns than the pipeline gave it.
     """
     tables = Plan.under(root, spec)
-    with _repairing(spark, tables) as (stepper, unreadable):
+    with _repairing(executor, tables) as (stepper, unreadable):
         if not stepper.number:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
         appended = tuple(appended_findings(stepper, unreadable))
         sink = _Sink.of(stepper, unreadable)
-        _, report = _sink(spark, stepper, sink)
+        _, report = _sink(executor, stepper, sink)
         found = stepper.found()
         changed_by, versions = tables.state.foreign_change(stepper.version, found)
         state_version = versions[-1] if changed_by else None
@@ -86,7 +84,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         return replace(report, findings=findings, state_version=state_version)
 
 
-def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+def repair(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
     """Repair the tables, in one step; arguments and errors as `plan`.
 
     Raises:
@@ -95,7 +93,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    with _repairing(spark, tables) as (stepper, unreadable):
+    with _repairing(executor, tables) as (stepper, unreadable):
         if not stepper.number:
             return RepairReport(spec.name)
         stepper.diagnosis.refuse("spec")
@@ -106,11 +104,11 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         sink = _Sink.of(stepper, unreadable)
         if not sink.is_usable:
             leave.add("sink")
-        refused = _published(spark, stepper, leave)
+        refused = _published(executor, stepper, leave)
         if refused is not None:
             sink = replace(sink, refused=str(refused))
         looked_at = tables.delta_sink.version() if sink.is_there else None
-        way, report = _sink(spark, stepper, sink)
+        way, report = _sink(executor, stepper, sink)
         findings = (*report.findings, *appended)
         report = replace(report, findings=findings)
         _refuse(report)
@@ -118,7 +116,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         set_aside(stepper, aside)
         # The state first: data for the other tables is read from its newest version.
         state_version = restore_state(stepper)
-        tables.sink.create(spark)
+        tables.sink.create(executor)
         if spec.emits_every:
             tables.changelog.create()
         had_quarantine = "quarantine" in stepper.last.state.tables
@@ -127,12 +125,12 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         cause = Cause(what="repair", notes=report.losses)
         facts = stepper.facts(cause, decision=_decision(spec, way, looked_at))
         stepper.commit(facts, [])
-        stepper.publish(spark)
+        stepper.publish(executor)
         return replace(report, state_version=state_version, action="repair", step=facts.step)
 
 
 def acknowledge(
-    spark: SparkSession,
+    executor: Executor,
     spec: Pipeline,
     root: str,
     reason: str,
@@ -155,11 +153,11 @@ def acknowledge(
     if new_log_ms is not None:
         tables.refuse_epochs()
     tables.refuse_unable(Rewrite(), "acknowledgement")
-    with stepping(spark, tables) as stepper:
+    with stepping(executor, tables) as stepper:
         if not stepper.number:
             return RepairReport(spec.name)
         stepper.diagnosis.refuse("spec")
-        _publish_to_be_accepted(spark, stepper)
+        _publish_to_be_accepted(executor, stepper)
         version = tables.delta_sink.version()
         decision = Decision(accepts_sink=version)
         cause = Cause(what="acknowledge", why=reason)
@@ -169,11 +167,11 @@ def acknowledge(
         report = RepairReport(spec.name)
         actions = []
         if SinkHistory(tables, stepper.made).is_kept:
-            differing = _differing(spark, stepper)
+            differing = _differing(executor, stepper)
             rows = differing.differing.cache()
             report = _counted(spec.name, differing)
             key = columns(tables.sink.key)
-            keys = arrow_table(rows.select(*key))
+            keys = rows.select(*key).toArrow()
             rows.unpersist()
             if len(keys):
                 stored_keys = _typed(keys, tables)
@@ -183,7 +181,7 @@ def acknowledge(
         return replace(report, action=f"acknowledged: {reason}", step=facts.step)
 
 
-def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) -> EbbtideError | None:
+def _published(executor: Executor, stepper: Stepper, leave: Collection[str]) -> EbbtideError | None:
     """Publish the open step to the tables that can apply it, so that a repair need not wait for it.
 
     Args:
@@ -193,23 +191,23 @@ def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) ->
         The error of a sink that cannot apply it; None if it did.
     """
     try:
-        stepper.publish_by_logs(spark, leave=leave)
+        stepper.publish_by_logs(executor, leave=leave)
     except CANNOT_TAKE as error:
         if "sink" in leave:
             raise
-        stepper.publish_by_logs(spark, leave={*leave, "sink"})
+        stepper.publish_by_logs(executor, leave={*leave, "sink"})
         return error
     return None
 
 
-def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
+def _publish_to_be_accepted(executor: Executor, stepper: Stepper) -> None:
     """Publish the open step.
 
     Raises:
         RepairError: the sink cannot apply it, so the sink cannot be accepted: the step would be missing.
     """
     try:
-        stepper.publish(spark)
+        stepper.publish(executor)
     except CANNOT_TAKE as error:
         raise RepairError.of(
             f"The sink of '{stepper.spec.name}' cannot be accepted: step {stepper.number} is not in it yet, and cannot be applied to it.",
@@ -219,14 +217,14 @@ def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
 
 
 @contextmanager
-def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
+def _repairing(executor: Executor, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
     """Hold a pipeline's lease; yield its stepper and the names of tables with an unreadable log.
 
     Raises:
         TableMismatchError: another state wrote the sink.
     """
     tables.refuse_unable(Rewrite(), "repair")
-    with stepping(spark, tables, parts=()) as stepper:  # tables may be unreadable
+    with stepping(executor, tables, parts=()) as stepper:  # tables may be unreadable
         unreadable = stepper.tables.leave_out_unreadable()
         stepper.diagnosis.refuse("state")
         yield stepper, unreadable
@@ -278,7 +276,7 @@ class _Sink:
         return not self.became and not self.damaged
 
 
-def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAndApply | Rewrite | None, RepairReport]:
+def _sink(executor: Executor, stepper: Stepper, sink: _Sink) -> tuple[RestoreAndApply | Rewrite | None, RepairReport]:
     """Return the way to repair a sink, None if it needs none; and the damage."""
     tables = stepper.plan
     name = stepper.spec.name
@@ -291,7 +289,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     found = _found(tables, sink, own.foreign if own else ())
     if not found:
         # Neither log nor files show damage: only the rows can.
-        compared = _compared(spark, stepper)
+        compared = _compared(executor, stepper)
         if compared.has_other_rows:
             return Rewrite(), compared
         return None, compared
@@ -393,11 +391,11 @@ def _lacks_columns(stepper: Stepper) -> bool:
     return sink_step < last.step
 
 
-def _differing(spark: SparkSession, stepper: Stepper) -> SinkDifference:
+def _differing(executor: Executor, stepper: Stepper) -> SinkDifference:
     from ebbtide.runtime import SinkDifference  # loads PySpark
 
     return SinkDifference.found(
-        spark,
+        executor,
         stepper.plan,
         stepper.made,
         state_version=decided_version(stepper),
@@ -405,12 +403,12 @@ def _differing(spark: SparkSession, stepper: Stepper) -> SinkDifference:
     )
 
 
-def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
+def _compared(executor: Executor, stepper: Stepper) -> RepairReport:
     """Compare sink and state by key, if the state keeps the rows that the sink must show."""
     if not SinkHistory(stepper.plan, stepper.made).is_kept or _lacks_columns(stepper):
         return RepairReport(stepper.spec.name)
     stepper.plan.sink.refuse_altered(stepper.tables.sink())
-    differing = _differing(spark, stepper)
+    differing = _differing(executor, stepper)
     return _counted(stepper.spec.name, differing)
 
 

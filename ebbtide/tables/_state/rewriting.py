@@ -17,12 +17,12 @@ import pyarrow as pa
 from ebbtide.columns import flags, is_set
 from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex
 from ebbtide.entries import Step, newest_versions
+from ebbtide.executors import Executor
 from ebbtide.operators import Operator
 from ebbtide.tables._joining import ROWS_PER_FILE, small_files
 from ebbtide.tables._state.layout import BASE
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tables._state.writing import StateWriter
-from ebbtide.tasks import BYTES_IN_DRIVER
 
 ROWS_IN_PART = 500_000
 """Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
@@ -92,7 +92,7 @@ class StoredEntries:
     @property
     def is_small(self) -> bool:
         """True if the driver should read them without a Spark job."""
-        return self.n_bytes <= BYTES_IN_DRIVER
+        return self.n_bytes <= Executor.LITTLE_BYTES
 
     def parts(self) -> list[HashRange]:
         """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""

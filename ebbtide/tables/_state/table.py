@@ -39,8 +39,7 @@ from ebbtide.tables._step_commits import erasing
 from ebbtide.tables._table import ChangeSet
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ebbtide.executors import Executor
     from ebbtide.tables._state.frames import StateFrames
 
 FEATURE = "domainMetadata"
@@ -150,15 +149,15 @@ class StateTable(StateNotes):
         hidden = rows.take(pa.array(positions))
         return hidden.filter(pa.array(is_entry[positions]))
 
-    def erasing(self, spark: SparkSession, snapshot: Snapshot, doomed: Doomed) -> list[Action]:
+    def erasing(self, executor: Executor, snapshot: Snapshot, doomed: Doomed) -> list[Action]:
         """Rewrite the files of a version that hold rows of erased keys; return the actions that replace them.
 
         Args:
-            spark: Runs the tasks that rewrite files.
+            executor: Runs the tasks that rewrite files.
             snapshot: The version.
             doomed: Selects the rows.
         """
-        return erasing(spark, FileWithout(self.path, self.schema, self.bounded, doomed), snapshot)
+        return erasing(executor, FileWithout(self.path, self.schema, self.bounded, doomed), snapshot)
 
     def perform(self, actions: Sequence[Action], facts: StepFacts, base: Snapshot) -> Snapshot:
         """Commit a step: this commit is the decision, and precedes those of the output tables.

@@ -8,12 +8,13 @@ from typing import Any
 import operating
 from pyspark.sql import SparkSession
 
-from ebbtide import Pipeline, UpsertPipeline, local_session
+from ebbtide import InProcess, Pipeline, UpsertPipeline
 from ebbtide.operations import Context, Report
 from ebbtide.runtime import system_clock
+from ebbtide.sessions import executor_of
 
 PROJECT = Path(__file__).resolve().parents[3]
-LOCAL = local_session()
+LOCAL = InProcess()
 """For runs that only make what a test then looks at with Spark."""
 PLAIN = {"type": "plain", "position": ["p", "n"]}
 
@@ -107,4 +108,4 @@ def act(
 def context(spark: SparkSession, spec: Pipeline, root: Path | str, clock_ms: int | None = None) -> Context:
     """Return the means of an operation on Spark; see `act`."""
     clock = system_clock if clock_ms is None else lambda: clock_ms
-    return operating.Here(spec, str(root), lambda: spark, clock=clock)
+    return Context(spec, str(root), executor_of(spark), clock=clock)

@@ -12,6 +12,7 @@ from local.made_facts import made_facts
 from local.support import change
 
 from ebbtide.delta import Definition, Snapshot
+from ebbtide.executors import Executor
 from ebbtide.formats import RECORDS
 from ebbtide.ledger import Head, StateFacts, StepFacts, writer_of
 from ebbtide.model import Append, BatchSummary, StepRecords
@@ -24,7 +25,7 @@ from ebbtide.spec import Pipeline
 Row = dict[str, Any]
 
 
-class DiskPipeline:
+class DiskPipeline(Executor):
     """Steps and ticks over files, as `MemoryPipeline` makes them in memory.
 
     Args:
@@ -78,31 +79,16 @@ class DiskPipeline:
         rows = sink.rows(self.spec.sink_table.columns)
         return rows.sort_by([(name, "ascending") for name in self.spec.sink_key]).to_pylist()
 
-    # What of a Spark session the step asks for.
     @property
-    def conf(self) -> Any:
-        return {"spark.sql.shuffle.partitions": str(self.tasks)}
+    def parallelism(self) -> int:
+        """The tasks of a step."""
+        return self.tasks
 
-    @property
-    def sparkContext(self) -> DiskPipeline:  # noqa: N802 - Spark's name
-        return self
-
-    def getLocalProperty(self, _: str) -> str | None:  # noqa: N802 - Spark's name
-        return None
-
-    def setLocalProperty(self, _: str, __: Any) -> None:  # noqa: N802 - the same
-        pass
-
-    def parallelize(self, items: list[Any], _: int) -> DiskPipeline:
-        self._items = items
-        return self
-
-    def map(self, work: Any) -> DiskPipeline:
-        self._work = work
-        return self
-
-    def collect(self) -> list[Any]:
-        return [self._work(item) for item in self._items]
+    def map(self, work: Any, items: Any, *, is_little: bool = False) -> list[Any]:
+        """Do the tasks' work, one after the other, and note what was dealt out."""
+        if len(items) > 1 and not is_little:
+            self.dealt_out = items
+        return [work(item) for item in items]
 
     def _facts(self, what: str, now_ms: int, batch: BatchSummary | None = None) -> StepFacts:
         last = self.head.facts

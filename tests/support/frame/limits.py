@@ -75,7 +75,7 @@ LIMITS = {
     "rewriting_rows_in_part": "ebbtide.tables._state.rewriting.ROWS_IN_PART",
     "rows_in_piece": "ebbtide.tables._state.rewriting.ROWS_IN_PIECE",
     "flush_bytes": "ebbtide.runtime._workers.staging.FLUSH_BYTES",
-    "step_commits_bytes_in_driver": "ebbtide.tables._step_commits.BYTES_IN_DRIVER",
+    "little_bytes": "ebbtide.executors.Executor.LITTLE_BYTES",
     "rows_per_file": "ebbtide.tables._upsert.ROWS_PER_FILE",
     "cutting_most_rows": "ebbtide.views.cutting.MOST_ROWS",
     "view_table_bytes": "ebbtide.views.cutting.TABLE_BYTES",

@@ -23,6 +23,7 @@ from operating import operation_named
 
 from ebbtide.cli import main
 from ebbtide.operations import Context, Report
+from ebbtide.sessions import executor_of
 
 SCHEMA = "id STRING, v STRING, nested STRUCT<a: STRING, b: ARRAY<STRING>>, raw BINARY, n BIGINT"
 POSITIONED = {"type": "plain", "position": ["p", "o"]}
@@ -169,7 +170,9 @@ class Plants:
         file = self.folder / "keys.jsonl"
         file.write_text("".join(json.dumps({"id": person.id}) + "\n" for person in self.erased))
         operation = operation_named("erase")
-        ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms, **known)
+        ctx = Context(
+            self.pipeline.spec, self.pipeline.root, executor_of(spark), by="me", clock=lambda: clock_ms, **known
+        )
         given = {"keys": str(file)} if where is None else {"where": where}
         return operation.act(action, ctx, operation.asked(given))
 

@@ -81,5 +81,5 @@ def follow(proxy: Proxy, spec: Pipeline, root: str, script: Callable[[], Iterato
     stop = Followed(proxy, script)
     proxy.served.clear()
     # The least interval: each turn of the run looks at the source.
-    ebbtide.run(ebbtide.local_session(), spec, root, stop=stop, follow=Following(interval_ms=1), **options)
+    ebbtide.run(ebbtide.InProcess(), spec, root, stop=stop, follow=Following(interval_ms=1), **options)
     return stop.parts

@@ -15,13 +15,13 @@ from frame.circumstances import assume
 from frame.limits import limits, swap_inside
 from local.local_run import HOUR, SPARK, START, perform
 from local.support import change, plain
-from operating import Here, act
+from operating import act
 
 import ebbtide
 from ebbtide import StatefulPipeline
 from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.ledger import Lease, StepFacts
-from ebbtide.operations import Report
+from ebbtide.operations import Context, Report
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan, RunSummary, Stepper, StepProgress, idle_run
 from ebbtide.runtime._following import Following
@@ -115,7 +115,7 @@ class LocalPipeline:
             asked: Values of its `Params`.
         """
         given = {"by": "ann", "clock": lambda: clock_ms, **means}
-        return act(name, action, Here(self.spec, self.root, lambda: SPARK, **given), **asked)
+        return act(name, action, Context(self.spec, self.root, SPARK, **given), **asked)
 
     def is_idle(self, clock_ms: int = LATER) -> bool:
         """Whether a run would find nothing to do."""
@@ -211,7 +211,7 @@ def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None, action:
     with limits():
         assume("a sink like the state")
         swap_inside("ebbtide.tables.SinkTable.rewrite", give)
-        return act("repair", action, Here(spec, root, lambda: SPARK))
+        return act("repair", action, Context(spec, root, SPARK))
 
 
 def killed(*_: Any, **__: Any) -> None:

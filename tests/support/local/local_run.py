@@ -1,4 +1,4 @@
-"""Runs, maintenance and all, without a JVM (`ebbtide.runtime._local`), at times that do not depend on when a test runs."""
+"""Runs, maintenance and all, without a JVM, at times that do not depend on when a test runs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from frame.circumstances import assume
 from frame.limits import set_limits, swap_inside
-from operating import Here, act, replay
+from operating import act, replay
 
 import ebbtide
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
 from ebbtide.delta._commit import named_files
 from ebbtide.ledger import Head
-from ebbtide.operations import maintain
+from ebbtide.operations import Context, maintain
 from ebbtide.operations._repair.state import restore_state
 from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import Plan
@@ -31,14 +31,13 @@ from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection, SinkTable
-from ebbtide.tasks import LocalSession
 
 HOUR = 3_600_000
 START = 1_000 * HOUR
 BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
-SPARK = ebbtide.local_session(lambda batch_id: START + batch_id * BATCH_MS)
-"""Stands for a session: these runs have none."""
+SPARK = ebbtide.InProcess(lambda batch_id: START + batch_id * BATCH_MS)
+"""Runs work here; the clock is the batch's."""
 
 
 def time_text(time_ms: int) -> str:
@@ -46,8 +45,11 @@ def time_text(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
 
 
-class VacuumingSession(LocalSession):
-    """Stands for a session of which only VACUUM is asked: without a retention, it deletes what neither the newest version nor its commit names."""
+class Vacuuming(ebbtide.InProcess):
+    """Stands for an executor whose Spark is only asked for VACUUM: without a retention, it deletes what neither the newest version nor its commit names."""
+
+    def spark(self) -> Any:
+        return self
 
     def sql(self, statement: str) -> None:
         snapshot = Snapshot.read(statement.split("`")[1])
@@ -63,7 +65,7 @@ def vacuum(spec: Pipeline, root: str) -> Any:
     """Vacuum tables of which all files, and all commits that a checkpoint covers, are old enough to go."""
     for commit in Path(root).glob("*/*/_delta_log/*.json"):
         os.utime(commit, (0, 0))
-    return maintain(cast("Any", VacuumingSession()), spec, root, "vacuum")
+    return maintain(Vacuuming(), spec, root, "vacuum")
 
 
 class StreamError(Exception):
@@ -230,7 +232,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         if given.get("follows"):
             options["follow"] = Following(interval_ms=1)
         return begin(SPARK, spec, root, clock=lambda: clock_ms, **options)
-    context = Here(spec, root, lambda: SPARK, clock=lambda: clock_ms)
+    context = Context(spec, root, SPARK, clock=lambda: clock_ms)
     ask = partial(act, action="apply", context=context)
     if work in ("migrate", "alter"):
         return ask("migrate")

@@ -8,10 +8,10 @@ from typing import Any
 import operating
 from crashes.disk import DiskPipeline
 from local.support import spec
-from operating import Here, Origin
+from operating import Origin
 
 from ebbtide.delta import Log
-from ebbtide.operations import Report
+from ebbtide.operations import Context, Report
 from ebbtide.spec import Pipeline
 from ebbtide.tables import Selection
 
@@ -42,9 +42,9 @@ def mended_as(pipeline: DiskPipeline, *lines: str) -> dict[Origin, str]:
     return {tuple(row["origin"].values()): line for row, line in zip(records, lines, strict=True)}
 
 
-def context_of(pipeline: DiskPipeline, of: Pipeline | None = None, now_ms: int = 0) -> Here:
+def context_of(pipeline: DiskPipeline, of: Pipeline | None = None, now_ms: int = 0) -> Context:
     """What an operation on a pipeline on disk is given: its spec, or another one."""
-    return Here(of or pipeline.spec, root_of(pipeline), lambda: pipeline, clock=lambda: now_ms)
+    return Context(of or pipeline.spec, root_of(pipeline), pipeline, clock=lambda: now_ms)
 
 
 def replay(

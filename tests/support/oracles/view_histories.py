@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local.local_pipeline import repair_here
 from local.local_run import SPARK
-from operating import Here, act
+from operating import act
 from oracles.random_plans import TABLES, Query, RandomQueries
 from oracles.view_inputs import LATER, Followed, Input, Inputs, Oracle, texts
 from pyspark.sql import SparkSession
@@ -19,7 +19,9 @@ from pyspark.sql import SparkSession
 from ebbtide import MaterializedView, run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
+from ebbtide.operations import Context
 from ebbtide.runtime import Plan
+from ebbtide.sessions import executor_of
 from ebbtide.spec import Pipeline
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
@@ -91,7 +93,7 @@ class PastInput:
         """Rewind, to any step that can be gone back to."""
         to_step = self.draw.randint(1, self._last)
         try:
-            act("rewind", "apply", Here(self.table.spec, self.table.root, lambda: SPARK), to_step=to_step)
+            act("rewind", "apply", Context(self.table.spec, self.table.root, SPARK), to_step=to_step)
         except (HistoryGoneError, SpecChangedError):
             return
         self._files[self._last] = self._read_at(to_step)
@@ -165,8 +167,8 @@ class Kept:
         assert texts(rows.to_pylist()) == texts(wanted), f"{self.view.query}: {summary}"
 
     @property
-    def _context(self) -> Here:
-        return Here(self.view, self.root, lambda: self.oracle.spark)
+    def _context(self) -> Context:
+        return Context(self.view, self.root, executor_of(self.oracle.spark))
 
     def go_back(self, draw: random.Random) -> None:
         """Rewind to any step."""

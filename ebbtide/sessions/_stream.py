@@ -1,8 +1,7 @@
 """Makes the batches of a run in a streaming query of Spark: each of its micro-batches makes one.
 
 The query's source is Spark's own `rate-micro-batch`, whose rows no step reads: it begins the next micro-batch once the last has ended. What a
-batch reads is planned by this process (`ebbtide.runtime._batches`); Spark's checkpoint is
-thrown away with the query. So Spark starts no Python process to plan a source, and a run waits for none.
+batch reads is planned by this process (`ebbtide.runtime`); Spark's checkpoint is thrown away with the query. So Spark starts no Python process to plan a source, and a run waits for none.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ebbtide.runtime._batches import Query
-
 ENDS_WITHIN_S = 600
 """Seconds within which a stopped query has to end; `stop` raises an error behind that (`spark.sql.streaming.stopTimeout`)."""
 LOOK_S = 1.0
@@ -32,16 +29,11 @@ PAUSE_S = 0.05
 """Seconds of a micro-batch that has nothing to do."""
 
 
-def drive(spark: SparkSession, query: Query) -> None:
-    """Make batches until nothing is left to read, or the run is stopped.
-
-    Args:
-        query: The batches.
-    """
-    name = query.plan.spec.name
-    batches = MicroBatches(query.made(), query.stop)
+def drive(spark: SparkSession, name: str, made: Iterable[int], stop: threading.Event) -> None:
+    """Make batches until nothing is left to read, or the run is stopped; arguments as `Executor.drive`."""
+    batches = MicroBatches(iter(made), stop)
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    from ebbtide.runtime._callbacks import CallbackConnection  # loads PySpark
+    from ebbtide.sessions._callbacks import CallbackConnection  # loads PySpark
 
     connection = CallbackConnection(spark)
     with tempfile.TemporaryDirectory(prefix="ebbtide-stream-", ignore_cleanup_errors=True) as thrown_away:

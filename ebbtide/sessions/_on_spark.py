@@ -1,0 +1,98 @@
+"""The executor on Spark: work runs in the tasks of its jobs, batches in a streaming query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+
+from ebbtide.executors import EngineKind, Executor, InProcess, work_under_way
+from ebbtide.storage import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+DESCRIPTION = "spark.job.description"
+"""Spark's name for what a job's page shows."""
+
+
+class OnSpark(Executor):
+    """Runs work on Spark, but little work in this process: a job costs more.
+
+    Args:
+        session: The session; or returns it, when it is first needed: work begins with what it refuses, or plans, from the logs of tables alone.
+        leaves_nothing: The smallest work runs in jobs too.
+    """
+
+    has_spark = True
+    place = "on Spark"
+
+    def __init__(self, session: SparkSession | Callable[[], SparkSession], *, leaves_nothing: bool = False) -> None:
+        self._session = session
+        self._leaves_nothing = leaves_nothing
+        self._here = InProcess()
+
+    @classmethod
+    def for_root(cls, session: SparkSession | Callable[[], SparkSession], root: str) -> Self:
+        """Return the executor for tables under a root; Spark starts now if its JVM writes their files.
+
+        Args:
+            session: See the class.
+            root: Folder of all pipelines' tables.
+        """
+        made = cls(session)
+        if Location(root).needs_jvm:
+            made.spark()
+        return made
+
+    def spark(self) -> SparkSession:
+        """Return the session; it starts now if it was not."""
+        if callable(self._session):
+            return self._session()
+        return self._session
+
+    @property
+    def parallelism(self) -> int:
+        """Number of tasks that run at a time."""
+        return self.spark().sparkContext.defaultParallelism
+
+    def for_engine(self, engine: EngineKind) -> Self:
+        """See `Executor`."""
+        return type(self)(self._session, leaves_nothing=engine == "spark")
+
+    def does_itself(self, *, is_little: bool) -> bool:
+        """See `Executor`: little work, unless the spec asks for Spark."""
+        return is_little and not self._leaves_nothing
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, is_little: bool = False) -> list[Result]:
+        """See `Executor`."""
+        if not items or self.does_itself(is_little=is_little or len(items) == 1):
+            return self._here.map(work, items)
+        with self.described():
+            return list(self.spark().sparkContext.parallelize(items, len(items)).map(work).collect())
+
+    @contextmanager
+    def described(self) -> Iterator[None]:
+        """See `Executor`."""
+        context = self.spark().sparkContext
+        before = context.getLocalProperty(DESCRIPTION)
+        context.setLocalProperty(DESCRIPTION, work_under_way())
+        try:
+            yield
+        finally:
+            context.setLocalProperty(DESCRIPTION, cast("str", before))  # None takes it away
+
+    def drive(self, name: str, batches: Iterable[int], stop: threading.Event) -> None:
+        """Make batches in a streaming query; see `Executor`."""
+        from ebbtide.sessions._stream import drive  # loads PySpark
+
+        drive(self.spark(), name, batches, stop)
+
+
+def executor_of(given: Executor | SparkSession) -> Executor:
+    """Return an executor; for a session of Spark the one that runs work there."""
+    return given if isinstance(given, Executor) else OnSpark(given)
