@@ -220,6 +220,7 @@ def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_
         ["backfill", "start", ".", "--from", "earliest"],
         ["backfill", "drop", "."],
         ["compact", "."],
+        ["vacuum", "."],
         ["migrate", "."],
         ["erase", ".", "--keys", "keys.jsonl", "--apply"],
         ["state", "."],
@@ -227,8 +228,8 @@ def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_
         ["erase", ".", "--where", "id = 1"],
     ]
     ends = in_one_process(bare, tmp_path, COMMANDS, commands)
-    assert [(code, output) for code, output in ends[:5] if code != 0] == []
+    assert [(code, output) for code, output in ends[:6] if code != 0] == []
     assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain") if row["id"] == 1] == [(1, "new")]
-    for code, output in ends[5:]:
+    for code, output in ends[6:]:
         assert code == 5
         assert output.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")

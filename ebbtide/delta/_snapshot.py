@@ -23,8 +23,9 @@ from ebbtide.delta._data_file import DataFile, FileId, LostRows, file_id, now_ms
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
+from ebbtide.delta._unneeded import retention_ms, unneeded
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
-from ebbtide.storage import Location
+from ebbtide.storage import FoundFile, Location
 
 CHANGES = "_change_data"
 """Folder of change files in a table."""
@@ -217,14 +218,22 @@ class Snapshot:
 
     def unnamed_files(self) -> list[str]:
         """Return the names of the files below the table's folder that this version, its newest, does not name."""
-        adds = [{"add": file.add} for file in self.files.values()]
-        named = set(named_files(self.table, adds))
-        names = []
-        for name in _files_in(self.table):
-            location = Location(self.table) / name
-            if location not in named:
-                names.append(name)
-        return names
+        named = set(self._named_files())
+        found = _files_in(self.table)
+        return [file.name for file in found if Location(self.table) / file.name not in named]
+
+    def unneeded_files(self) -> list[FoundFile]:
+        """Return the files below the table's folder that VACUUM deletes: neither this version, its newest, nor the retention needs them.
+
+        Raises:
+            ConfigError: the table's retention is not an interval of fixed length.
+        """
+        before_ms = now_ms() - retention_ms(self.configuration, self.table)
+        return list(unneeded(self.table, self._named_files(), _files_in(self.table), before_ms))
+
+    def _named_files(self) -> list[str]:
+        """Return the locations of the data files and vectors of this version."""
+        return named_files(self.table, [{"add": file.add} for file in self.files.values()])
 
     def keeping(self, domain: str, value: str, actions: Sequence[Action]) -> list[Action]:
         """Return actions, and those that keep a value in the log for as long as the table exists, beyond its cleanup.
@@ -431,15 +440,15 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
     return checkpoint, state
 
 
-def _files_in(table: str) -> Iterator[str]:
-    """Yield the names of data files, vectors and change files below a table, from any writer."""
+def _files_in(table: str) -> Iterator[FoundFile]:
+    """Yield the data files, vectors and change files below a table, from any writer, by their names there."""
     for file in Location(table).walk():
         if file.name.endswith((".parquet", VECTORS)):
-            yield file.name
+            yield file
     changes = Location(table) / CHANGES
     if changes.is_folder():
         for file in changes.walk():
-            yield f"{CHANGES}/{file.name}"
+            yield replace(file, name=f"{CHANGES}/{file.name}")
 
 
 def _gone(table: str, version: int, reason: str) -> HistoryGoneError:

@@ -240,7 +240,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
 
 
 def plan_vacuum(ctx: Context) -> Report:
-    """Plan a vacuum, by Delta's dry run; see `ebbtide.operations._maintenance.vacuum`."""
+    """Plan a vacuum, see `ebbtide.operations._maintenance.vacuum`."""
     plan = Plan.under(ctx.root, ctx.spec)
     if _last(plan) is None:
         return _nothing(ctx, "vacuum")
@@ -251,7 +251,7 @@ def plan_vacuum(ctx: Context) -> Report:
         table = plan.at(name)
         if not Log(table).versions():
             continue
-        sizes = unneeded(ctx.executor, table)
+        sizes = unneeded(table)
         n_bytes = sum(sizes.values())
         found = Held(files=len(sizes), bytes=n_bytes)
         if found.files:
@@ -265,7 +265,7 @@ def plan_vacuum(ctx: Context) -> Report:
     size = amount(total.bytes, "byte")
     lines = [
         f"{files} to delete ({size}): no version within delta.deletedFileRetentionDuration names them.",
-        "Delta lists at most 1,000 files per table. Commits past the log's retention, staged files and old turns of the lease are also deleted.",
+        "Commits past the log's retention, staged files and old turns of the lease are also deleted.",
     ]
     details = {"job": "vacuum", "files": named[:MOST_FILES]}
     report = Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")

@@ -12,10 +12,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ebbtide.delta import Log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.ledger import BESIDE_STATE, writer_of
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 OF_EARLIER_RELEASES = ("checkpoint", "requests")
 """Folders of a pipeline that nothing reads any more."""
-SCHEME = re.compile(r"^[a-z0-9]+:/+")
-"""Prefix of a location in a store, or of a local location in Spark's form."""
 
 
 def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -> Done:
@@ -45,14 +42,12 @@ def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -
         if not Log(table).versions():
             continue
         writer_of(table).trim_log(table)
-        if max_files is None:
-            executor.spark().sql(f"VACUUM delta.`{table}`")
-            continue
-        listed = list(unneeded(executor, table))
+        listed = list(unneeded(table))
         now = listed[:max_files]
         for location in now:
             Location(location).delete()
-        max_files -= len(now)
+        if max_files is not None:
+            max_files -= len(now)
         left += len(listed) - len(now)
     plan.ledger.trim()
     Location(plan.at("staged")).delete()
@@ -63,39 +58,15 @@ def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -
     return Done(is_step=False, left=left)
 
 
-def unneeded(executor: Executor, table: str) -> dict[str, int]:
-    """Return the locations and bytes of files that VACUUM would delete, by its dry run: at most a thousand.
+def unneeded(table: str) -> dict[str, int]:
+    """Return the locations and bytes of the files of a table that a vacuum deletes.
 
-    Folders, which it lists when they are empty, are left out.
+    Raises:
+        ConfigError: the table's retention is not an interval of fixed length.
     """
-    rows = executor.spark().sql(f"VACUUM delta.`{table}` DRY RUN").collect()
-    sizes = {}
-    for row in rows:
-        location = location_of(row["path"], table)
-        n_bytes = Location(location).size()
-        if n_bytes is not None:
-            sizes[location] = n_bytes
-    return sizes
-
-
-def location_of(listed: str, table: str) -> str:
-    """Convert a file's location as listed by Spark to the table's form: Spark writes schemes differently.
-
-    Example:
-        >>> location_of("file:/data/t/sink/part-0.parquet", "/data/t/sink")
-        '/data/t/sink/part-0.parquet'
-        >>> location_of("s3a://shop/t/sink/_change_data/0.parquet", "s3://shop/t/sink")
-        's3://shop/t/sink/_change_data/0.parquet'
-    """
-    folder = _without_scheme(table)
-    _, _, name = _without_scheme(listed).partition(f"{folder}/")
-    return Location(table) / name
-
-
-def _without_scheme(location: str) -> str:
-    """Return a location's path, in a store starting with the bucket; `file:/data`, `file:///data` and `/data` are equal."""
-    path = SCHEME.sub("", location)
-    return path.strip("/")
+    snapshot = Snapshot.read(table, any_features=True)
+    found = [] if snapshot is None else snapshot.unneeded_files()
+    return {Location(table) / file.name: file.size for file in found}
 
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:

@@ -23,6 +23,7 @@ LIMITS = {
     "stored_row_group": "ebbtide.delta._data_file.ROW_GROUP",
     "row_group": "ebbtide.delta._file_rows.ROW_GROUP",
     "attached_from": "ebbtide.delta._key_index.ATTACHED_FROM",
+    "retention": "ebbtide.delta._unneeded.DEFAULT_RETENTION",
     "few_rows": "ebbtide.delta._vectors.FEW_ROWS",
     "most_waiting": "ebbtide.inspect._lineage.MOST_WAITING",
     "lineage_sent_within_s": "ebbtide.inspect._lineage.SENT_WITHIN_S",

@@ -20,8 +20,7 @@ from frame.limits import set_limits, swap_inside
 from operating import act, replay
 
 import ebbtide
-from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer
-from ebbtide.delta._commit import named_files
+from ebbtide.delta import DataFile, Definition, Snapshot, Writer
 from ebbtide.ledger import Head
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._repair.state import restore_state
@@ -45,27 +44,12 @@ def time_text(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
 
 
-class Vacuuming(ebbtide.InProcess):
-    """Stands for an executor whose Spark is only asked for VACUUM: without a retention, it deletes what neither the newest version nor its commit names."""
-
-    def spark(self) -> Any:
-        return self
-
-    def sql(self, statement: str) -> None:
-        snapshot = Snapshot.read(statement.split("`")[1])
-        assert snapshot is not None
-        newest = named_files(snapshot.table, Log(snapshot.table).commit(snapshot.version))
-        for name in snapshot.unnamed_files():
-            path = Path(snapshot.table, name)
-            if str(path) not in newest:
-                path.unlink()
-
-
 def vacuum(spec: Pipeline, root: str) -> Any:
     """Vacuum tables of which all files, and all commits that a checkpoint covers, are old enough to go."""
     for commit in Path(root).glob("*/*/_delta_log/*.json"):
         os.utime(commit, (0, 0))
-    return maintain(Vacuuming(), spec, root, "vacuum")
+    set_limits(retention="interval 0 hours")
+    return maintain(SPARK, spec, root, "vacuum")
 
 
 class StreamError(Exception):

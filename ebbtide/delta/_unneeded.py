@@ -1,0 +1,92 @@
+"""The files of a table that no reader needs any more: what VACUUM deletes.
+
+Source: Delta's VACUUM. A file stays while the newest version names it, for the retention after a commit has removed it, and for the
+retention after it was written: a writer names its files only when it commits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from ebbtide.delta._commit import named_files
+from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
+from ebbtide.errors import ConfigError
+from ebbtide.storage import FoundFile, Location
+
+RETENTION = "delta.deletedFileRetentionDuration"
+DEFAULT_RETENTION = "interval 1 week"
+UNIT_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_PART = re.compile(rf"(\d+)\s+({'|'.join(UNIT_MS)})s?", re.IGNORECASE)
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?{_PART.pattern}(?:\s+{_PART.pattern})*\s*", re.IGNORECASE)
+
+
+def retention_ms(configuration: Mapping[str, str], table: str) -> int:
+    """Return for how long a table keeps files that a commit has removed, milliseconds.
+
+    Args:
+        configuration: The table's properties.
+        table: Its location.
+
+    Raises:
+        ConfigError: the property is not an interval of fixed length.
+
+    Example:
+        >>> retention_ms({"delta.deletedFileRetentionDuration": "interval 1 day 12 hours"}, "/t")
+        129600000
+    """
+    text = configuration.get(RETENTION, DEFAULT_RETENTION)
+    if not _INTERVAL.fullmatch(text):
+        raise ConfigError.of(
+            f"The retention of the Delta table '{table}' cannot be read.",
+            got=f"{RETENTION}: {text}",
+            allowed=f"an interval such as '{DEFAULT_RETENTION}', in {', '.join(UNIT_MS)}s",
+            next_step="Set the property by ALTER TABLE ... SET TBLPROPERTIES.",
+        )
+    return sum(int(number) * UNIT_MS[unit.lower()] for number, unit in _PART.findall(text))
+
+
+def unneeded(
+    table: str,
+    named: Iterable[str],
+    files: Iterable[FoundFile],
+    before_ms: int,
+) -> Iterator[FoundFile]:
+    """Yield the files below a table's folder that VACUUM deletes.
+
+    Args:
+        table: Its location.
+        named: Locations that the newest version names.
+        files: All data files, change files and vectors below the folder, by their names there.
+        before_ms: The start of the retention, epoch ms.
+    """
+    kept = {*named, *_removed_since(table, before_ms)}
+    for file in files:
+        is_old = file.modified_ms is not None and file.modified_ms < before_ms
+        if is_old and Location(table) / file.name not in kept:
+            yield file
+
+
+def _removed_since(table: str, before_ms: int) -> list[str]:
+    """Return the locations of files that were removed within the retention, with their vectors.
+
+    A checkpoint names the files that were removed within the retention before it, commits those that were since.
+    """
+    names = Log(table).names()
+    version, parts = newest_checkpoint(names)
+    actions: list[Action] = []
+    for part in parts:
+        actions += checkpoint_actions(table, part)
+    since = [each for each in Log(table).versions() if each > version]
+    for commit in Log(table).each(since, Log(table).commit):
+        actions += commit
+    removed = [action["remove"] for action in actions if "remove" in action]
+    kept = [remove for remove in removed if remove.get("deletionTimestamp", 0) >= before_ms]
+    return named_files(table, [{"add": remove} for remove in kept])
