@@ -10,7 +10,10 @@ from pathlib import Path
 
 import counters
 import pytest
+from click.testing import CliRunner
 from frame.source import nodes_of
+
+from ebbtide.cli import main
 
 pytestmark = pytest.mark.group("rooms")
 ROOT = Path(__file__).resolve().parent.parent
@@ -361,7 +364,7 @@ finally:
 """
 
 
-def test_run_that_finds_nothing_and_status_load_no_dear_library(tmp_path):
+def test_run_that_finds_nothing_and_status_load_no_dear_library(tmp_path, shell):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"kind": "+I", "row": {"id": 1}}\n', encoding="utf-8")
     (tmp_path / "defs.yaml").write_text(SPEC, encoding="utf-8")
@@ -372,7 +375,8 @@ def test_run_that_finds_nothing_and_status_load_no_dear_library(tmp_path):
         said = re.search(r"nothing new|step 1 \(batch\)|$", done.stdout)
         return said[0], done.stderr.split()
 
-    loaded("run")
+    shell.cd(tmp_path)
+    assert CliRunner().invoke(main, ["run", "defs.yaml", "--root", "root"]).exit_code == 0
     assert loaded("run") == ("nothing new", [])
     assert loaded("status") == ("step 1 (batch)", [])
 
