@@ -39,6 +39,7 @@ ROOMS = {
     "user_code": {"pyspark"},
     "durations": {"pydantic"},
     "cron": {"pydantic"},
+    "facts": {"pydantic"},
     "columns": {"pyarrow", "numpy"},
     "frames": {"pyarrow", "pyspark"},
     "changelog": {"pyarrow", "numpy"},
@@ -123,6 +124,7 @@ AT_MOST = {
 BESIDE = {
     "durations": set(),
     "cron": set(),
+    "facts": set(),
     "columns": {"ebbtide.doors"},
     "changelog": {"ebbtide.doors", "ebbtide.columns"},
     "keyed_state": {"ebbtide.doors", "ebbtide.durations", "ebbtide.columns", "ebbtide.changelog"},
@@ -131,6 +133,7 @@ BESIDE = {
     "model": {
         "ebbtide.doors",
         "ebbtide.errors",
+        "ebbtide.facts",
         "ebbtide.columns",
         "ebbtide.changelog",
         "ebbtide.keyed_state",

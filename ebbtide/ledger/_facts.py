@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from ebbtide.delta import Commit, Transaction
 from ebbtide.entries import Step
 from ebbtide.errors import LeaseAskedError, PausedError
+from ebbtide.facts import Facts
 from ebbtide.ledger._upgrade import upgraded
 from ebbtide.model import Action, Decision, Frontier, StepRecords, StoredDocument
 
@@ -25,35 +26,16 @@ FIRST_WITH_UID = 3
 """The first format whose facts may have a `uid`."""
 
 
-class _Facts(BaseModel):
-    """Facts as they are stored. A copy refuses a field that they lack: pydantic would keep its value and never store it."""
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values.
-
-        Raises:
-            TypeError: there is no such field.
-        """
-        unknown = set(update or {}).difference(type(self).model_fields)
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}.")
-        return super().model_copy(update=update, deep=deep)
-
-
-class Pause(_Facts):
+class Pause(Facts):
     """A pause: the pipeline reads nothing new until it is resumed."""
-
-    model_config = ConfigDict(frozen=True)
 
     by: str = Field(description="User that paused it.")
     since_ms: int = Field(description="Begin, epoch ms.")
     reason: str = Field(description="The user's reason.")
 
 
-class Looked(_Facts):
+class Looked(Facts):
     """The result of a scan of one table for foreign writes; the next scan reads only later commits."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: int = Field(description="Newest version of the table that was scanned.")
     checksum: str | None = Field(
@@ -63,10 +45,8 @@ class Looked(_Facts):
     foreign: tuple[int, ...] = Field(description="Versions of the foreign writes since.")
 
 
-class Beginning(_Facts):
+class Beginning(Facts):
     """The position at which a source is read first, noted before the first batch is decided: a later run begins at the same one."""
-
-    model_config = ConfigDict(frozen=True)
 
     position: dict[str, Any] = Field(description="The position (ebbtide.sources._span), as a span without records.")
     asked: Any = Field(default=None, description="The spec's `start`; null in roots of the first releases with topics.")
@@ -77,10 +57,10 @@ class Beginning(_Facts):
     )
 
 
-class LedgerFacts(_Facts):
+class LedgerFacts(Facts):
     """One turn of the lease."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
@@ -197,10 +177,8 @@ class LedgerFacts(_Facts):
         )
 
 
-class TableFacts(_Facts):
+class TableFacts(Facts):
     """The identity of one of a pipeline's tables, and the last step that wrote it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="Its id in Delta's metadata: another table in its place has another one.")
     step: int = Field(description="The last step that wrote it.")
@@ -211,20 +189,16 @@ class TableFacts(_Facts):
     )
 
 
-class Cause(_Facts):
+class Cause(Facts):
     """The cause of a step, in words for people: no code depends on them."""
-
-    model_config = ConfigDict(frozen=True)
 
     what: str = Field(description="The work, in a word: batch, tick, cleanup, rewind.")
     why: str = Field(default="", description="The reason that a user gave.")
     notes: tuple[str, ...] = Field(default=(), description="Further remarks.")
 
 
-class SourceFacts(_Facts):
+class SourceFacts(Facts):
     """The position in the source after a step: the next one reads on from there."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str | None = Field(
         default=None, description="Location of the source, as in the spec: a relative path belongs to its project."
@@ -255,10 +229,8 @@ class SourceFacts(_Facts):
     )
 
 
-class StateFacts(_Facts):
+class StateFacts(Facts):
     """The state that a step changes, and the tables that belong to it."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: int = Field(description="Version of the state that the step read.")
     spec: dict[str, Any] = Field(description="The parts of the spec on which stored state depends.")
@@ -283,10 +255,10 @@ class StateFacts(_Facts):
     )
 
 
-class StepFacts(_Facts):
+class StepFacts(Facts):
     """The facts of a step, known before it is committed: the frontier that it reaches, its decision, and its cause."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")

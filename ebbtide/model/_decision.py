@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from ebbtide.facts import Facts
 from ebbtide.model._schema_change import SchemaChange
 
 _CLOSED = ConfigDict(extra="forbid")
@@ -172,10 +173,8 @@ class Source(StrEnum):
     BEGIN = "begin"
 
 
-class Decision(BaseModel):
+class Decision(Facts):
     """The actions of a step on the output tables and on the source."""
-
-    model_config = ConfigDict(frozen=True)
 
     tables: Mapping[str, StoredAction] = Field(
         default_factory=dict, description="Name of a table to its action, in the order in which they are performed."

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from ebbtide.facts import Facts
 
 
-class SchemaChange(BaseModel):
+class SchemaChange(Facts):
     """Columns that are added, renamed, widened and dropped; all other columns stay as they are."""
-
-    model_config = ConfigDict(frozen=True)
 
     added: dict[str, Any] = Field(
         default_factory=dict, description="New column to its value in existing rows, as JSON; null: no value."

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ebbtide.changelog import Intervals, OffsetRanges
 from ebbtide.entries import Step
+from ebbtide.facts import Facts
 from ebbtide.model._clock import Reading, next_clock
 from ebbtide.model._stored import StoredDocument
 
@@ -127,10 +128,8 @@ class StepRules:
         return max(candidates, default=None)
 
 
-class TableVersion(BaseModel):
+class TableVersion(Facts):
     """A version of a table that a view reads."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="The table's id in Delta's metadata. A table that replaces it has another id.")
     version: int = Field(description="The version.")
@@ -140,10 +139,8 @@ class TableVersion(BaseModel):
     )
 
 
-class ViewPosition(BaseModel):
+class ViewPosition(Facts):
     """The versions that a materialized view was computed from."""
-
-    model_config = ConfigDict(frozen=True)
 
     query: str = Field(description="Hash of its query.")
     inputs: dict[str, TableVersion] = Field(description="Name of an input to the version of its table.")
@@ -162,13 +159,11 @@ class ViewPosition(BaseModel):
         return StoredDocument("The position of a view", location).read(cls, document)
 
 
-class WholeSnapshot(BaseModel):
+class WholeSnapshot(Facts):
     """A snapshot of the source's whole table. A row missing from it was deleted before, even if the delete never arrived.
 
     Its rows have a position in the source's log. Rows of an incremental snapshot do not belong to it.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     lowest: tuple[int, ...] = Field(description="Least sequence of its rows.")
     highest: tuple[int, ...] = Field(description="Greatest sequence of its rows.")
@@ -210,10 +205,8 @@ class WholeSnapshot(BaseModel):
         return tuple(joined)
 
 
-class LogPart(BaseModel):
+class LogPart(Facts):
     """Facts about a log that some of its records state."""
-
-    model_config = ConfigDict(frozen=True)
 
     connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
     epoch: int = Field(description="Number of times that the source's log had restarted before.")
@@ -247,14 +240,12 @@ class LogPart(BaseModel):
         )
 
 
-class SourceLog(BaseModel):
+class SourceLog(Facts):
     """The part of a source's log that was read. Stored with each step.
 
     The binary log of MySQL and MariaDB consists of one server's files, with one name and rising numbers. Places in another
     server's log cannot be compared with these. The connector's name identifies the server that it reads.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     connector: str = Field(description="Logical name of the connector, source.name; empty if records have none.")
     epoch: int = Field(description="Number of times that the source's log had restarted before.")
@@ -523,10 +514,8 @@ def _logs_after(known: Sequence[SourceLog], parts: Iterable[LogPart]) -> tuple[S
     return tuple(logs[name] for name in sorted(logs))
 
 
-class Frontier(BaseModel):
+class Frontier(Facts):
     """The position of a pipeline after a step. Stored with the step; the next step starts from it."""
-
-    model_config = ConfigDict(frozen=True)
 
     clock: Reading = Field(
         description="The clock of the step. A job that deletes or folds keeps the clock of the step before."
@@ -605,10 +594,8 @@ class Frontier(BaseModel):
         return cls(clock=clock, log_begins=log_begins, total_records=0, total_quarantined=0)
 
 
-class StepRecords(BaseModel):
+class StepRecords(Facts):
     """Totals over the records of one step."""
-
-    model_config = ConfigDict(frozen=True)
 
     records: int = Field(default=0, description="Records of this pipeline, bad ones included.")
     quarantined: int = Field(default=0, description="Bad records.")

@@ -18,9 +18,13 @@ def test_facts_are_stored_with_the_version_of_their_format():
     assert StepFacts.of_commit(stored, "t") == FACTS
 
 
-def test_copy_of_facts_takes_no_field_that_they_lack():
-    with pytest.raises(TypeError, match="StepFacts has no field bad_rows"):
-        FACTS.model_copy(update={"bad_rows": [], "step": 8})
+@pytest.mark.parametrize("facts", [FACTS, FACTS.decision, FACTS.frontier])
+def test_copy_of_facts_takes_no_field_that_they_lack(facts):
+    with pytest.raises(TypeError, match=f"{type(facts).__name__} has no field bad_rows"):
+        facts.model_copy(update={"bad_rows": [], "step": 8})
+
+
+def test_copy_of_facts_has_other_values():
     assert FACTS.model_copy(update={"step": 8}).step == 8
 
 
