@@ -283,10 +283,13 @@ def nodes(path, kind):
 
 
 def imports(path):
-    """(top-level module, full module) of every import in a file."""
+    """(top-level module, full module) of every import in a file; `from ebbtide import formats` imports `ebbtide.formats`."""
     for node in nodes(path, (ast.Import, ast.ImportFrom)):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            rooms = [f"{node.module}.{a.name}" for a in node.names if node.module == "ebbtide" and a.name in ROOMS]
+            names += rooms
+            names += [node.module] if len(rooms) < len(node.names) else []
         yield from ((name.partition(".")[0], name) for name in names)
 
 

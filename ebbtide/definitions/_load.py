@@ -5,36 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ebbtide import spec as models
 from ebbtide.errors import ConfigError
-from ebbtide.spec import (
-    MaterializedView,
-    Pipeline,
-    Project,
-    SpecFile,
-    StatefulPipeline,
-    UpsertPipeline,
-    UpsertPipelines,
-)
+from ebbtide.spec import Pipeline, Project, SpecFile
 
-KINDS: dict[str, type[Pipeline]] = {
-    "ebbtide.dagster.UpsertPipeline": UpsertPipeline,
-    "ebbtide.dagster.StatefulPipeline": StatefulPipeline,
-    "ebbtide.dagster.MaterializedView": MaterializedView,
-    "ebbtide.UpsertPipeline": UpsertPipeline,
-    "ebbtide.StatefulPipeline": StatefulPipeline,
-    "ebbtide.MaterializedView": MaterializedView,
-    "pipelines.components.UpsertPipelineComponent": UpsertPipeline,
-    "pipelines.components.StatefulPipelineComponent": StatefulPipeline,
-}
-"""A spec's `type` to its model: names of components, names of specs without Dagster, and former names."""
+if TYPE_CHECKING:
+    from ebbtide.spec import UpsertPipelines
 
-SEVERAL: dict[str, type[UpsertPipelines]] = {
-    "ebbtide.dagster.UpsertPipelines": UpsertPipelines,
-    "ebbtide.UpsertPipelines": UpsertPipelines,
+KINDS: dict[str, str] = {
+    "ebbtide.dagster.UpsertPipeline": "UpsertPipeline",
+    "ebbtide.dagster.StatefulPipeline": "StatefulPipeline",
+    "ebbtide.dagster.MaterializedView": "MaterializedView",
+    "ebbtide.UpsertPipeline": "UpsertPipeline",
+    "ebbtide.StatefulPipeline": "StatefulPipeline",
+    "ebbtide.MaterializedView": "MaterializedView",
+    "pipelines.components.UpsertPipelineComponent": "UpsertPipeline",
+    "pipelines.components.StatefulPipelineComponent": "StatefulPipeline",
 }
-"""The same for files with several pipelines."""
+"""A spec's `type` to the name of its model, which is loaded when a file names it: names of components, names of specs without Dagster, and former names."""
+
+SEVERAL = frozenset({"ebbtide.dagster.UpsertPipelines", "ebbtide.UpsertPipelines"})
+"""The `type` of files with several pipelines."""
 
 
 def load(location: str | Path) -> Pipeline:
@@ -67,7 +60,7 @@ def _load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     read = SpecFile.read(location)
     if not is_several(read.document):
         return [(str(location), _of_kind(read.path, read.document))]
-    several = SEVERAL[str(read.document["type"])].load(read.path)
+    several = models.UpsertPipelines.load(read.path)
     return [(str(read.path.parent / spec.name), spec) for spec in several.pipelines]
 
 
@@ -78,7 +71,7 @@ def _several_at(location: str | Path) -> UpsertPipelines | None:
     if not file.is_file():
         return None
     read = SpecFile.read(location)
-    return SEVERAL[str(read.document["type"])].load(read.path) if is_several(read.document) else None
+    return models.UpsertPipelines.load(read.path) if is_several(read.document) else None
 
 
 def is_several(document: Mapping[str, Any]) -> bool:
@@ -157,7 +150,8 @@ def _of_kind(path: Path, document: Mapping[str, Any]) -> Pipeline:
             allowed=allowed,
             next_step=f"Did you mean '{close[0]}'?" if close else "Write it as 'type:' at the top of the file.",
         )
-    return kind.load(path)
+    model: type[Pipeline] = getattr(models, kind)
+    return model.load(path)
 
 
 def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:

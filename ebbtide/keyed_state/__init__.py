@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ebbtide.keyed_state._raw import Entry as Entry
     from ebbtide.keyed_state._raw import Store as Store
     from ebbtide.keyed_state._states import KeyedState as KeyedState
-    from ebbtide.keyed_state._timers import TIMERS as TIMERS
+    from ebbtide.keyed_state._ttl import TIMERS as TIMERS
     from ebbtide.keyed_state._ttl import CleanupConfig as CleanupConfig
     from ebbtide.keyed_state._ttl import CompactionFilter as CompactionFilter
     from ebbtide.keyed_state._ttl import ExpiryClock as ExpiryClock

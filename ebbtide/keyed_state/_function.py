@@ -15,8 +15,8 @@ from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._migration import migrated
 from ebbtide.keyed_state._raw import Store
 from ebbtide.keyed_state._states import KeyedState, ListState, MapState, ValueState
-from ebbtide.keyed_state._timers import TIMERS, Timer, Timers
-from ebbtide.keyed_state._ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
+from ebbtide.keyed_state._timers import Timer, Timers
+from ebbtide.keyed_state._ttl import TIMERS, IncrementalCleanup, StateTtlConfig, TimeCharacteristic
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._raw import Entry, RawState
 from ebbtide.keyed_state._ttl import TimeCharacteristic
 
-TIMERS = "@timers"
 Timer = tuple[int, TimeCharacteristic]
 """The time, epoch ms, and the clock that must reach it."""
 

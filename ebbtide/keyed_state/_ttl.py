@@ -19,6 +19,8 @@ from ebbtide.durations import PositiveDuration, parse_duration, to_ms
 
 NEVER_MS = Long.MAX
 """The longest time to live, in ms: the largest long. It is written as the longest timedelta."""
+TIMERS = "@timers"
+"""The name of a user's timers, which are stored like a map state."""
 
 
 class _Named(StrEnum):

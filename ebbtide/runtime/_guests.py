@@ -17,11 +17,12 @@ from ebbtide.errors import ConfigError
 from ebbtide.model import ViewPosition
 from ebbtide.runtime._workers.staging import Stager
 from ebbtide.sources import Source
-from ebbtide.spec import MaterializedView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from ebbtide.spec import MaterializedView
 
 
 GROUP = "ebbtide.sources"

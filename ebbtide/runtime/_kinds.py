@@ -10,18 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from ebbtide import operators  # a kind of operators is loaded when it is first made
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.operators import ArrivalOperator, Materialization, Operator, SequenceOperator, StatefulOperator
-from ebbtide.spec import (
-    DeltaSink,
-    MaterializedView,
-    Pipeline,
-    StatefulPipeline,
-    UpsertPipeline,
-)
+from ebbtide.spec import DeltaSink, Pipeline
 
 if TYPE_CHECKING:
+    from ebbtide.operators import Operator
+    from ebbtide.spec import MaterializedView, StatefulPipeline, UpsertPipeline
     from ebbtide.tables import Sink, SinkTable
 
 
@@ -38,9 +34,9 @@ def upsert_operator(spec: Pipeline) -> Operator:
         output_key = tuple(spec.state_key_of.items()) if spec.selects_rows else ()
         # Times of a column of the user's say nothing about the order of changes.
         allowed_delay_ms = to_ms(spec.allowed_delay) if spec.event_time is None else None
-        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key, allowed_delay_ms)
+        return operators.SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key, allowed_delay_ms)
     given = spec.materializer
-    materialization = Materialization(
+    materialization = operators.Materialization(
         upsert_key=tuple(given.upsert_key),
         on_expire=given.on_expire,
         retraction_grace_ms=to_ms(given.retraction_grace),
@@ -48,13 +44,13 @@ def upsert_operator(spec: Pipeline) -> Operator:
         emission=given.emission,
         keep=given.keep,
     )
-    return ArrivalOperator(columns, key, spec.ttl, materialization)
+    return operators.ArrivalOperator(columns, key, spec.ttl, materialization)
 
 
 def stateful_operator(spec: Pipeline) -> Operator:
     """Make what runs a stateful pipeline's function."""
     spec = cast("StatefulPipeline", spec)
-    return StatefulOperator(
+    return operators.StatefulOperator(
         columns=spec.table.columns,
         key=tuple(spec.key),
         output=spec.sink_table.columns,
@@ -68,7 +64,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
 def view_operator(spec: Pipeline) -> Operator:
     """Create the operator that applies the differences computed by a view's steps."""
     spec = cast("MaterializedView", spec)
-    return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
+    return operators.SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
 
 
 def sink_of(spec: Pipeline, location: str) -> Sink:
@@ -105,20 +101,20 @@ def _class_of(given: DeltaSink) -> type[SinkTable]:
     return SparkMadeSink.written_by(given.write)
 
 
-OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
-    UpsertPipeline: upsert_operator,
-    StatefulPipeline: stateful_operator,
-    MaterializedView: view_operator,
+OPERATORS: dict[str, Callable[[Pipeline], Operator]] = {
+    "UpsertPipeline": upsert_operator,
+    "StatefulPipeline": stateful_operator,
+    "MaterializedView": view_operator,
 }
-"""The kinds of pipelines: a spec's model to what makes its operator. A model that derives from one of these is of its kind."""
+"""The kinds of pipelines: the name of a spec's model to what makes its operator. A model that derives from one of these is of its kind."""
 
 
-def of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
-    """Return what makes a part, by the part's model or the nearest that it derives from."""
+def of_kind(kinds: Mapping[str, Maker], part: object, what: str) -> Maker:
+    """Return what makes a part, by the name of the part's model or of the nearest that it derives from."""
     for model in type(part).__mro__:
-        if model in kinds:
-            return kinds[model]
-    known = [model.__name__ for model in kinds]
+        if model.__name__ in kinds:
+            return kinds[model.__name__]
+    known = list(kinds)
     raise ConfigError.of(
         f"There is no {what} of this kind.",
         got=type(part).__name__,

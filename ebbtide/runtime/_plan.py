@@ -30,12 +30,14 @@ from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import OPERATORS, of_kind, sink_of
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
-from ebbtide.sources import PositionedSource, Source, Span
-from ebbtide.spec import DeltaSink, MaterializedView, Pipeline
+from ebbtide.sources import Source, Span
+from ebbtide.spec import DeltaSink, Pipeline
 from ebbtide.storage import Location
 from ebbtide.tables import StateTable
 
 if TYPE_CHECKING:
+    from ebbtide.sources import PositionedSource
+    from ebbtide.spec import MaterializedView
     from ebbtide.tables import ChangelogTable, QuarantineTable, Sink, SinkTable, StateTable, Table
 
 
@@ -101,8 +103,8 @@ class Plan:
     @cached_property
     def source(self) -> Source:
         """The source of the records; of a view its inputs' tables."""
-        if isinstance(self.spec, MaterializedView):
-            return view_source()(self.spec, self.all_pipelines)
+        if self.spec.is_view:
+            return view_source()(cast("MaterializedView", self.spec), self.all_pipelines)
         spec = self.spec
         return spec.source.opened(spec.name, in_order=spec.applies_in_order, has_positions=spec.has_positions)
 

@@ -14,21 +14,26 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ebbtide.formats import TOOLS, Coding, Format
+from ebbtide import formats, sources, tables
+from ebbtide.formats import TOOLS, Coding
 from ebbtide.redaction import printable
-from ebbtide.sources import PositionedSource, SourceSettings
 from ebbtide.spec._parts import FormatPart, Reads, SpecPart, TimeUnit
 from ebbtide.spec._positioned import PositionedPart
-from ebbtide.tables import Sink
 
-SourceClass = type[PositionedSource]
-FormatClass = type[Format]
-SinkClass = type[Sink]
-"""An alias: in a model with a field `type`, the word means the field."""
+if TYPE_CHECKING:
+    from ebbtide.formats import Format
+    from ebbtide.sources import PositionedSource, SourceSettings
+    from ebbtide.tables import Sink
+
+    SourceClass = type[PositionedSource]
+    FormatClass = type[Format]
+    SinkClass = type[Sink]
+    """An alias: in a model with a field `type`, the word means the field."""
+
 SOURCES = "ebbtide.sources"
 FORMATS = "ebbtide.formats"
 SINKS = "ebbtide.sinks"
@@ -113,7 +118,7 @@ class OtherSource(PositionedPart, OtherPart):
     @cached_property
     def kind(self) -> SourceClass:
         """Its class."""
-        return extension(SOURCES, self.type, PositionedSource)
+        return extension(SOURCES, self.type, sources.PositionedSource)
 
     def with_settings(self, settings: SourceSettings) -> PositionedSource:
         """See `PositionedPart.with_settings`."""
@@ -137,7 +142,7 @@ class OtherFormat(FormatPart, OtherPart):
     @cached_property
     def kind(self) -> FormatClass:
         """Its class."""
-        return extension(FORMATS, self.type, Format)
+        return extension(FORMATS, self.type, formats.Format)
 
     def decoder(self, reads: Reads) -> Format:
         """See `FormatPart.decoder`."""
@@ -162,7 +167,7 @@ class OtherSink(OtherPart):
     @cached_property
     def kind(self) -> SinkClass:
         """Its class."""
-        return extension(SINKS, self.type, Sink)
+        return extension(SINKS, self.type, tables.Sink)
 
 
 def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> BaseModel:
@@ -194,7 +199,7 @@ def source_option_names(type_: str) -> frozenset[str]:
     """
     if type_ in BUILT_IN[SOURCES]:
         return frozenset()
-    kind: SourceClass = extension(SOURCES, type_, PositionedSource)
+    kind: SourceClass = extension(SOURCES, type_, sources.PositionedSource)
     return frozenset(kind.Options.model_fields)
 
 

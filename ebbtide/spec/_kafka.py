@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ebbtide import sources
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, has_unseen, is_credential, redacted
-from ebbtide.sources import Client, Registry, SourceSettings
-from ebbtide.sources import KafkaSource as Topic
+
+if TYPE_CHECKING:
+    from ebbtide.sources import PositionedSource, SourceSettings
 from ebbtide.spec._parts import Name, SpecPart, refuse
 from ebbtide.spec._positioned import PositionedPart
 from ebbtide.spec._reading import explained
@@ -135,14 +137,14 @@ class KafkaSource(PositionedPart):
         except ValidationError as error:
             raise ConfigError.of(f"The options do not make a source. {explained(error)}") from error
 
-    def with_settings(self, settings: SourceSettings) -> Topic:
+    def with_settings(self, settings: SourceSettings) -> PositionedSource:
         """See `PositionedPart.with_settings`."""
-        client = Client(self.bootstrap_servers, self.properties, f"ebbtide-{settings.pipeline}")
+        client = sources.Client(self.bootstrap_servers, self.properties, f"ebbtide-{settings.pipeline}")
         registry = self.registry
         if registry is None:
-            return Topic(client, self.topic, settings)
-        reached = Registry(registry.url, registry.username, registry.password, registry.ca_location)
-        return Topic(client, self.topic, settings, reached)
+            return sources.KafkaSource(client, self.topic, settings)
+        reached = sources.Registry(registry.url, registry.username, registry.password, registry.ca_location)
+        return sources.KafkaSource(client, self.topic, settings, reached)
 
     @field_validator("bootstrap_servers")
     @classmethod

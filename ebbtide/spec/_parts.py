@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import (
@@ -24,29 +24,20 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ebbtide import formats  # a kind of format is loaded when it is first asked for
 from ebbtide.amounts import shortened
 from ebbtide.changelog import SequenceColumns
 from ebbtide.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.formats import (
-    TOOLS,
-    Coding,
-    DebeziumDecoder,
-    Decoding,
-    FieldPath,
-    Format,
-    MappedDecoder,
-    PlainDecoder,
-    PositionField,
-    PositionType,
-    RecordMap,
-    Unavailable,
-)
+from ebbtide.formats import TOOLS, Coding, Decoding, FieldPath, PositionField, PositionType, RecordMap, Unavailable
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources import FileSource as Files
 from ebbtide.sources import Source
 from ebbtide.spec._log_sequences import LOG_SEQUENCES
 from ebbtide.storage import Location
+
+if TYPE_CHECKING:
+    from ebbtide.formats import Format
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
 """Names of an expectation: a type of Great Expectations, or `module:Class`."""
@@ -356,7 +347,7 @@ class DebeziumFormat(ChangeFormat):
 
     def decoder(self, reads: Reads) -> Format:
         """See `FormatPart.decoder`."""
-        return DebeziumDecoder(
+        return formats.DebeziumDecoder(
             reads.key,
             () if reads.sequence == SequenceColumns.PLACE else reads.sequence,
             retract=reads.retracts,
@@ -368,13 +359,13 @@ class DebeziumFormat(ChangeFormat):
 
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
         """See `FormatPart.position_field`."""
-        return DebeziumDecoder.position_field(name, type_)
+        return formats.DebeziumDecoder.position_field(name, type_)
 
     @property
     def positions_there_are(self) -> str:
         """See `FormatPart.positions_there_are`."""
         in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
-        orders = dict.fromkeys(DebeziumDecoder.ORDERS.values())
+        orders = dict.fromkeys(formats.DebeziumDecoder.ORDERS.values())
         by_path = [f"[{', '.join(order)}]" for order in orders]
         return f"one of {' '.join(in_log)}; or fields of the envelope, such as {' '.join(by_path)}, of any other with its type: {{field: source.version, type: number}}"
 
@@ -395,7 +386,7 @@ class PlainFormat(ChangeFormat):
 
     def decoder(self, reads: Reads) -> Format:
         """See `FormatPart.decoder`."""
-        return PlainDecoder(
+        return formats.PlainDecoder(
             kind=self.kind,
             row=self.row,
             position=tuple(self.position),
@@ -474,7 +465,7 @@ class ByMap(ChangeFormat):
 
     def decoder(self, reads: Reads) -> Format:
         """See `FormatPart.decoder`."""
-        return MappedDecoder(
+        return formats.MappedDecoder(
             self.map,
             key=reads.key,
             columns=reads.columns,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.sources import PositionedSource, SourceSettings
+from ebbtide import sources
 from ebbtide.spec._parts import Name, SpecPart, refuse
+
+if TYPE_CHECKING:
+    from ebbtide.sources import PositionedSource, SourceSettings
 
 STEP_S = 10
 """Maximum seconds' worth of records in a step at a limited rate."""
@@ -89,7 +92,7 @@ class PositionedPart(SpecPart):
     def opened(self, pipeline: str, *, in_order: bool, has_positions: bool = True) -> PositionedSource:
         """Return the source of a pipeline's records; see `SourcePart.opened`."""
         start = self.start
-        settings = SourceSettings(
+        settings = sources.SourceSettings(
             pipeline,
             start if isinstance(start, str) else start.timestamp or start.offsets or {},
             in_order,

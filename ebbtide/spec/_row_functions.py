@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from sqlglot import exp
 
+from ebbtide import sqltext
 from ebbtide.redaction import printable
-from ebbtide.sqltext import SqlText
 from ebbtide.user_code import project_sources
 
 ALLOWED = "a function with the type that it returns, def f(v: str) -> str, or one made by pyspark's udf, pandas_udf, arrow_udf"
@@ -109,7 +109,7 @@ class RowFunction:
             UnfitFunctionError: it is.
         """
         upper = name.upper()
-        if upper in exp.FUNCTION_BY_NAME or upper in SqlText.CHANGING | SqlText.GENERATORS:
+        if upper in exp.FUNCTION_BY_NAME or upper in sqltext.SqlText.CHANGING | sqltext.SqlText.GENERATORS:
             raise UnfitFunctionError(f"got {name}, a function of Spark; allowed: another name")
 
     def refuse_arguments(self, n_arguments: int) -> None:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from ebbtide import sqltext
 from ebbtide.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.spec._parts import SpecPart, refuse
 from ebbtide.spec._row_functions import RowFunction, UnfitFunctionError, digest
-from ebbtide.sqltext import SqlText, UnfitExpressionError
 
 
 class Transform(SpecPart):
@@ -74,7 +74,7 @@ class Transform(SpecPart):
     def _refuse_unfit_functions(self) -> None:
         called: set[str] = set()
         for text in self.expressions.values():
-            called |= SqlText(text).functions_called(self.functions)
+            called |= sqltext.SqlText(text).functions_called(self.functions)
         refuse(
             "transform.functions",
             sorted(self.functions.keys() - called),
@@ -135,7 +135,7 @@ class Transform(SpecPart):
             ValueError: it is another one.
         """
         names = source.columns.names
-        columns = [SqlText(self.select[name]).single_column(names) for name in self.key]
+        columns = [sqltext.SqlText(self.select[name]).single_column(names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
         is_renamed_at_most = set(columns) == set(key) and len(columns) == len(key)
         if not is_renamed_at_most:
@@ -162,7 +162,7 @@ class Transform(SpecPart):
         names = source.columns.names
         found = {}
         for name in self.key:
-            column = SqlText(self.select[name]).single_column(names)
+            column = sqltext.SqlText(self.select[name]).single_column(names)
             if column is not None:
                 found[name] = column
         return found
@@ -196,7 +196,9 @@ class Transform(SpecPart):
     def copied_columns(self, source: TableSchema) -> frozenset[str]:
         """Return the sink's columns that select a source column unchanged."""
         names = source.columns.names
-        return frozenset(name for name, text in self.select.items() if SqlText(text).single_column(names) is not None)
+        return frozenset(
+            name for name, text in self.select.items() if sqltext.SqlText(text).single_column(names) is not None
+        )
 
     def filter_columns(self, source: TableSchema) -> list[str]:
         """Return the source's columns that decide which rows are shown."""
@@ -220,8 +222,8 @@ class Transform(SpecPart):
 def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
     names = source.columns.names
     try:
-        return SqlText(text).columns_read(names)
-    except UnfitExpressionError as error:
+        return sqltext.SqlText(text).columns_read(names)
+    except ValueError as error:
         raise ValueError(
             f"{field}: got {text}: {error}; allowed: {Transform.ALLOWED}; columns: {', '.join(names)}"
         ) from error
