@@ -221,15 +221,16 @@ def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_
         ["backfill", "drop", "."],
         ["compact", "."],
         ["vacuum", "."],
+        ["repair", "."],
+        ["acknowledge", ".", "--reason", "looked at"],
         ["migrate", "."],
         ["erase", ".", "--keys", "keys.jsonl", "--apply"],
         ["state", "."],
-        ["repair", "."],
         ["erase", ".", "--where", "id = 1"],
     ]
     ends = in_one_process(bare, tmp_path, COMMANDS, commands)
-    assert [(code, output) for code, output in ends[:6] if code != 0] == []
+    assert [(code, output) for code, output in ends[:8] if code != 0] == []
     assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain") if row["id"] == 1] == [(1, "new")]
-    for code, output in ends[6:]:
+    for code, output in ends[8:]:
         assert code == 5
         assert output.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")

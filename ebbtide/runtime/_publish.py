@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,19 +14,17 @@ from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import BackfillError, LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
+from ebbtide.runtime._comparing import SinkDifference, take_shown
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._way_back import SinkHistory
 from ebbtide.storage import Location
-from ebbtide.tables import ChangeSet
+from ebbtide.tables import ChangeSet, Take
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from ebbtide.executors import Executor
-    from ebbtide.runtime._completeness import SinkRows
 
 
 def publish(
@@ -107,22 +105,25 @@ class PlannedWork:
         """
         return SinkHistory(self.plan, self.facts).way_of_forgotten()
 
-    def decided_rows(self, action: Rewrite) -> DataFrame:
-        """Return all rows that the state shows, without acknowledged ones if the sink cannot be read."""
-        from ebbtide.runtime._completeness import rows_to_show  # loads PySpark
-
+    def take_shown(self, action: Rewrite, take: Take) -> list[Any]:
+        """Take all rows that the state shows, without acknowledged ones if the sink cannot be read."""
         self._refuse_other_spec()
-        return rows_to_show(self.executor, self.plan, self.facts, leaves_accepted=action.overwrites)
+        return take_shown(self.executor, self.plan, self.facts, take, leaves_accepted=action.overwrites)
 
-    def difference(self, action: Rewrite | Replace) -> SinkRows:
+    def difference(self, action: Rewrite | Replace, take: Take) -> SinkDifference:
         """Compare the sink with the state's rows, or with the backfill's."""
-        from ebbtide.runtime._completeness import SinkDifference, SinkRows  # loads PySpark
-
-        if isinstance(action, Rewrite):
-            self._refuse_other_spec()
-            return SinkRows.newest(self.executor, self.plan, self.facts)
-        _refuse_gone(self.plan, action)
-        return SinkDifference.to_backfill(self.executor, self.plan, action.version or 0)
+        if isinstance(action, Replace):
+            _refuse_gone(self.plan, action)
+            return SinkDifference.to_backfill(self.executor, self.plan, action.version or 0, take)
+        self._refuse_other_spec()
+        return SinkDifference.found(
+            self.executor,
+            self.plan,
+            self.facts,
+            state_version=self.plan.state.snapshot().version,
+            sink_version=self.plan.delta_sink.version(),
+            take=take,
+        )
 
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the backfill's table."""

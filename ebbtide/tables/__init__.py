@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ebbtide.tables._state.layout import EntryKind as EntryKind
     from ebbtide.tables._state.lookup import FoundRows as FoundRows
     from ebbtide.tables._state.lookup import Stored as Stored
-    from ebbtide.tables._state.rewriting import HashRange as HashRange
+    from ebbtide.tables._state.ranges import HashRange as HashRange
     from ebbtide.tables._state.rewriting import Keep as Keep
     from ebbtide.tables._state.rewriting import KeepEntries as KeepEntries
     from ebbtide.tables._state.rewriting import RewriteEntries as RewriteEntries
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ebbtide.tables._state.writing import StateWriter as StateWriter
     from ebbtide.tables._table import ChangeSet as ChangeSet
     from ebbtide.tables._table import Table as Table
+    from ebbtide.tables._table import Take as Take
     from ebbtide.tables._table import Work as Work
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -13,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import columns_named, quoted
+from ebbtide.columns import Mask, columns_named, quoted
 from ebbtide.delta import Action, DataFile, Definition, Snapshot, write_files
 from ebbtide.entries import SinkChange
 from ebbtide.faults import Fault
-from ebbtide.frames import columns, numbered, spark_schema
+from ebbtide.frames import spark_schema
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
@@ -25,12 +24,10 @@ from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
 from ebbtide.tables._step_commits import alter_stage, commit_stage, erase_stage, restore_stage
-from ebbtide.tables._table import ChangeSet, Work, cannot_perform
+from ebbtide.tables._table import ChangeSet, Difference, Work, cannot_perform
 from ebbtide.tables._upsert import Upserter
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from ebbtide.executors import Executor
 
 
@@ -169,63 +166,39 @@ class SinkTable(SinkDefinition):
         """Take the differing rows of the table under another root, in one commit: the change feed shows only these."""
         if action.version is None:  # the other root has no sink
             return
-        rows = work.difference(action)
-        self.replace(work.executor, rows.present, rows.coming, work.facts)
+        self.replace(work.difference(action, self.write_rows), work.facts)
 
     def rewrite(self, action: Rewrite, work: Work) -> None:
         """Replace the rows that differ from those that the state shows, or all rows."""
-        executor = work.executor
         # Other columns cannot be compared row by row.
         if action.overwrites or (action.alters and self._has_other_columns()):
-            self.overwrite(executor, work.decided_rows(action), work.facts)
+            self.overwrite(action, work)
             return
         # A state that expires entries no longer shows all rows: the sink is then restored from one of its good versions.
         way = work.way_back()
         if way is not None:
             self.restore_and_apply(way, work.net_changes(way), work.facts)
             return
-        rows = work.difference(action)
-        self.replace(executor, rows.present, rows.coming, work.facts)
+        self.replace(work.difference(action, self.write_rows), work.facts)
 
-    def replace(
-        self,
-        executor: Executor,
-        keys: DataFrame,
-        rows: DataFrame,
-        facts: StepFacts,
-    ) -> None:
+    @property
+    def write_rows(self) -> RowFiles:
+        """Writes rows as data files, in the task that has them."""
+        return RowFiles(self.path, self.schema, self.bounded)
+
+    def replace(self, difference: Difference, facts: StepFacts) -> None:
         """Give some keys other rows, in one commit.
 
         Args:
-            keys: Keys whose rows are deleted.
-            rows: Rows to insert, with all columns.
+            difference: The keys whose rows are deleted, and the actions that add the files with their new rows.
         """
-        in_order = rows.select(*columns(self.schema.names))
-        adds = self._added(in_order)
-        key_columns = columns_named(self.columns, self.key)
-        typed_keys = keys.toArrow().cast(key_columns)
-        transaction = facts.committed("sink", "MERGE")
-        self._upserter.replace(typed_keys, adds, transaction)
+        adds = [add for actions in difference.taken for add in actions]
+        keys = difference.present.select(self.key).cast(columns_named(self.columns, self.key))
+        self._upserter.replace(keys, adds, facts.committed("sink", "MERGE"))
 
-    def _added(self, rows: DataFrame) -> list[Action]:
-        """Write rows as data files, in the tasks that hold them; return the actions that add the files."""
-        write_rows = RowFiles(self.path, self.schema, self.bounded)
-        written = numbered(rows).mapInArrow(write_rows, "action STRING")
-        actions = []
-        for row in written.collect():
-            action = json.loads(row["action"])
-            actions.append(action)
-        return actions
-
-    def overwrite(
-        self,
-        executor: Executor,
-        rows: DataFrame,
-        facts: StepFacts,
-    ) -> None:
-        """Replace all rows, and the columns by the spec's; arguments as `replace`."""
-        in_order = rows.select(*columns(self.schema.names))
-        adds = self._added(in_order)
+    def overwrite(self, action: Rewrite, work: Work) -> None:
+        """Replace all rows by those that the state shows, and the columns by the spec's."""
+        adds = [add for actions in work.take_shown(action, self.write_rows) for add in actions]
 
         def actions_of(found: Snapshot) -> list[Action]:
             without_rows = Definition(self.stored_schema, self.stored_properties).emptying(found)
@@ -234,7 +207,7 @@ class SinkTable(SinkDefinition):
         commit_stage(
             self.path,
             actions_of,
-            facts,
+            work.facts,
             "sink",
             "REPLACE TABLE",
         )
@@ -290,18 +263,18 @@ class SinkTable(SinkDefinition):
         """Join all small files."""
         self._upserter.fold(everything=True)
 
-    def below(self, floor: tuple[int, ...]) -> Column:
-        """Return the condition that a row lies below a TRUNCATE."""
-        return self._floors.condition(floor)
+    def below(self, floor: tuple[int, ...] | None) -> Callable[[pa.Table], Mask] | None:
+        """Return a function that marks the rows below a TRUNCATE; None without one."""
+        return self._floors.marks(floor)
 
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Writes the rows of a task as data files of a table; runs in workers.
+    """Writes rows as data files of a table; runs in workers.
 
     Args:
         table: Its location.
-        columns: All its columns, in the order of the rows'.
+        columns: All its columns.
         bounded: Columns to keep statistics of.
     """
 
@@ -309,14 +282,6 @@ class RowFiles:
     columns: pa.Schema
     bounded: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the actions that add the files, as JSON."""
-        for batch in batches:
-            if not len(batch):
-                continue
-            rows = pa.Table.from_batches([batch])
-            named = rows.rename_columns(self.columns.names)
-            typed = named.cast(self.columns)
-            actions = write_files(self.table, typed, self.bounded, data_change=True)
-            texts = [json.dumps(action) for action in actions]
-            yield pa.record_batch({"action": texts})
+    def __call__(self, rows: pa.Table) -> list[Action]:
+        """Write rows; return the actions that add the files."""
+        return write_files(self.table, rows.cast(self.columns), self.bounded, data_change=True)

@@ -6,6 +6,7 @@ Ebbtide does not write, partitions for instance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -23,9 +24,9 @@ from ebbtide.entries import SinkChange
 from ebbtide.errors import ConfigError
 from ebbtide.executors import Executor
 from ebbtide.formats import Coding
-from ebbtide.frames import column, columns, spark_schema
+from ebbtide.frames import arrow_frame, column, columns, spark_schema
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Action, Replace, Restore, RestoreAndApply, SchemaChange
+from ebbtide.model import Action, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._table import ChangeSet, Work
 
@@ -123,41 +124,35 @@ class MergeSink(SparkMadeSink):
             are_same.append(is_same)
         return reduce(Column.__and__, are_same)
 
-    def replace(
-        self,
-        executor: Executor,
-        keys: DataFrame,
-        rows: DataFrame,
-        facts: StepFacts,
-    ) -> None:
-        """Replace the rows of some keys, in two commits."""
-        # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
-        table = DeltaTable.forPath(executor.spark(), self.path).alias("t")
-        source = keys.alias("s")
+    def rewrite(self, action: Rewrite, work: Work) -> None:
+        """Replace the rows that differ from those that the state shows, or all rows."""
+        executor, facts = work.executor, work.facts
+        if action.overwrites or (action.alters and self._has_other_columns()):
+            self._overwrite(executor, work.take_shown(action, _as_they_are), facts)
+            return
+        # In two commits. Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
+        differing = work.difference(action, _as_they_are)
+        spark = executor.spark()
+        keys = arrow_frame(spark, differing.present, spark_schema(differing.present.schema)).alias("s")
         with self._own.settled():
-            merge = table.merge(source, self._is_same_row)
+            merge = DeltaTable.forPath(spark, self.path).alias("t").merge(keys, self._is_same_row)
             merge.whenMatchedDelete().execute()
-        self._own.write(self._in_order(rows), facts)
-
-    def _in_order(self, rows: DataFrame) -> DataFrame:
-        """Return rows under the sink's columns."""
-        own = columns(self.schema.names)
-        return rows.select(*own)
+        self._own.write(self._frame(executor, differing.taken), facts)
 
     def take_rows(self, action: Replace, work: Work) -> None:
         """Take all rows of the table under another root, in one commit."""
-        if action.version is not None:
-            rows = work.difference(action).rows
-            self.overwrite(work.executor, rows, work.facts)
+        taken = work.taken(action)
+        if taken is not None:
+            self._overwrite(work.executor, [taken.rows(self.schema)], work.facts)
 
-    def overwrite(
-        self,
-        executor: Executor,
-        rows: DataFrame,
-        facts: StepFacts,
-    ) -> None:
+    def _overwrite(self, executor: Executor, tables: Sequence[pa.Table], facts: StepFacts) -> None:
         """Replace all rows, and the columns by the spec's."""
-        self._own.write(self._in_order(rows), facts, "overwrite")
+        self._own.write(self._frame(executor, tables), facts, "overwrite")
+
+    def _frame(self, executor: Executor, tables: Sequence[pa.Table]) -> DataFrame:
+        """Return rows as a frame under the sink's columns."""
+        rows = pa.concat_tables([self.schema.empty_table(), *tables])
+        return arrow_frame(executor.spark(), rows, spark_schema(self.schema, nullable=True))
 
     def restore(
         self,
@@ -205,3 +200,8 @@ class MergeSink(SparkMadeSink):
         """Join all small files."""
         with self._own.settled():
             DeltaTable.forPath(executor.spark(), self.path).optimize().executeCompaction()
+
+
+def _as_they_are(rows: pa.Table) -> pa.Table:
+    """Return rows: they come to the process that asks for them."""
+    return rows

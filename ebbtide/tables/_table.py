@@ -27,8 +27,8 @@ package. Importing this loads no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -59,20 +59,20 @@ class ChangeSet(Protocol):
         """Read the emissions of the step record by record, in the columns of the changelog."""
 
 
+Take = Callable[[pa.Table], Any]
+"""Takes rows that must come into a sink, where they are: it writes files and returns actions, or returns the rows. Picklable."""
+
+
 class Difference(Protocol):
     """The difference between the rows of a sink and those that it must have."""
 
     @property
-    def rows(self) -> DataFrame:
-        """All rows that it must have."""
-
-    @property
-    def present(self) -> DataFrame:
+    def present(self) -> pa.Table:
         """The differing keys that the sink has a row of."""
 
     @property
-    def coming(self) -> DataFrame:
-        """The required rows of the differing keys."""
+    def taken(self) -> Sequence[Any]:
+        """The results of `Take` for the required rows of the differing keys, by task."""
 
 
 class Work(Protocol):
@@ -106,15 +106,15 @@ class Work(Protocol):
     def way_back(self) -> RestoreAndApply | None:
         """Find how to restore a sink whose state may have expired rows; None if it cannot be, or need not be."""
 
-    def decided_rows(self, action: Rewrite) -> DataFrame:
-        """Return all rows that the state shows.
+    def take_shown(self, action: Rewrite, take: Take) -> list[Any]:
+        """Take all rows that the state shows; return what `take` returned, by task.
 
         Raises:
             SpecChangedError: the state has another spec.
         """
 
-    def difference(self, action: Rewrite | Replace) -> Difference:
-        """Compare a sink with the rows that the state shows, or with the sink under another root; errors as `decided_rows` and `taken`."""
+    def difference(self, action: Rewrite | Replace, take: Take) -> Difference:
+        """Compare a sink with the rows that the state shows, or with the sink under another root; errors as `take_shown` and `taken`."""
 
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the same table under another root; None if there is none.

@@ -5,7 +5,6 @@ import time
 
 import pytest
 from local.local_pipeline import LATER, up
-from local.local_run import swap_without_spark
 from servers.kafka_support import TopicPipeline, plainly
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
@@ -85,7 +84,6 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     pipeline.send(up(1, 1))
     pipeline.run()
     pipeline.send(up(2, 2))
-    swap_without_spark()
     stop = threading.Event()
     reports = []
 

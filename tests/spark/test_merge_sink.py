@@ -1,7 +1,9 @@
 """The Delta sink where Spark writes it: MERGE, replaced tables and columns, each as one step that is applied once."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,8 @@ from pyspark.sql import functions as F
 from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
 from ebbtide.frames import spark_schema
-from ebbtide.model import Restore, SchemaChange
+from ebbtide.ledger import StepFacts
+from ebbtide.model import Restore, Rewrite, SchemaChange
 from ebbtide.sessions import executor_of
 from ebbtide.tables import SinkTable
 from ebbtide.tables._spark_sink import MergeSink
@@ -190,30 +193,51 @@ def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
     assert len(rows) == 4
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The input of a rewrite: keys that differ, and the rows that come."""
+
+    spark: Any
+    sink: SinkTable
+    facts: StepFacts
+    coming: list[dict[str, Any]]
+    keys: tuple[int, ...] = ()
+
+    @property
+    def executor(self):
+        return executor_of(self.spark)
+
+    def way_back(self):
+        return None
+
+    def take_shown(self, action, take):
+        return [take(pa.Table.from_pylist(self.coming, self.sink.schema))] if self.coming else []
+
+    def difference(self, action, take):
+        present = pa.table({"id": pa.array(self.keys, pa.int64())})
+        return SimpleNamespace(present=present, taken=self.take_shown(action, take))
+
+
 @pytest.mark.parametrize("kind", [MergeSink, SinkTable])
 def test_replaced_keys_have_other_rows(spark, sink_of, kind):
     sink = of_kind(kind, sink_of())
-    first = frame_of(spark, sink, [row_of(n, n) for n in (1, 2, 3)])
-    sink.replace(executor_of(spark), first.select("id"), first, facts(1, "repair"))
-    keys = spark.createDataFrame([(2,), (3,), (9,)], "id BIGINT")
-    rows = frame_of(spark, sink, [row_of(3, 30), row_of(9, 90)])
-    sink.replace(executor_of(spark), keys, rows, facts(2, "repair"))
+    sink.perform(Rewrite(), Asked(spark, sink, facts(1, "repair"), [row_of(n, n) for n in (1, 2, 3)], (1, 2, 3)))
+    sink.perform(Rewrite(), Asked(spark, sink, facts(2, "repair"), [row_of(3, 30), row_of(9, 90)], (2, 3, 9)))
     assert shown(spark, sink) == [(1, 1), (3, 30), (9, 90)]
     assert marked(sink, 2)
     version = sink.version()
-    sink.replace(executor_of(spark), spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, "repair"))
+    sink.perform(Rewrite(), Asked(spark, sink, facts(2, "repair"), [], (7,)))
     assert (shown(spark, sink), kind is MergeSink or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
 
 
 @pytest.mark.parametrize("kind", [MergeSink, SinkTable])
 def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, kind):
     sink = of_kind(kind, sink_of())
-    old = frame_of(spark, sink, [row_of(1, 1), row_of(2, 2)])
-    sink.overwrite(executor_of(spark), old, facts(1, "migration"))
+    everything = Rewrite(overwrites=True)
+    sink.perform(everything, Asked(spark, sink, facts(1, "migration"), [row_of(1, 1), row_of(2, 2)]))
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    rows = frame_of(spark, other, [{**row_of(5, 5), "more": "m"}])
     step = facts(2, "migration")
-    other.overwrite(executor_of(spark), rows, step)
+    other.perform(everything, Asked(spark, other, step, [{**row_of(5, 5), "more": "m"}]))
     assert shown(spark, other, "id", "n", "more") == [(5, 5, "m")]
     names = ["id", "n", "a.b", "more", "_sequence", "_changed_by"]
     assert other.read(spark, other.version()).columns == names
@@ -221,7 +245,7 @@ def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sin
     assert operation(other) == ("WRITE" if kind is MergeSink else "REPLACE TABLE")
     assert Snapshot.read(sink.path, any_features=True).configuration["delta.enableChangeDataFeed"] == "true"
     version = other.version()
-    other.overwrite(executor_of(spark), rows.limit(0), step)
+    other.perform(everything, Asked(spark, other, step, []))
     assert other.version() == version, "a step is applied once"
     assert len(sink.read(spark, 1).collect()) == 2
 

@@ -277,7 +277,7 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Have all loaded and compiled that runs need, once for all children."""
-    from local.local_run import START, adopt_without_spark, perform, swap_without_spark
+    from local.local_run import START, adopt_without_spark, perform
     from victims import KINDS, spec_of, write_source
 
     from ebbtide import operations
@@ -285,7 +285,6 @@ def _warm_up() -> None:
     for module in walk_packages(operations.__path__, f"{operations.__name__}."):
         import_module(module.name)
     adopt_without_spark()
-    swap_without_spark()
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
             source = write_source(Path(folder, "in", kind), kind)

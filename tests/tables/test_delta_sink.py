@@ -287,13 +287,8 @@ def test_table_of_few_bytes_is_altered_without_a_job(sink):
 
 def test_rows_of_a_task_become_data_files_of_the_table(sink):
     rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
-    nothing = pa.RecordBatch.from_pylist([], sink.schema)
-    batches = [nothing, *rows.to_batches(), nothing, *rows.slice(1).to_batches()]
-    written = [
-        json.loads(row["action"])
-        for batch in RowFiles(sink.path, sink.schema, sink.bounded)(batches)
-        for row in batch.to_pylist()
-    ]
+    write_rows = RowFiles(sink.path, sink.schema, sink.bounded)
+    written = [*write_rows(rows), *write_rows(rows.slice(1))]
     assert [json.loads(action["add"]["stats"])["numRecords"] for action in written] == [2, 1]
     statistics = json.loads(written[0]["add"]["stats"])
     assert (statistics["minValues"]["id"], statistics["maxValues"]["seq"]) == (1, 2)
@@ -306,9 +301,8 @@ def test_rows_of_a_task_become_data_files_of_the_table(sink):
 def test_only_the_first_columns_that_are_not_personal_have_statistics(tmp_path):
     columns = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
     sink = SinkTable(str(tmp_path), columns, ("c0",), (), personal=frozenset({"c0", "c39"}))
-    batch = pa.RecordBatch.from_pylist([dict.fromkeys(columns.names, 1)], columns)
-    written = next(RowFiles(sink.path, columns, sink.bounded)([batch])).to_pylist()
-    [action] = [json.loads(row["action"]) for row in written]
+    rows = pa.Table.from_pylist([dict.fromkeys(columns.names, 1)], columns)
+    [action] = RowFiles(sink.path, columns, sink.bounded)(rows)
     assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[1:32])
 
 

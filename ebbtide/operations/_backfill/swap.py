@@ -33,7 +33,7 @@ from ebbtide.operations._backfill.asked import (
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, of_folder, of_table, with_places
 from ebbtide.operations._stepping import executor_of_runs, stepping
-from ebbtide.runtime import Plan, Stepper, run, system_clock
+from ebbtide.runtime import Plan, SinkDifference, Stepper, run, system_clock
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -198,8 +198,6 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
 
 def _compared(executor: Executor, tables: Plan, taken: Stepper) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
-    from ebbtide.runtime import SinkDifference  # loads PySpark
-
     version = taken.plan.delta_sink.version()
     changes = SinkDifference.to_backfill(executor, tables, version)
     counts = changes.counts()

@@ -35,19 +35,17 @@ from ebbtide.errors import (
     TableMismatchError,
     UnsupportedFileError,
 )
-from ebbtide.frames import columns
 from ebbtide.ledger import Cause, DataCommit
 from ebbtide.model import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
-from ebbtide.runtime import Plan, SinkHistory, Stepper
+from ebbtide.runtime import Plan, SinkDifference, SinkHistory, Stepper
 from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
-    from ebbtide.runtime import SinkDifference
 
 FORGOTTEN = "rows that the state has forgotten were only in the sink: missing ones are lost"
 """Note on a sink written from a state that forgets rows."""
@@ -168,11 +166,8 @@ def acknowledge(
         actions = []
         if SinkHistory(tables, stepper.made).is_kept:
             differing = _differing(executor, stepper)
-            rows = differing.differing.cache()
             report = _counted(spec.name, differing)
-            key = columns(tables.sink.key)
-            keys = rows.select(*key).toArrow()
-            rows.unpersist()
+            keys = differing.differing.select(tables.sink.key)
             if len(keys):
                 stored_keys = _typed(keys, tables)
                 added = tables.state.add_acknowledged(stored_keys, facts.step)
@@ -392,8 +387,6 @@ def _lacks_columns(stepper: Stepper) -> bool:
 
 
 def _differing(executor: Executor, stepper: Stepper) -> SinkDifference:
-    from ebbtide.runtime import SinkDifference  # loads PySpark
-
     return SinkDifference.found(
         executor,
         stepper.plan,

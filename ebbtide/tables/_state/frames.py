@@ -50,24 +50,6 @@ class StateFrames:
         """Return the newest version of each entry; of rows for the sink, all that the last step of their key wrote."""
         return _latest(entries, self.operator.entry_key)
 
-    def shown(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the entries whose rows the sink must have, as of a version. An operator with named states keeps none."""
-        entries = self.live_entries(spark, version)
-        names = self.operator.schema.names
-        condition = "_shown" if "_shown" in names else "NOT _tombstone"
-        shown = entries.where(condition)
-        if "_out" in names:
-            return self._selected(shown)
-        return shown
-
-    def acknowledged(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the acknowledged keys, whose sink row may differ until they change again: key columns and `_step`."""
-        rows = self.read(spark, version, EntryKind.ACKNOWLEDGED.value)
-        key = columns(self.operator.key)
-        by_key = rows.groupBy(*key)
-        last_step = F.max("_step")
-        return by_key.agg(last_step.alias("_step"))
-
     def live_entries(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
         entries = self.latest_versions(spark, version)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ebbtide.columns import Hashes, Mask, equals
 from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, LocalCopies, positions_in
 from ebbtide.tables._state.layout import has_only, is_base, may_have
+from ebbtide.tables._state.ranges import HashRange
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,37 @@ class Stored:
                 rows, counts = self.scan(file, names)
                 tables.append(rows.filter(pa.array(counts)))
         return pa.concat_tables(tables)
+
+    def part(self, part: HashRange, key: Sequence[str]) -> pa.Table:
+        """Read the selected rows of a range of keys; from local copies of the files, unless they are all.
+
+        Args:
+            part: The range.
+            key: Names of the key's columns, in the order of the hash.
+        """
+        if part.of == 1:
+            return self.read()
+        copies = self.copies(key)
+        try:
+            tables = [self.rows_in(part, file, copies).cast(self.columns) for file in self.files]
+            return pa.concat_tables([self.columns.empty_table(), *tables])
+        finally:
+            copies.close()
+
+    def rows_in(self, part: HashRange, file: DataFile, copies: IndexCache) -> pa.Table:
+        """Read the selected rows of a file that are in a range of keys.
+
+        Args:
+            copies: See `copies`.
+        """
+        index = copies.index_of(file)
+        own = part.rows_of(index)
+        rows = index.rows.slice(own.start, own.stop)
+        # The index has all rows of the file: leave out those that a deletion vector hides.
+        if file.vector is not None:
+            counts = file.is_live(self.table, index.positions[own])
+            rows = rows.filter(pa.array(counts))
+        return rows
 
     def scan(self, file: DataFile, names: Collection[str] | None = None) -> tuple[pa.Table, Mask]:
         """Read all rows of a file, so that their numbers are their positions; mark the selected ones that no vector hides.

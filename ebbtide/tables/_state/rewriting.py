@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from ebbtide.columns import flags, is_set
@@ -20,56 +18,18 @@ from ebbtide.entries import Step, newest_versions
 from ebbtide.executors import Executor
 from ebbtide.operators import Operator
 from ebbtide.tables._joining import ROWS_PER_FILE, small_files
+from ebbtide.tables._state import ranges
 from ebbtide.tables._state.layout import BASE
 from ebbtide.tables._state.lookup import Stored
+from ebbtide.tables._state.ranges import HashRange, quotient
 from ebbtide.tables._state.writing import StateWriter
 
-ROWS_IN_PART = 500_000
-"""Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
 ROWS_IN_PIECE = 65_536
 """Stored rows of a part whose newest versions are found at a time: a part is held once, as it will be written."""
 
 
 WHOLE_BYTES = 64 * 2**20
 """Minimum added bytes for folding the whole state."""
-
-
-class HashRange(NamedTuple):
-    """Some of the entries: those whose keys' hashes are in one of several equal ranges.
-
-    Args:
-        number: Number of the range, from 0.
-        of: Number of ranges.
-    """
-
-    number: int
-    of: int
-
-    def rows_of(self, index: KeyIndex) -> slice:
-        """Return the rows of an index that are in the range."""
-        first = self._first_of(self.number, index)
-        end = self._first_of(self.number + 1, index)
-        return slice(first, end)
-
-    def pieces(self, n_pieces: int) -> list[HashRange]:
-        """Divide the range into equal ones.
-
-        Example:
-            >>> HashRange(1, 3).pieces(2)
-            [HashRange(number=2, of=6), HashRange(number=3, of=6)]
-        """
-        first = self.number * n_pieces
-        numbers = range(first, first + n_pieces)
-        n_all = self.of * n_pieces
-        return [HashRange(number, n_all) for number in numbers]
-
-    def _first_of(self, number: int, index: KeyIndex) -> int:
-        """Return the first row of an index that is in a range, or in a later one."""
-        if number == self.of:  # the end of the last range, 2**64, does not fit into 64 bits
-            return len(index.hashes)
-        least = number * 2**64 // self.of
-        row = np.searchsorted(index.hashes, np.uint64(least))
-        return int(row)
 
 
 @dataclass(frozen=True)
@@ -95,9 +55,8 @@ class StoredEntries:
         return self.n_bytes <= Executor.LITTLE_BYTES
 
     def parts(self) -> list[HashRange]:
-        """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""
-        n_parts = _quotient(self.state.n_rows, ROWS_IN_PART)
-        return HashRange(0, 1).pieces(n_parts)
+        """Divide the entries into parts of about `ranges.ROWS_IN_PART` stored rows."""
+        return HashRange.covering(self.state.n_rows)
 
     def newest(self, part: HashRange) -> Iterator[pa.Table]:
         """Yield the newest version of each entry of a part, dropped entries included, in pieces that follow each other by hash.
@@ -107,7 +66,7 @@ class StoredEntries:
         """
         operator = self.operator()
         copies = self.state.copies(operator.key)
-        n_pieces = _quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
+        n_pieces = quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
                 copies.index_of(file).rows.prepare()
@@ -123,14 +82,7 @@ class StoredEntries:
     def _versions(self, part: HashRange, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
         """Yield the rows of a part, by data file."""
         for file in self.state.files:
-            index = copies.index_of(file)
-            own = part.rows_of(index)
-            rows = index.rows.slice(own.start, own.stop)
-            # The index has all rows of the file: leave out those that a deletion vector hides.
-            if file.vector is not None:
-                positions = index.positions[own]
-                counts = file.is_live(self.state.table, positions)
-                rows = rows.filter(pa.array(counts))
+            rows = self.state.rows_in(part, file, copies)
             yield rows.cast(operator.schema)
 
 
@@ -207,10 +159,4 @@ def files_to_fold(state: Stored) -> list[DataFile]:
     # As much as the base: so a whole fold writes at most twice the bytes added since the last one.
     if added_bytes >= max(base_bytes, WHOLE_BYTES):
         return list(state.files)
-    return small_files(state.files, ROWS_IN_PART)
-
-
-def _quotient(n_rows: int, at_most: int) -> int:
-    """Return how many pieces of at most so many rows there are, at least one."""
-    rounded_up = -(-n_rows // at_most)
-    return max(rounded_up, 1)
+    return small_files(state.files, ranges.ROWS_IN_PART)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from frame.limits import swap_inside
-
-if TYPE_CHECKING:
-    from ebbtide.operations._repair.report import RepairReport
-    from ebbtide.runtime import Stepper
 
 
 class JvmStartedError(Exception):
@@ -18,14 +14,6 @@ class JvmStartedError(Exception):
 
 def _no_session(*_: Any, **__: Any) -> NoReturn:
     raise JvmStartedError
-
-
-def _compared_here(_: Any, stepper: Stepper) -> RepairReport:
-    """Stand in for the comparison of a sink with the state, by Spark: they are the same."""
-    from ebbtide.operations._repair.report import RepairReport
-
-    stepper.plan.sink.refuse_altered(stepper.tables.sink())
-    return RepairReport(stepper.spec.name)
 
 
 CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -37,7 +25,6 @@ CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
     "another boot": ("ebbtide.ledger._settling.boot", lambda: lambda: "another"),
     "a folder of another user": ("ebbtide.storage.Location.is_ours", lambda: lambda _: False),
     "without heartbeats": ("ebbtide.ledger.Lease._keep", lambda: lambda _: None),
-    "a sink like the state": ("ebbtide.operations._repair.repair._compared", lambda: _compared_here),
     "without Spark": ("ebbtide.sessions.build_session", lambda: _no_session),
 }
 """By a word: a place of the product, and what makes the thing that is there instead."""

@@ -73,7 +73,7 @@ LIMITS = {
     "rewritten_share": "ebbtide.operations._maintenance.deletion.REWRITTEN_SHARE",
     "doomed_rows_in_part": "ebbtide.operations._maintenance.doomed.ROWS_IN_PART",
     "judging_rows_in_driver": "ebbtide.operations._maintenance.judging.ROWS_IN_DRIVER",
-    "rewriting_rows_in_part": "ebbtide.tables._state.rewriting.ROWS_IN_PART",
+    "rewriting_rows_in_part": "ebbtide.tables._state.ranges.ROWS_IN_PART",
     "rows_in_piece": "ebbtide.tables._state.rewriting.ROWS_IN_PIECE",
     "flush_bytes": "ebbtide.runtime._workers.staging.FLUSH_BYTES",
     "little_bytes": "ebbtide.executors.Executor.LITTLE_BYTES",

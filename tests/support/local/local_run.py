@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from frame.circumstances import assume
 from frame.limits import set_limits, swap_inside
 from operating import act, replay
 
@@ -134,65 +132,6 @@ def spoil(path: str) -> None:
     Writer().commit(found, DataFile.replacing([file], []), {"operation": "DELETE"})
 
 
-@dataclass(frozen=True)
-class NetChangesHere:
-    """What differs between a sink and a backfill's, as far as a swap asks Spark for it."""
-
-    own: dict[tuple[Any, ...], dict[str, Any]]
-    taken: dict[tuple[Any, ...], dict[str, Any]]
-    schema: pa.Schema
-    key: tuple[str, ...]
-
-    def _differing(self) -> list[tuple[Any, ...]]:
-        return sorted(
-            key for key in {*self.own, *self.taken} if self._text(self.own, key) != self._text(self.taken, key)
-        )
-
-    def _text(self, rows: dict[tuple[Any, ...], dict[str, Any]], key: tuple[Any, ...]) -> str:
-        row = {name: value for name, value in rows.get(key, {}).items() if name != "_changed_by"}
-        return repr(row)
-
-    @property
-    def present(self) -> pa.Table:
-        keys = [dict(zip(self.key, key, strict=True)) for key in self._differing() if key in self.own]
-        return pa.Table.from_pylist(keys, pa.schema([self.schema.field(name) for name in self.key]))
-
-    @property
-    def coming(self) -> pa.Table:
-        return pa.Table.from_pylist([self.taken[key] for key in self._differing() if key in self.taken], self.schema)
-
-    def counts(self) -> dict[str, int]:
-        keys = self._differing()
-        changed = sum(key in self.own and key in self.taken for key in keys)
-        deleted = sum(key not in self.taken for key in keys)
-        return {"added": len(keys) - changed - deleted, "changed": changed, "deleted": deleted}
-
-    def keys(self, most: int) -> list[dict[str, Any]]:
-        return [dict(zip(self.key, key, strict=True)) for key in self._differing()[:most]]
-
-
-def swap_without_spark() -> None:
-    """Have swaps compare sinks, and give keys other rows, without Spark."""
-
-    def net_changes(_: Any, plan: Plan, version: int) -> NetChangesHere:
-        sinks = []
-        for path, at in ((plan.sink.path, None), (plan.backfill.sink.path, version)):
-            snapshot = Snapshot.read(path, at)
-            assert snapshot is not None
-            rows = snapshot.rows(plan.sink.schema).to_pylist()
-            sinks.append({tuple(row[name] for name in plan.sink.key): row for row in rows})
-        own, taken = sinks
-        return NetChangesHere(own, taken, plan.sink.schema, plan.sink.key)
-
-    def replace(sink: SinkTable, _: Any, keys: pa.Table, rows: pa.Table, facts: Any) -> None:
-        adds = [DataFile.write(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
-        key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
-        sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
-
-    swap_inside("ebbtide.runtime._completeness.SinkDifference.to_backfill", net_changes)
-    swap_inside("ebbtide.tables.SinkTable.replace", replace)
-
-
 def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:
     """Do what a user asks for, by name.
 
@@ -228,7 +167,6 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "change":
         return change_state(Plan.under(root, spec))
     if work == "repair":
-        assume("a sink like the state")
         return ask("repair")
     if work == "restore":
         with stepping(SPARK, Plan.under(root, spec), parts=("state",)) as stepper:
@@ -245,7 +183,6 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "spoil":
         return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
-        swap_without_spark()
         return ask("backfill.swap", action="apply" if given.get("applies", True) else "plan")
     if work == "erase":
         keys = Path(root, "keys.jsonl")
