@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ebbtide.columns import quoted
+from ebbtide.spark_versions import frame_of_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +35,7 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
         schema: Spark's types. Default: those of the rows.
     """
     # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
-    return spark.createDataFrame(rows.combine_chunks(), schema)
+    return frame_of_arrow(spark, rows.combine_chunks(), schema)
 
 
 TO_THE_MICROSECOND = {

@@ -19,6 +19,7 @@ from ebbtide.checks._dialects import Dialect, DuckDbSql, SparkSql
 from ebbtide.checks._inputs import Input
 from ebbtide.checks._rule import Expected, Rows
 from ebbtide.checks._samples import sample_of
+from ebbtide.spark_versions import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +130,7 @@ class OnSpark:
         with _views(spark, inputs) as named:
             for query in queries:
                 selected = spark.sql(f"WITH {named} SELECT * FROM ({query}) AS _selected")
-                yield selected.toArrow()
+                yield arrow_table(selected)
 
 
 @contextmanager

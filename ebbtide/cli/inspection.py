@@ -133,15 +133,16 @@ def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Ta
     from pyspark.errors import PySparkException
 
     from ebbtide.inspect import without_personal
+    from ebbtide.spark_versions import arrow_table, condition_of
 
     if show_personal or not spec.personal:
-        return rows.toArrow()
+        return arrow_table(rows)
     try:
-        table = rows.toArrow()
+        table = arrow_table(rows)
     except PySparkException as error:
         raise ConfigError.of(
             "The condition of --where fails on a row of the state.",
-            got=f"[{error.getCondition()}] {MASK}",
+            got=f"[{condition_of(error)}] {MASK}",
             next_step="With '--show-personal' the error names the value.",
         ) from None
     return without_personal(table, spec)

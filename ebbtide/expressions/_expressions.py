@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -34,6 +33,7 @@ from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.frames import arrow_frame, spark_schema
 from ebbtide.redaction import MASK
+from ebbtide.spark_versions import arrow_table, condition_of, query_logger, tried
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
 
@@ -116,8 +116,8 @@ class Expressions:
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
         row_if_fits = F.when(fits, row)
         whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
-        tried = _tried(self.context, whole)
-        return self._called(frame).select(tried.alias(RESULT))
+        result = tried(self.context, whole)
+        return self._called(frame).select(result.alias(RESULT))
 
     def select(
         self,
@@ -153,14 +153,14 @@ class Expressions:
         results = self.results(rows)
         done = results.mapInArrow(Finishing(items, finish), "done BINARY")
         with self.executor.described():
-            finished = done.toArrow()
+            finished = arrow_table(done)
         return unpickled(finished["done"])
 
     def _expression(self, text: str) -> Column:
         return F.expr(self.calls.texts[text])
 
     def _called(self, frame: DataFrame) -> DataFrame:
-        return self.calls.evaluated(frame, lambda value: _tried(self.context, value))
+        return self.calls.evaluated(frame, lambda value: tried(self.context, value))
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
@@ -199,19 +199,19 @@ class Expressions:
 
     def _failing_fields(self, rows: pa.Table) -> list[str]:
         """Name for each row the first field of the spec whose expression fails, or the column that lacks a value."""
-        tried = []
+        fails = []
         names = []
         for field, value in self._values.items():
-            is_whole = _tried(self.context, F.struct(value.alias("value")))
+            is_whole = tried(self.context, F.struct(value.alias("value")))
             names.append(field)
-            tried.append(is_whole.isNull())
+            fails.append(is_whole.isNull())
         for column in self.sink:
             if not column.nullable:
                 names.append(f"null in {column.name}")
-                value = _tried(self.context, self._value(column.name))
-                tried.append(value.isNull())
+                value = tried(self.context, self._value(column.name))
+                fails.append(value.isNull())
         frame = self._called(self._frame(rows))
-        tested = frame.select(F.array(*tried).alias("fails")).toArrow()
+        tested = arrow_table(frame.select(F.array(*fails).alias("fails")))
         found = []
         for fails in tested["fails"].to_pylist():
             failing = [name for name, is_failing in zip(names, fails, strict=True) if is_failing]
@@ -236,10 +236,10 @@ class Expressions:
         try:
             called = self._called(self._frame(row))
             with _unlogged():
-                called.select(self._values[field]).toArrow()
+                arrow_table(called.select(self._values[field]))
         except PySparkException as error:
             if self._reads_personal(field):
-                return f"[{error.getCondition()}] {MASK}"
+                return f"[{condition_of(error)}] {MASK}"
             return _first_line(str(error))
         return "its value does not fit"
 
@@ -352,21 +352,10 @@ def _session(context: SparkContext) -> SparkSession:
     return session
 
 
-def _tried(context: SparkContext, value: Column) -> Column:
-    """Return a value, null where its evaluation fails."""
-    from pyspark.sql.classic.column import Column as ClassicColumn
-
-    catalyst: Any = context._jvm
-    utils = catalyst.org.apache.spark.sql.classic.ExpressionUtils
-    expression = utils.expression(value._jc)
-    tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
-    return ClassicColumn(utils.column(tried))
-
-
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger = query_logger()
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:

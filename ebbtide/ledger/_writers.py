@@ -13,6 +13,7 @@ from typing import Any
 
 from ebbtide.delta import Writer
 from ebbtide.lines import lines_of
+from ebbtide.spark_versions import scala_iterator
 from ebbtide.storage import Location
 
 
@@ -46,10 +47,7 @@ class LogStoreWriter(Writer):
         session: Any = SparkSession.active()
         jvm = session._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._table)
-        lines = jvm.java.util.ArrayList()
-        for line in lines_of(data.decode()):
-            lines.add(line)
-        actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines.iterator())
+        actions = scala_iterator(jvm, lines_of(data.decode()))
         path = jvm.org.apache.hadoop.fs.Path(location)
         configuration = session._jsparkSession.sessionState().newHadoopConf()
         path.getFileSystem(configuration).mkdirs(path.getParent())

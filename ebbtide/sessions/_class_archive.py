@@ -19,6 +19,7 @@ import pyspark
 
 from ebbtide import java
 from ebbtide.sessions._jars import cache_folder, digest_of
+from ebbtide.spark_versions import spark_home
 from ebbtide.storage import Location
 
 KEPT = 3
@@ -117,7 +118,7 @@ def archive_path() -> Path:
     """Return where the archive of this Java and this Spark is, or would be."""
     command = java.command()
     executable = Path(shutil.which(command) or command).resolve()
-    jars = _spark_home() / "jars"
+    jars = spark_home() / "jars"
     # Replacing Java or Spark in place changes a time.
     parts = [
         str(executable),
@@ -132,7 +133,7 @@ def archive_path() -> Path:
 
 
 def _can_be_written(archive: Path) -> bool:
-    folders = [_spark_home() / "conf"]
+    folders = [spark_home() / "conf"]
     for variable in FOLDERS_OF_CLASSES:
         folder = os.environ.get(variable)
         if folder:
@@ -148,11 +149,6 @@ def _can_be_written(archive: Path) -> bool:
 
 def _has_files(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
-
-
-def _spark_home() -> Path:
-    given = os.environ.get("SPARK_HOME")
-    return Path(given) if given else Path(pyspark.__file__).resolve().parent
 
 
 def _time_of(path: Path) -> str:

@@ -21,7 +21,6 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
@@ -39,6 +38,7 @@ from ebbtide.sessions._settings import (
     python_of_workers,
     settings_of_file,
 )
+from ebbtide.spark_versions import query_logger
 from ebbtide.users import has_passwd_entry
 
 JVM_ENDS_WITHIN_S = 300
@@ -75,7 +75,7 @@ def build_session(
     level = LOG_LEVEL.value
     session.sparkContext.setLogLevel(level)
     logging.getLogger("py4j").setLevel(level)
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)
+    query_logger().setLevel(level)
     if not has_jvm and PACKAGES in effective:
         note_jars(effective, session.conf.get(JARS) or "")
     master = str(session.conf.get(MASTER))

@@ -17,15 +17,14 @@ from ebbtide.environment import MASTER as MASTER_VARIABLE
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
 from ebbtide.redaction import hide, is_credential
+from ebbtide.spark_versions import SparkVersion
 
 UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
 """The mode bits that Hadoop's clients remove from new files, and their default, regardless of the process' umask."""
 PACKAGES, EXCLUDES, EXTENSIONS = "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"
 MASTER, PYTHON = "spark.master", "spark.pyspark.python"
-DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 SETTINGS = {
-    PACKAGES: DELTA_JAR,
     EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.variable.substitute": "false",  # else a statement reads this process's environment: SELECT '${env:NAME}'
@@ -38,8 +37,6 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # any other value sizes every vector again for each row
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # C2 would never pay; C1 has 48 MB else, which a long life of queries fills
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
-    # Hadoop's FileContext, the default, starts eight processes of `readlink` to rename a file of a disk: some 20 a step.
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.stopTimeout": "600s",  # else a query that does not end holds its run permanently
     "spark.cleaner.periodicGC.interval": "5min",  # ended queries hold a thread and a connection here until then, else 30 minutes
     "spark.ui.enabled": "false",
@@ -64,14 +61,18 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
         of_file: Those of `spark-defaults.conf`.
 
     Raises:
-        ConfigError: a setting names a variable that is not set.
+        ConfigError: a setting names a variable that is not set; the Spark that is installed is too old or too new.
     """
     cores = os.cpu_count() or 2
+    version = SparkVersion.installed()
     ours = {
         MASTER: "local[*]",
         "spark.app.name": app_name,
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.memory": "4g",
+        PACKAGES: version.delta,
+        # Hadoop's FileContext, the default, starts eight processes of `readlink` to rename a file of a disk: some 20 a step.
+        "spark.sql.streaming.checkpointFileManagerClass": version.checkpoint_files,
         **SETTINGS,
     }
     umask = _umask()

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ebbtide.ddl import is_exact
 from ebbtide.delta import Action, DataFile, Log, Snapshot
+from ebbtide.spark_versions import arrow_schema
 from ebbtide.tables import SinkTable
 from ebbtide.views.lineage import Cut
 
@@ -71,7 +71,7 @@ class PinnedTable:
         if is_large or not are_exact(values.schema):
             return None
         # The compared columns of a file are read first, its other columns only if a row fits.
-        columns = to_arrow_schema(self.schema, timezone="UTC")
+        columns = arrow_schema(self.schema)
         names = set().union(*cuts)
         looked_at = pa.schema([field for field in columns if field.name in names])
         found = [columns.empty_table()]

@@ -24,9 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ebbtide.spark_versions import arrow_schema, rows_of_plan
 from ebbtide.views import catalyst
 from ebbtide.views.catalyst import TABLE, column, kind, listed, output
 from ebbtide.views.origins import Origin, Origins
@@ -91,7 +91,7 @@ class Lineage:
     @property
     def columns(self) -> pa.Schema:
         """Columns of the view."""
-        return to_arrow_schema(self.rows.schema, timezone="UTC")
+        return arrow_schema(self.rows.schema)
 
     def common_columns(self, tables: Iterable[str]) -> list[str]:
         """Return the columns of the view that are bound together in every reading of some inputs; empty: all rows are computed."""
@@ -201,9 +201,7 @@ class Pushdown:
         filter_above = spark_sql.catalyst.plans.logical.Filter
         for condition in conditions:
             plan = filter_above(condition, plan)
-        dataset = spark_sql.classic.Dataset
-        filtered = dataset.ofRows(self.session._jsparkSession, plan)
-        return filtered.queryExecution().optimizedPlan()
+        return rows_of_plan(self.session, plan).queryExecution().optimizedPlan()
 
     def _below(self, plan: Any, above: Any = None) -> Iterator[Reading]:
         """Yield the readings in a plan, given the node above it, if any."""

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from ebbtide.errors import ConfigError
 from ebbtide.frames import column
 from ebbtide.runtime import ErasureKey
+from ebbtide.spark_versions import arrow_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,4 +75,4 @@ def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str)
         keys = selected.distinct()
     except AnalysisException:  # a ParseException is one
         return None
-    return keys.toArrow().cast(key)
+    return arrow_table(keys).cast(key)

@@ -12,6 +12,7 @@ from ebbtide import InProcess, Pipeline, UpsertPipeline
 from ebbtide.operations import Context, Report
 from ebbtide.runtime import system_clock
 from ebbtide.sessions import executor_of
+from ebbtide.spark_versions import arrow_table
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOCAL = InProcess()
@@ -73,7 +74,7 @@ def change(kind: str, id_: Any, v: Any, n: int, **more: Any) -> str:
 
 def table(spark: SparkSession, root: Path, spec: Pipeline, name: str = "sink") -> list[dict[str, Any]]:
     """A table's rows, times as UTC."""
-    return spark.read.format("delta").load(str(root / spec.name / name)).toArrow().to_pylist()
+    return arrow_table(spark.read.format("delta").load(str(root / spec.name / name))).to_pylist()
 
 
 def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]]:

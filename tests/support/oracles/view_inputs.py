@@ -15,10 +15,10 @@ from frame.stored_names import RESERVED
 from local.local_run import START, perform
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.model import TableVersion, ViewPosition
+from ebbtide.spark_versions import arrow_schema, arrow_table, frame_of_arrow
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session
@@ -157,15 +157,15 @@ class Oracle:
     def _rows_of(self, location: str, version: int) -> DataFrame:
         if not self.is_read_by_spark:
             pinned = PinnedTable(location, version)
-            rows = pinned.snapshot.rows(to_arrow_schema(pinned.schema, timezone="UTC"))
+            rows = pinned.snapshot.rows(arrow_schema(pinned.schema))
             return self.session.createDataFrame(rows, pinned.schema)
         reader = self.session.read.format("delta").option("versionAsOf", version)
         read = reader.load(location).drop(*RESERVED)
-        return self.session.createDataFrame(read.toArrow(), read.schema)
+        return frame_of_arrow(self.session, arrow_table(read), read.schema)
 
     def rows(self, query: str) -> list[Row]:
         """Return what a query gives."""
-        found: list[Row] = self.session.sql(query).toArrow().to_pylist()
+        found: list[Row] = arrow_table(self.session.sql(query)).to_pylist()
         return found
 
     def view(self, query: str, key: Sequence[str]) -> MaterializedView:
@@ -237,7 +237,7 @@ class Followed:
         def is_touched(row: Row) -> bool:
             return text({name: row[name] for name in extent.columns}) in values
 
-        computed = step.computed(touched).toArrow().to_pylist()
+        computed = arrow_table(step.computed(touched)).to_pylist()
         said = f"{self.view.query}: {extent}, touched {sorted(values)}"
         assert texts(computed) == texts(filter(is_touched, now)), said
         left = [row for row in self.rows if not is_touched(row)]
