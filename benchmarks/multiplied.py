@@ -20,7 +20,7 @@ from ebbtide.delta import Action, IndexCache, KeyIndex, Snapshot, write_files
 from ebbtide.ledger import writer_of
 from ebbtide.runtime import Plan
 from ebbtide.tables._state.layout import BASE
-from ebbtide.tables._state.rewriting import ROWS_IN_PART
+from ebbtide.tables._state.ranges import ROWS_IN_PART
 
 Keys = NDArray[np.int64]
 ROWS_IN_FOLD = 2_000_000

@@ -40,12 +40,14 @@ class Executor(ABC):
 
     Attributes:
         LITTLE_BYTES: Maximum bytes of data files that are read or rewritten where the work is handed out: elsewhere costs more.
+        is_serial: Items are done one after the other, in this process: a step need not be laid out for several tasks.
         has_spark: Work runs on Spark: what only Spark can do is possible, and a step has no bound on its size.
         place: Where work runs, for people.
         batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
     """
 
     LITTLE_BYTES: ClassVar[int] = 8 * 2**20
+    is_serial: ClassVar[bool] = False
     has_spark: ClassVar[bool] = False
     place: ClassVar[str] = "in this process"
     batch_time: Callable[[int], int] | None = None
@@ -53,7 +55,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """Number of items that large work should be divided into; 1: it is done in parts of bounded size, one after the other."""
+        """Number of items that large work should be divided into. Spark starts to answer, so little work does not ask."""
 
     @abstractmethod
     def map(

@@ -23,6 +23,8 @@ class InProcess(Executor):
             a given one a run can be repeated to the millisecond, for tests.
     """
 
+    is_serial = True
+
     def __init__(self, batch_time: Callable[[int], int] | None = None) -> None:
         self.batch_time = batch_time
 

@@ -73,7 +73,7 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
-    if executor.parallelism == 1:
+    if executor.is_serial:
         work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))

@@ -393,7 +393,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused, stepper.head), in_one=executor.parallelism == 1),
+        replace(plan.stager(folder, refused, stepper.head), in_one=executor.is_serial),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -151,12 +151,14 @@ def test_what_is_known_of_tables_is_what_wrote_them_last(two_steps):
 
 
 def change_by_another_client(pipeline, *, data_change=True, removes=False, operation="DELETE"):
-    """Change the state as another client does: a file of rows comes twice, or goes."""
+    """Change the state as another client does: a file of rows comes twice, or goes; without a change of data a copy takes its place."""
     state = pipeline.plan.state.snapshot()
     file = next(iter(state.files.values()))
     add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
     shutil.copy(file.location(state.table), pipeline.home / "state" / add["path"])
-    actions = [file.removed(0, data_change=data_change)] if removes else [{"add": add}]
+    actions = [file.removed(0, data_change=data_change)] if removes or not data_change else []
+    if not removes:
+        actions.append({"add": add})
     Writer().commit(state, actions, {"operation": operation})
 
 
@@ -175,15 +177,14 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     assert refused(two_steps) == message, "who joins files behind it does not make it right"
     now = two_steps.plan.state.snapshot()
-    back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
-    Writer().commit(now, back, {"operation": "RESTORE"})
+    Writer().commit(now, now.restoring(before.version), {"operation": "RESTORE"})
     assert two_steps.run().steps == []
 
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(two_steps, joined):
     if joined:  # the files of the step itself are not needed then
-        change_by_another_client(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+        change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
         change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     right = two_steps.plan.state.snapshot()
     change_by_another_client(two_steps, removes=True)

@@ -76,7 +76,7 @@ def plan(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
         sink = _Sink.of(stepper, unreadable)
         _, report = _sink(executor, stepper, sink)
         found = stepper.found()
-        changed_by, versions = tables.state.foreign_change(stepper.version, found)
+        changed_by, versions = tables.state.foreign_change(stepper.version, found, counts_rows=True)
         state_version = versions[-1] if changed_by else None
         findings = (*report.findings, *appended)
         return replace(report, findings=findings, state_version=state_version)

@@ -17,7 +17,7 @@ from ebbtide.runtime import Stepper
 def decided_version(stepper: Stepper) -> int:
     """Return the newest version of the state that has the rows of the last step."""
     state = stepper.found()
-    _, versions = stepper.plan.state.foreign_change(stepper.version, state)
+    _, versions = stepper.plan.state.foreign_change(stepper.version, state, counts_rows=True)
     return versions[-1]
 
 
@@ -32,7 +32,7 @@ def restore_state(stepper: Stepper) -> int | None:
         LeaseLostError: another process committed at the same time.
     """
     state = stepper.found()
-    changed_by, versions = stepper.plan.state.foreign_change(stepper.version, state)
+    changed_by, versions = stepper.plan.state.foreign_change(stepper.version, state, counts_rows=True)
     if not changed_by:
         return None
     version = versions[-1]

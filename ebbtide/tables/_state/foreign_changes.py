@@ -5,12 +5,13 @@ from __future__ import annotations
 from ebbtide.delta import Commit, Log, Snapshot
 
 
-def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
+def foreign_change(version: int, state: Snapshot, *, counts_rows: bool = False) -> tuple[str, list[int]]:
     """Return the newest foreign change of a state since a step, and the versions that have the rows of that step.
 
     Args:
         version: Version of the step.
         state: The newest version.
+        counts_rows: A commit that changes the number of rows, but says that no row changes, is a change too.
 
     Returns:
         Version and operation of the change, empty without one; the versions that have the rows of the step, in order.
@@ -20,7 +21,7 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     own = [version]
     since = range(version + 1, state.version + 1)
     commits = (Log(table).commit(later) for later in since)
-    if not any(_may_change_rows(commit) for commit in commits):
+    if not any(commit.changed_files() or (counts_rows and _replaces_files(commit)) for commit in commits):
         return "", [*own, *since]
     at = Snapshot.read(table, version)
     if at is None:
@@ -34,9 +35,9 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
         n_before = at.live_rows
         at = at.after(actions)
         files = at.files.keys()
-        # Another client may say that no row changes, and change their number. The pipeline's own folds leave old versions out.
-        is_known = None not in (n_before, at.live_rows)
-        is_false = is_known and n_before != at.live_rows and not actions.is_own()
+        is_false = False
+        if counts_rows and _replaces_files(actions):
+            is_false = None not in (n_before, at.live_rows) and n_before != at.live_rows
         if files in same_rows:
             changed_by = ""
             own.append(at.version)
@@ -50,9 +51,6 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     return changed_by, own
 
 
-def _may_change_rows(commit: Commit) -> bool:
-    """Return whether a commit changes rows, or replaces files without saying so."""
-    is_foreign = not commit.is_own()
-    return bool(commit.changed_files()) or (
-        is_foreign and any("add" in action or "remove" in action for action in commit)
-    )
+def _replaces_files(commit: Commit) -> bool:
+    """Return whether a commit of another client adds or removes files; folds of the pipeline leave old versions of rows out."""
+    return not commit.is_own() and any("add" in action or "remove" in action for action in commit)

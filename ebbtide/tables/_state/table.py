@@ -207,17 +207,18 @@ class StateTable(StateNotes):
             return actions
         return [*actions, *Definition(self.schema).altering(found)]
 
-    def foreign_change(self, version: int, found: Snapshot) -> tuple[str, list[int]]:
+    def foreign_change(self, version: int, found: Snapshot, *, counts_rows: bool = False) -> tuple[str, list[int]]:
         """Return the newest change by another client since a step, and the versions that have the rows of that step.
 
         Args:
             version: Version of the step.
             found: The newest version.
+            counts_rows: A commit that changes the number of rows, but says that no row changes, is a change too.
 
         Returns:
             Version and operation of the change, empty without one; the versions that have the rows of the step, in order.
         """
-        return foreign_change(version, found)
+        return foreign_change(version, found, counts_rows=counts_rows)
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
         """Refuse a version whose rows another client has changed; arguments as `changed_since`.
