@@ -101,6 +101,22 @@ class SparkVersion:
             package += ".checkpointing"
         return f"{package}.FileSystemBasedCheckpointFileManager"
 
+    def field_names(self, product: Any) -> list[str]:
+        """Return the names of the fields of an instance of a case class, in the order of their values.
+
+        Raises:
+            ConfigError: it is of Scala 2.12, which does not know them.
+        """
+        if self.scala == "2.12":
+            raise ConfigError.of(
+                "Transforms, materialized views and SQL read the plans of Spark, whose fields have no names here.",
+                got="a Spark of Scala 2.12, as 3.5 is by default",
+                allowed="Spark 4.0 or newer, or a build of 3.5 for Scala 2.13",
+                next_step="Run these pipelines on such a Spark. This one runs the rest.",
+            )
+        names = product.productElementNames()
+        return [str(names.next()) for _ in range(product.productArity())]
+
 
 def spark_home() -> Path:
     """Return the folder of the Spark that would be started: SPARK_HOME, or PySpark's.

@@ -37,3 +37,8 @@ def test_spark_is_that_of_spark_home_with_its_scala(tmp_path, shell):
 def test_class_that_renames_a_stream_s_files_is_where_its_version_has_it():
     assert ".streaming.FileSystem" in SparkVersion.of("4.0.5").checkpoint_files
     assert ".streaming.checkpointing.FileSystem" in SparkVersion.of("4.1.4").checkpoint_files
+
+
+def test_plans_of_scala_2_12_are_refused_by_name():
+    with pytest.raises(ConfigError, match=r"Scala 2\.12.*Spark 4\.0 or newer"):
+        SparkVersion.of("3.5.9").field_names(object())

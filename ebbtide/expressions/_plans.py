@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 
+from ebbtide.spark_versions import SparkVersion
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -223,7 +225,7 @@ class Parser:
         shape = self._shape_of(type_, found)
         names: tuple[str, ...] = ()
         if shape in (_Shape.PLAN, _Shape.TREE, _Shape.PRODUCT):
-            names = tuple(_strings_of(found.productElementNames()))
+            names = tuple(SparkVersion.installed().field_names(found))
         self._shapes[type_] = shape, names
         return shape, names
 
@@ -281,8 +283,3 @@ def _items(iterable: JavaObject) -> Iterator[Any]:
 
 def _strings(sequence: JavaObject) -> Iterator[str]:
     return (str(item) for item in _items(sequence))
-
-
-def _strings_of(iterator: JavaObject) -> Iterator[str]:
-    while iterator.hasNext():
-        yield str(iterator.next())
