@@ -223,7 +223,7 @@ def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
     names = source.columns.names
     try:
         return sqltext.SqlText(text).columns_read(names)
-    except ValueError as error:
+    except sqltext.UnfitExpressionError as error:
         raise ValueError(
             f"{field}: got {text}: {error}; allowed: {Transform.ALLOWED}; columns: {', '.join(names)}"
         ) from error
