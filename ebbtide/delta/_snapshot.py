@@ -23,7 +23,7 @@ from ebbtide.delta._data_file import DataFile, FileId, LostRows, file_id, now_ms
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
-from ebbtide.delta._unneeded import retention_ms, unneeded
+from ebbtide.delta._unneeded import removed_since, retention_ms
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
 from ebbtide.storage import FoundFile, Location
 
@@ -229,7 +229,12 @@ class Snapshot:
             ConfigError: the table's retention is not an interval of fixed length.
         """
         before_ms = now_ms() - retention_ms(self.configuration, self.table)
-        return list(unneeded(self.table, self._named_files(), _files_in(self.table), before_ms))
+        names = Log(self.table).names()
+        checkpoint, parts = newest_checkpoint(names)
+        since = [version for version in _commits(names) if version > checkpoint]
+        kept = {*self._named_files(), *removed_since(self.table, parts, since, before_ms)}
+        found = _files_in(self.table)
+        return [file for file in found if _is_older(file, before_ms) and Location(self.table) / file.name not in kept]
 
     def _named_files(self) -> list[str]:
         """Return the locations of the data files and vectors of this version."""
@@ -449,6 +454,11 @@ def _files_in(table: str) -> Iterator[FoundFile]:
     if changes.is_folder():
         for file in changes.walk():
             yield replace(file, name=f"{CHANGES}/{file.name}")
+
+
+def _is_older(file: FoundFile, before_ms: int) -> bool:
+    """Return whether a file was last written before a time, epoch ms; unknown: it was not."""
+    return file.modified_ms is not None and file.modified_ms < before_ms
 
 
 def _gone(table: str, version: int, reason: str) -> HistoryGoneError:

@@ -7,12 +7,11 @@ retention after it was written: a writer names its files only when it commits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from ebbtide.delta._commit import named_files
-from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
+from ebbtide.delta._log import Action, Log, checkpoint_actions
 from ebbtide.errors import ConfigError
-from ebbtide.storage import FoundFile, Location
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION = "interval 1 week"
@@ -53,39 +52,19 @@ def retention_ms(configuration: Mapping[str, str], table: str) -> int:
     return sum(int(number) * UNIT_MS[unit.lower()] for number, unit in _PART.findall(text))
 
 
-def unneeded(
-    table: str,
-    named: Iterable[str],
-    files: Iterable[FoundFile],
-    before_ms: int,
-) -> Iterator[FoundFile]:
-    """Yield the files below a table's folder that VACUUM deletes.
-
-    Args:
-        table: Its location.
-        named: Locations that the newest version names.
-        files: All data files, change files and vectors below the folder, by their names there.
-        before_ms: The start of the retention, epoch ms.
-    """
-    kept = {*named, *_removed_since(table, before_ms)}
-    for file in files:
-        is_old = file.modified_ms is not None and file.modified_ms < before_ms
-        if is_old and Location(table) / file.name not in kept:
-            yield file
-
-
-def _removed_since(table: str, before_ms: int) -> list[str]:
+def removed_since(table: str, checkpoint: Sequence[str], commits: Sequence[int], before_ms: int) -> list[str]:
     """Return the locations of files that were removed within the retention, with their vectors.
 
-    A checkpoint names the files that were removed within the retention before it, commits those that were since.
+    Args:
+        table: Location of the table.
+        checkpoint: Files of the newest checkpoint, which names those that were removed within the retention before it.
+        commits: Versions of the commits since.
+        before_ms: The start of the retention, epoch ms.
     """
-    names = Log(table).names()
-    version, parts = newest_checkpoint(names)
     actions: list[Action] = []
-    for part in parts:
+    for part in checkpoint:
         actions += checkpoint_actions(table, part)
-    since = [each for each in Log(table).versions() if each > version]
-    for commit in Log(table).each(since, Log(table).commit):
+    for commit in Log(table).each(commits, Log(table).commit):
         actions += commit
     removed = [action["remove"] for action in actions if "remove" in action]
     kept = [remove for remove in removed if remove.get("deletionTimestamp", 0) >= before_ms]
