@@ -72,15 +72,15 @@ class SinkDifference:
             sink_version: Version of the sink.
             take: Takes the rows that must come, where they are.
         """
-        sides = _Sides(plan, facts)
+        sides = _Sides(plan, facts, state_version)
         history = SinkHistory(plan, facts)
         work = CompareRange(
-            decided=sides.shown(state_version),
+            decided=sides.shown,
             sink=sides.sink(sink_version),
             names=tuple(plan.sink.columns.names),
-            accepted=sides.accepted(state_version),
+            accepted=sides.accepted,
             only_decided=history.may_forget,
-            forgotten=sides.forgotten(history, state_version, sink_version) if history.may_forget else None,
+            forgotten=sides.forgotten(history, sink_version) if history.may_forget else None,
             take=take,
         )
         return cls._by(executor, work, alike=sides.hash_alike)
@@ -109,8 +109,7 @@ class SinkDifference:
 
     @classmethod
     def _by(cls, executor: Executor, work: CompareRange, *, alike: bool) -> Self:
-        parts = HashRange.covering(work.n_rows if alike else 0)
-        results = executor.map(work, parts, is_little=len(parts) == 1)
+        results = executor.map(work, HashRange.covering(work.n_rows if alike else 0))
         differing = pa.concat_tables([result.differing for result in results])
         taken = tuple(result.taken for result in results if result.taken is not None)
         return cls(differing, work.sink.key, taken)
@@ -170,12 +169,10 @@ def take_shown(executor: Executor, plan: Plan, facts: StepFacts, take: Take, *, 
         take: Takes the rows, where they are.
         leaves_accepted: Leave out rows whose key was acknowledged and has not changed since.
     """
-    sides = _Sides(plan, facts)
-    version = plan.state.snapshot().version
-    accepted = sides.accepted(version)
-    work = TakeRange(sides.shown(version), sides.key, accepted if leaves_accepted else accepted.slice(0, 0), take)
-    parts = HashRange.covering(work.decided.n_rows)
-    results = executor.map(work, parts, is_little=len(parts) == 1)
+    sides = _Sides(plan, facts, plan.state.snapshot().version)
+    accepted = sides.accepted if leaves_accepted else sides.accepted.slice(0, 0)
+    work = TakeRange(sides.shown, sides.key, accepted, take)
+    results = executor.map(work, HashRange.covering(work.decided.n_rows))
     return [result for result in results if result is not None]
 
 
@@ -186,10 +183,12 @@ class _Sides:
     Args:
         plan: The pipeline; see `SinkHistory.is_kept`.
         facts: Of its last step.
+        state_version: Version of the state to read.
     """
 
     plan: Plan
     facts: StepFacts
+    state_version: int
 
     @cached_property
     def key_of(self) -> dict[str, str]:
@@ -208,10 +207,15 @@ class _Sides:
         sink, state = self.plan.sink.schema, self.plan.operator.schema
         return all(sink.field(name).type == state.field(of_state).type for name, of_state in self.key_of.items())
 
-    def shown(self, state_version: int) -> Side:
-        """Return the rows that the state keeps, as of a version."""
+    @cached_property
+    def _state(self) -> Snapshot:
+        return _as_of(self.plan.state.path, self.state_version, "state")
+
+    @property
+    def shown(self) -> Side:
+        """The rows that the state keeps."""
         plan = self.plan
-        stored = plan.state.stored(_as_of(plan.state.path, state_version))
+        stored = plan.state.stored(self._state)
         entries = StoredEntries(stored, packed(plan.operator))
         return ShownEntries(entries, plan.sink.schema, self.key_of, self._is_below)
 
@@ -219,18 +223,18 @@ class _Sides:
         """Return the rows of a version of the sink."""
         return _rows_of(self.plan, self.key, version)
 
-    def accepted(self, state_version: int) -> pa.Table:
-        """Read the acknowledged keys, under the sink's names, and `_step`."""
+    @cached_property
+    def accepted(self) -> pa.Table:
+        """The acknowledged keys, under the sink's names, and `_step`."""
         plan = self.plan
-        found = _as_of(plan.state.path, state_version)
-        rows = plan.state.acknowledged_in(found.files.values())
+        rows = plan.state.acknowledged_in(self._state.files.values())
         columns = columns_named(plan.sink.schema, self.key).append(pa.field(STEP, pa.int64()))
         selected = rows.select([*self.key_of.values(), STEP])
         return selected.rename_columns(columns.names).cast(columns)
 
-    def forgotten(self, history: SinkHistory, state_version: int, sink_version: int) -> TableRows | None:
+    def forgotten(self, history: SinkHistory, sink_version: int) -> TableRows | None:
         """Return the sink's rows after its way back; None if there is none, or no other client has changed the sink."""
-        own = history.own_versions(state_version, sink_version)
+        own = history.own_versions(self.state_version, sink_version)
         way = history.way_back(own) if own.foreign else None
         if way is None:
             return None
@@ -250,13 +254,13 @@ def _rows_of(plan: Plan, key: Sequence[str], version: int) -> TableRows:
 
 
 def _stored(plan: Plan, version: int) -> Stored:
-    found = _as_of(plan.sink.path, version)
+    found = _as_of(plan.sink.path, version, "sink")
     return Stored(plan.sink.path, tuple(found.files.values()), plan.sink.schema, table_id=found.id)
 
 
-def _as_of(table: str, version: int) -> Snapshot:
-    """Return a version of a table."""
+def _as_of(table: str, version: int, part: str) -> Snapshot:
+    """Return a version of the state or the sink."""
     found = Snapshot.read(table, version)
     if found is None:
-        raise Fault.of("sink", "gone", location=table).error
+        raise Fault.of(part, "gone", location=table).error
     return found

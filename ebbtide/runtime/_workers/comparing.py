@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import Codes, Mask, count_codes, flags, ints, row_codes
+from ebbtide.columns import Codes, Mask, count_codes, ints, row_codes
+from ebbtide.entries import SinkChange
 from ebbtide.tables import HashRange, Stored, StoredEntries, Take
 
 DECIDED = "_decided"
@@ -63,9 +64,8 @@ class ShownEntries:
 
     def rows(self, part: HashRange) -> pa.Table:
         """See `Side`."""
-        tables = [self.schema.empty_table()]
-        tables += [self._shown(newest) for newest in self.entries.newest(part)]
-        rows = pa.concat_tables(tables)
+        shown = self.entries.shown(part, self.schema, self.key_of)
+        rows = pa.concat_tables([self.schema.empty_table(), *shown])
         if self.is_below is None:
             return rows
         return rows.filter(pa.array(~self.is_below(rows)))
@@ -74,19 +74,6 @@ class ShownEntries:
     def schema(self) -> pa.Schema:
         """The sink's columns, and `_step`."""
         return self.columns.append(pa.field(STEP, pa.int64()))
-
-    def _shown(self, newest: pa.Table) -> pa.Table:
-        """Return the rows of entries that the sink must show."""
-        names = newest.column_names
-        is_shown = flags(newest, "_shown") if "_shown" in names else ~flags(newest, "_tombstone")
-        shown = newest.filter(pa.array(is_shown & ~flags(newest, "_removed")))
-        values = dict(zip(names, shown.columns, strict=True))
-        if "_out" in names:  # a transform selects the sink's columns from an entry's, but not those of its key
-            out = shown["_out"].combine_chunks()
-            key = {name: shown[of_state] for name, of_state in self.key_of.items()}
-            values |= {name: pc.struct_field(out, name) for name in out.type.names} | key
-        columns = [values[column.name].cast(column.type) for column in self.schema]
-        return pa.table(columns, schema=self.schema)
 
 
 @dataclass(frozen=True)
@@ -123,7 +110,7 @@ class TableRows:
 def _changed(rows: pa.Table, changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Return rows with changes applied."""
     changed, of_rows = _in_both(changes, rows, key)
-    is_there = pc.not_equal(changes["_change"], "D")
+    is_there = pc.not_equal(changes["_change"], SinkChange.DELETE)
     coming = changes.filter(is_there).select(rows.column_names).cast(rows.schema)
     stays = ~np.isin(of_rows, changed)
     return pa.concat_tables([rows.filter(pa.array(stays)), coming])
@@ -183,14 +170,12 @@ class CompareRange:
         sink = self.sink.rows(part)
         differing, rows = _differing(decided, sink, key, self.names)
         if self.only_decided:
-            counts = pa.array(flags(differing, DECIDED))
-            differing = differing.filter(counts)
+            differing = differing.filter(differing[DECIDED])
         is_accepted = _accepted(differing, self.accepted, key)
         differing = differing.filter(pa.array(~is_accepted))
         taken = None
         if self.take is not None:
-            coming = decided.take(rows).filter(pa.array(~_accepted(decided.take(rows), self.accepted, key)))
-            taken = self.take(coming.drop_columns([STEP])) if len(coming) else None
+            taken = _taken(decided.take(rows), self.accepted, key, self.take)
         found = [differing]
         if self.forgotten is not None:
             more, _ = _differing(self.forgotten.rows(part), sink, key, self.names)
@@ -217,9 +202,13 @@ class TakeRange:
 
     def __call__(self, part: HashRange) -> Any:
         """Take the rows of a part; None if there are none."""
-        rows = self.decided.rows(part)
-        left = rows.filter(pa.array(~_accepted(rows, self.accepted, self.key)))
-        return self.take(left.drop_columns([STEP])) if len(left) else None
+        return _taken(self.decided.rows(part), self.accepted, self.key, self.take)
+
+
+def _taken(rows: pa.Table, accepted: pa.Table, key: tuple[str, ...], take: Take) -> Any:
+    """Return what `take` returns for rows that were not acknowledged; None if there are none."""
+    left = rows.filter(pa.array(~_accepted(rows, accepted, key)))
+    return take(left.drop_columns([STEP])) if len(left) else None
 
 
 def _differing(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from ebbtide.columns import equals
 from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
 from ebbtide.storage import ParquetFile
-from ebbtide.tables._state.layout import EntryKind, columns_by_name
+from ebbtide.tables._state.layout import EntryKind, columns_by_name, of_sink, typed
 from ebbtide.tables._state.lookup import Stored
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ class StepChanges:
         yield pa.concat_tables(part)
 
     def _rows_of(self, add: Action, schema: pa.Schema) -> pa.Table:
-        # With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.
-        has_out = "_out" in self.operator.schema.names
         names = schema.names
-        if has_out:
+        if "_out" in self.operator.schema.names:
             out = self.operator.schema.field("_out")
             reserved = [name for name in names if name not in out.type.names]
             names = [*reserved, "_out"]
@@ -76,13 +74,7 @@ class StepChanges:
         if stored is None:
             stored = self._read(add, names)
         is_change = pc.is_valid(stored["_change"])
-        changes = stored.filter(is_change)
-        values = columns_by_name(changes)
-        if has_out:
-            structs = changes["_out"].combine_chunks()
-            for name in structs.type.names:
-                values[name] = pc.struct_field(structs, name)
-        return _typed(values, schema)
+        return of_sink(stored.filter(is_change), schema, {})
 
     def _just_decided(self, add: Action, names: list[str]) -> pa.Table | None:
         """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
@@ -118,15 +110,5 @@ class StepChanges:
             values["_kind"] = emitted["_note"]
             values["_order"] = emitted["_changed_by"]
             values["_number"] = emitted["_position"]
-            typed = _typed(values, columns)
-            tables.append(typed)
+            tables.append(typed(values, columns))
         return pa.concat_tables(tables)
-
-
-def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema, in its types."""
-    arrays = []
-    for column in schema:
-        array = values[column.name]
-        arrays.append(array.cast(column.type))
-    return pa.Table.from_arrays(arrays, schema=schema)

@@ -29,10 +29,10 @@ class StateFrames:
     path: str
     operator: Operator
 
-    def read(self, spark: SparkSession, version: int, entry: str = EntryKind.ROW.value) -> DataFrame:
-        """Read one kind of rows as of a version."""
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the rows of entries as of a version."""
         rows = read_delta(spark, self.path, version)
-        is_of_kind = F.col("_entry") == entry
+        is_of_kind = F.col("_entry") == EntryKind.ROW.value
         return rows.where(is_of_kind)
 
     def latest_versions(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -160,6 +160,30 @@ def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
 def columns_by_name(rows: pa.Table) -> dict[str, object]:
     """Return the columns of some rows by name, to rename them or to add columns."""
     return {name: rows[name] for name in rows.column_names}
+
+
+def of_sink(entries: pa.Table, columns: pa.Schema, key_of: Mapping[str, str]) -> pa.Table:
+    """Return entries under columns of the sink, in its types.
+
+    With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.
+
+    Args:
+        entries: The entries.
+        columns: The columns.
+        key_of: Columns of the sink's key to those of the state's, where the entries have them.
+    """
+    values: dict[str, Any] = {**columns_by_name(entries)}
+    if "_out" in values:
+        structs = entries["_out"].combine_chunks()
+        key = {name: entries[of_state] for name, of_state in key_of.items()}
+        values |= {name: pc.struct_field(structs, name) for name in structs.type.names} | key
+    return typed(values, columns)
+
+
+def typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, in its types."""
+    arrays = [values[column.name].cast(column.type) for column in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:

@@ -7,7 +7,7 @@ is not indexed yet, O(rows * log(rows)) in a part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ebbtide.executors import Executor
 from ebbtide.operators import Operator
 from ebbtide.tables._joining import ROWS_PER_FILE, small_files
 from ebbtide.tables._state import ranges
-from ebbtide.tables._state.layout import BASE
+from ebbtide.tables._state.layout import BASE, of_sink
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tables._state.ranges import HashRange, quotient
 from ebbtide.tables._state.writing import StateWriter
@@ -78,6 +78,19 @@ class StoredEntries:
                 yield newest_versions(versions, operator.entry_key)
         finally:
             copies.close()
+
+    def shown(self, part: HashRange, columns: pa.Schema, key_of: Mapping[str, str]) -> Iterator[pa.Table]:
+        """Yield the rows of a part that the sink must show, in pieces.
+
+        Args:
+            part: The range of keys.
+            columns: Columns of the sink, and of entries.
+            key_of: Column of the sink's key to that of the state's.
+        """
+        for newest in self.newest(part):
+            is_shown = flags(newest, "_shown") if "_shown" in newest.column_names else ~flags(newest, "_tombstone")
+            rows = newest.filter(pa.array(is_shown & ~flags(newest, "_removed")))
+            yield of_sink(rows, columns, key_of)
 
     def _versions(self, part: HashRange, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
         """Yield the rows of a part, by data file."""
