@@ -146,8 +146,8 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
         "sql._gateway": "sql",
         "sql._remote": "sql",
     }
-    told = in_one_process(bare, tmp_path, IMPORTS, list(missing))
-    for message, extra in zip(told, missing.values(), strict=True):
+    messages = in_one_process(bare, tmp_path, IMPORTS, list(missing))
+    for message, extra in zip(messages, missing.values(), strict=True):
         assert message.endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
 
 

@@ -1,7 +1,7 @@
 """Executors: what runs the work of steps and operations.
 
 `Executor` is the contract, `InProcess` runs everything in this process; Spark's is in `ebbtide.sessions`. `EngineKind` has the engines that a
-spec may name. `describe_work` says what the following jobs are for.
+spec may name.
 """
 
 from typing import TYPE_CHECKING
@@ -11,8 +11,6 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.executors._executor import EngineKind as EngineKind
     from ebbtide.executors._executor import Executor as Executor
-    from ebbtide.executors._executor import describe_work as describe_work
-    from ebbtide.executors._executor import work_under_way as work_under_way
     from ebbtide.executors._in_process import InProcess as InProcess
 else:
     __getattr__, __all__ = names_of(__name__)

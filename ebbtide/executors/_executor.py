@@ -22,16 +22,6 @@ Result = TypeVar("Result")
 _work: ContextVar[str] = ContextVar("work", default="ebbtide")
 
 
-def describe_work(text: str) -> None:
-    """Describe the following work of this thread, for user interfaces that show it: pipeline, step and phase."""
-    _work.set(text)
-
-
-def work_under_way() -> str:
-    """Return the description of this thread's work."""
-    return _work.get()
-
-
 class Executor(ABC):
     """Runs the work of steps and operations.
 
@@ -83,6 +73,16 @@ class Executor(ABC):
             is_little: See `map`.
         """
         return True
+
+    @staticmethod
+    def describe(text: str) -> None:
+        """Describe the following work of this thread, for user interfaces that show it: pipeline, step and phase."""
+        _work.set(text)
+
+    @property
+    def under_way(self) -> str:
+        """The description of this thread's work."""
+        return _work.get()
 
     def spark(self) -> SparkSession:
         """Return Spark's session, for work that only Spark can do; it may start now.

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ebbtide.errors import ConfigError, MissingExtraError
-from ebbtide.executors import describe_work
 from ebbtide.runtime import Phase, StepProgress, system_clock
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ class Operation:
                 )
         # A plan does not start Spark for data that the driver can read.
         executor = ctx.executor.for_engine("auto" if action == "plan" else ctx.spec.engine)
-        describe_work(f"{ctx.spec.name}: {self.command}")
+        executor.describe(f"{ctx.spec.name}: {self.command}")
         try:
             report: Report = getattr(self, action)(replace(ctx, executor=executor), params)
         except ModuleNotFoundError as missing:

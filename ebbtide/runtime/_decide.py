@@ -60,7 +60,7 @@ def decide(
     """Decide a batch.
 
     Args:
-        executor: The batch's own session.
+        executor: Runs the tasks.
         head: Its last step.
         staged: The batch's records.
         snapshot: The state after the last step.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
-from ebbtide.executors import describe_work
+from ebbtide.executors import Executor
 from ebbtide.ledger import BESIDE_STATE, Lease
 from ebbtide.model import Clear, Frontier
 from ebbtide.runtime._clock import Clock, system_clock
@@ -43,8 +43,6 @@ from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from ebbtide.executors import Executor
 
 MOST_HELD = 10
 """Time that a continuous run waits for a lease that another process took without a request, in `lease_ttl`s."""
@@ -457,5 +455,5 @@ class _Phases:
         n_files = len(self.found.parts)
         places = self.found.span.size if self.found.span else 0
         phase = Phase(self.pipeline, name, step, files_read, n_files, places_read, places)
-        describe_work(f"{self.pipeline}: step {step}: {name}" if step else f"{self.pipeline}: {name}")
+        Executor.describe(f"{self.pipeline}: step {step}: {name}" if step else f"{self.pipeline}: {name}")
         self.on_phase(phase)

@@ -131,10 +131,7 @@ class Engine:
         if reason is None:
             return cls(executor, "nothing to read", _Step.of(spec), executor)
         java.refuse_missing()  # before a table is made
-        on_spark = executor.on_spark.for_engine(spec.engine)
-        if Location(root).needs_jvm:
-            on_spark.spark()
-        return cls(on_spark, reason)
+        return cls(OnSpark.for_root(executor.spark, root).for_engine(spec.engine), reason)
 
     def for_found(self, found: Discovery) -> Engine:
         """Choose again, now that it is known what waits.

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ebbtide.ddl import ddl_of
-from ebbtide.executors import describe_work
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows
@@ -334,7 +333,7 @@ class SourceSteps:
         if kind != "tick":
             delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
             self._has_deleted = True
-        describe_work(f"{facts.pipeline}: step {facts.step}: folding")
+        executor.describe(f"{facts.pipeline}: step {facts.step}: folding")
         stepper.fold(executor)
         known = self.plan.spec.table.columns.names
         ignored = [name for name in facts.read.ignored_columns if name not in known]

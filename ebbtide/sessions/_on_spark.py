@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
-from ebbtide.executors import EngineKind, Executor, InProcess, work_under_way
+from ebbtide.executors import EngineKind, Executor, InProcess
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class OnSpark(Executor):
         """See `Executor`."""
         context = self.spark().sparkContext
         before = context.getLocalProperty(DESCRIPTION)
-        context.setLocalProperty(DESCRIPTION, work_under_way())
+        context.setLocalProperty(DESCRIPTION, self.under_way)
         try:
             yield
         finally:
