@@ -53,13 +53,6 @@ def json_text(row: Column) -> Column:
     return F.to_json(row, {"ignoreNullFields": "false", **TO_THE_MICROSECOND})
 
 
-def numbered(rows: DataFrame) -> DataFrame:
-    """Rename columns to their positions."""
-    # Spark's `mapInArrow` takes no name with a dot in it.
-    places = [str(place) for place in range(len(rows.columns))]
-    return rows.toDF(*places)
-
-
 def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
     """Return Spark's form of a schema; times without a zone stay without one.
 

@@ -104,6 +104,32 @@ class Definition:
             actions.append({"protocol": protocol})
         return actions
 
+    def extending(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a table the columns and properties that it lacks; none if it has all. What it has stays.
+
+        Args:
+            snapshot: The table's newest version.
+        """
+        stored = snapshot.metadata
+        configuration = snapshot.configuration
+        of_protocol, of_metadata = self.actions(table_id=snapshot.id, name="")
+        schema = json.loads(stored["schemaString"])
+        known = {column["name"] for column in schema["fields"]}
+        wanted = json.loads(of_metadata["metaData"]["schemaString"])["fields"]
+        lacking = [column for column in wanted if column["name"] not in known]
+        if not lacking and self.properties.items() <= configuration.items():
+            return []
+        metadata = {
+            **stored,
+            "schemaString": json.dumps({**schema, "fields": [*schema["fields"], *lacking]}),
+            "configuration": {**configuration, **self.properties},
+        }
+        protocol = snapshot.protocol
+        features = of_protocol["protocol"]
+        for feature in features["writerFeatures"]:
+            protocol = with_feature(protocol, feature, of_readers=feature in features["readerFeatures"])
+        return [{"protocol": protocol}, {"metaData": metadata}]
+
     def completing(self, snapshot: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
         """Return actions, and the one that gives the table properties that it lacks: those of a table that was made without them.
 

@@ -8,33 +8,40 @@ continue. Runs are refused until all rows are adopted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ebbtide.amounts import amount
-from ebbtide.changelog import RowKind
-from ebbtide.columns import entry_table
-from ebbtide.delta import Snapshot
+from ebbtide.changelog import ORDER, RowKind
+from ebbtide.columns import columns_named, entry_table, row_codes
+from ebbtide.ddl import as_written, type_ddl
+from ebbtide.delta import DataFile, Snapshot
 from ebbtide.durations import to_ms
 from ebbtide.errors import AdoptionError
 from ebbtide.executors import Executor
+from ebbtide.faults import Fault
 from ebbtide.formats import Decoding
-from ebbtide.frames import columns, numbered, spark_schema
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import OwnTables, Plan, Staged, Stager, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
+from ebbtide.tables import HashRange, Stored
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000
 """Maximum rows that one step adopts: its change set is in memory."""
+ROWS_PER_TASK = 250_000
+"""Maximum rows that one task stages."""
+CHANGED_BY = "_changed_by"
+"""Column of the sink: a row without a value has no entry yet."""
 SNAPSHOT = "r"
 """Debezium's operation of a snapshot row."""
 
@@ -71,9 +78,7 @@ def plan(executor: Executor, spec: Pipeline, root: str) -> Report:
     """
     tables = Plan.under(root, spec)
     tables.refuse_unable(Rewrite(), "adoption")
-    rows = _adoptable(executor, tables)
-    n_rows = rows.count()
-    return _report(spec.name, n_rows)
+    return _report(spec.name, _adoptable(executor, tables))
 
 
 def apply(executor: Executor, spec: Pipeline, root: str, clock_ms: int) -> Report:
@@ -97,16 +102,15 @@ def apply(executor: Executor, spec: Pipeline, root: str, clock_ms: int) -> Repor
         stepper.diagnosis.refuse("spec")
         stepper.publish(executor)
         tables.delta_sink.extend(executor)
-        n_rows = _unadopted(
-            executor, tables
-        ).count()  # without rows that the open step of an earlier try has just adopted
+        unadopted = _Unadopted(tables)
+        n_rows = unadopted.count(executor)  # without rows that the open step of an earlier try has just adopted
         # Counted once: adopted rows have `_changed_by`, so each step reads the next rows without it.
         n_left = n_rows
         steps = []
         while n_left:
-            some = _unadopted(executor, tables).limit(ROWS_PER_STEP)
+            pieces = unadopted.first(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
-            step = _adopt(executor, stepper, some, n_left, clock_ms)
+            step = _adopt(executor, stepper, pieces, n_left, clock_ms)
             steps.append(step)
         if stepper.last.state.unadopted:
             # Another client has deleted the remaining rows: one more step records that none is left.
@@ -119,7 +123,7 @@ def apply(executor: Executor, spec: Pipeline, root: str, clock_ms: int) -> Repor
 def _adopt(
     executor: Executor,
     stepper: Stepper,
-    rows: DataFrame,
+    pieces: Sequence[_Piece],
     n_left: int,
     clock_ms: int,
 ) -> int:
@@ -129,9 +133,8 @@ def _adopt(
     folder = Location(tables.at("staged")) / str(number)
     operator = tables.operator
     stager = Stager(folder, operator.changes, operator.key)
-    adopted = AdoptedRows(tables.decoding, stager, number, tuple(rows.columns))
-    done = numbered(rows).mapInArrow(adopted, "result STRING").collect()
-    staged = Staged.of(row["result"] for row in done)
+    adopt = _AdoptRows(tables.sink.path, tables.spec.sink_table.columns, tables.decoding, stager, number)
+    staged = Staged.of(executor.map(adopt, pieces))
     clock = stepper.next_clock(clock_ms)
     no_records = staged.summary.with_counts(records=0)
     facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
@@ -147,35 +150,44 @@ def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
     return facts.with_state({"unadopted": n_left})
 
 
+class _Piece(NamedTuple):
+    """Some rows to adopt.
+
+    Attributes:
+        number: Number of the piece in its step.
+        file: The data file that has them.
+        positions: (n,) their positions in it.
+    """
+
+    number: int
+    file: DataFile
+    positions: NDArray[np.int64]
+
+
 @dataclass(frozen=True)
-class AdoptedRows:
-    """Stages a table's rows as snapshot rows; sent to the workers.
+class _AdoptRows:
+    """Stages rows of a table as snapshot rows; runs in workers.
 
     Args:
+        table: Location of the table.
+        columns: The user's columns.
         decoding: The pipeline's decoding, with the columns of staged rows.
         stager: Writes the staged rows.
         step: The step's number.
-        names: Names of the table's columns, in the order of the rows.
     """
 
+    table: str
+    columns: pa.Schema
     decoding: Decoding
     stager: Stager
     step: int
-    names: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the staged file and its summary, as JSON."""
-        staged = []
-        summaries = []
-        for part, batch in enumerate(batches):
-            rows = pa.Table.from_batches([batch]).rename_columns(self.names)
-            changes = self._changes(rows, part)
-            staged.append(changes)
-            summary = self.decoding.summarize(changes, tracks_offsets=False)
-            summaries.append(summary)
-        if staged:
-            file = self.stager.stage(staged)
-            yield pa.record_batch({"result": [file.to_json(summaries)]})
+    def __call__(self, piece: _Piece) -> str:
+        """Return the staged file and its summary, as JSON."""
+        rows = piece.file.read(self.table, self.columns, live=False, positions=piece.positions)
+        changes = self._changes(rows, piece.number)
+        summary = self.decoding.summarize(changes, tracks_offsets=False)
+        return self.stager.stage([changes]).to_json([summary])
 
     def _changes(self, rows: pa.Table, part: int) -> pa.Table:
         schema = self.decoding.schema
@@ -206,8 +218,8 @@ class AdoptedRows:
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
 
-def _adoptable(executor: Executor, tables: Plan) -> DataFrame:
-    """Return the rows to adopt; refuse a table that does not fit."""
+def _adoptable(executor: Executor, tables: Plan) -> int:
+    """Return the number of rows to adopt; refuse a table that does not fit."""
     _refuse_steps(tables)
     spec = tables.spec
     snapshot = Snapshot.read(tables.sink.path, any_features=True)
@@ -234,11 +246,9 @@ def _adoptable(executor: Executor, tables: Plan) -> DataFrame:
             allowed="an upsert pipeline without a transform",
             next_step="Let the pipeline create a sink from the source.",
         )
-    stored = executor.spark().read.format("delta").load(tables.sink.path)
-    _refuse_other_columns(tables, stored)
-    rows = _unadopted(executor, tables)
-    _refuse_keys(tables, rows)
-    return rows
+    _refuse_other_columns(tables, snapshot)
+    _refuse_keys(executor, tables)
+    return _Unadopted(tables).count(executor)
 
 
 def _refuse_steps(tables: Plan) -> None:
@@ -256,49 +266,43 @@ def _refuse_steps(tables: Plan) -> None:
         )
 
 
-def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
-    wanted = _types(spark_schema(tables.spec.sink_table.columns))
-    reserved = _types(spark_schema(tables.sink.schema))
-    found = _types(stored.schema)
+def _refuse_other_columns(tables: Plan, stored: Snapshot) -> None:
+    wanted = _types(tables.spec.sink_table.columns)
+    found = _types(stored.columns)
     misfits = []
-    columns_wanted = []
     for name, type_ in wanted.items():
-        columns_wanted.append(f"{name} {type_.simpleString()}")
-        stored_type = found.get(name)
-        if stored_type is None:
-            misfits.append(f"{name} is missing")
-        elif stored_type != type_:
-            misfits.append(f"{name} {stored_type.simpleString()}")
-    known = {*wanted, *reserved}
-    unknown = found.keys() - known
-    misfits += [f"{name} is not in the spec" for name in unknown]
+        if name not in found:
+            misfits.append(f"{as_written(name)} is missing")
+        elif found[name] != type_:
+            misfits.append(f"{as_written(name)} {found[name]}")
+    unknown = found.keys() - {*wanted, *tables.sink.schema.names}
+    misfits += [f"{as_written(name)} is not in the spec" for name in unknown]
     if misfits:
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' does not have the columns of '{tables.spec.name}'.",
             got="; ".join(sorted(misfits)),
-            allowed=", ".join(columns_wanted),
+            allowed=", ".join(f"{as_written(name)} {type_}" for name, type_ in wanted.items()),
             next_step="Change the spec's schema, or the table.",
         )
 
 
-def _types(schema: StructType) -> dict[str, DataType]:
-    """Return the types of columns by name."""
-    return {field.name: field.dataType for field in schema.fields}
+def _types(schema: pa.Schema) -> dict[str, str]:
+    """Return the types of columns by name, as DDL: so without what may be null."""
+    return {field.name: type_ddl(field.type) for field in schema}
 
 
-def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
+def _refuse_keys(executor: Executor, tables: Plan) -> None:
     """Refuse nulls in key or sequence, and keys of several rows."""
     spec = tables.spec
     own_sequence = [name for name in spec.sequence if name in spec.table.columns.names]
-    needed = columns([*spec.sink_key, *own_sequence])
-    # The greatest of several booleans is their OR.
-    are_null = [column.isNull() for column in needed]
-    has_null = F.greatest(*are_null, F.lit(False))
-    n_null = rows.where(has_null).count()
-    key = columns(spec.sink_key)
-    n_rows = F.count("*")
-    by_key = rows.groupBy(*key).agg(n_rows.alias("_n"))
-    n_repeated = by_key.where("_n > 1").count()
+    needed = tuple(dict.fromkeys([*spec.sink_key, *own_sequence]))
+    columns = [field.with_nullable(True) for field in columns_named(tables.sink.schema, [*needed, CHANGED_BY])]
+    found = _snapshot(tables)
+    stored = Stored(tables.sink.path, tuple(found.files.values()), pa.schema(columns), table_id=found.id)
+    find = _FindUnfit(stored, tuple(spec.sink_key), needed)
+    unfit = executor.map(find, HashRange.covering(stored.n_rows))
+    n_null = sum(each.n_null for each in unfit)
+    n_repeated = sum(each.n_repeated for each in unfit)
     if n_null or n_repeated:
         repeated = amount(n_repeated, "key")
         raise AdoptionError.of(
@@ -309,11 +313,119 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
         )
 
 
-def _unadopted(executor: Executor, tables: Plan) -> DataFrame:
-    """Read the rows without an entry: those without `_changed_by`."""
-    reader = executor.spark().read.format("delta")
-    stored = reader.load(tables.sink.path)
-    if "_changed_by" in stored.columns:
-        stored = stored.where("_changed_by IS NULL")
-    names = tables.spec.sink_table.columns.names
-    return stored.select(*columns(names))
+class _Unfit(NamedTuple):
+    """Counts of what cannot be adopted in a range of keys.
+
+    Attributes:
+        n_null: Rows with a null in key or sequence.
+        n_repeated: Keys of several rows.
+    """
+
+    n_null: int
+    n_repeated: int
+
+
+@dataclass(frozen=True)
+class _FindUnfit:
+    """Counts what cannot be adopted; runs in workers.
+
+    Args:
+        stored: The table's data files.
+        key: Names of the key's columns.
+        needed: Columns that may not be null.
+    """
+
+    stored: Stored
+    key: tuple[str, ...]
+    needed: tuple[str, ...]
+
+    def __call__(self, part: HashRange) -> _Unfit:
+        """Count in a range of keys: all rows of a key are in one."""
+        stored = self.stored.part(part, self.key)
+        rows = stored.filter(pc.is_null(stored[CHANGED_BY]))
+        has_null = np.zeros(len(rows), dtype=bool)
+        for name in self.needed:
+            has_null |= rows[name].is_null().to_numpy()
+        _, n_rows = np.unique(row_codes(rows, self.key), return_counts=True)
+        return _Unfit(int(has_null.sum()), int((n_rows > 1).sum()))
+
+
+class _Unadopted:
+    """The rows without an entry: those without `_changed_by`.
+
+    Args:
+        tables: The pipeline.
+    """
+
+    def __init__(self, tables: Plan) -> None:
+        self._tables = tables
+        self._without: set[str] = set()
+        """Data files that have none: they never get one."""
+
+    def count(self, executor: Executor) -> int:
+        """Count them."""
+        files = list(_snapshot(self._tables).files.values())
+        is_little = sum(file.size for file in files) <= executor.LITTLE_BYTES
+        return sum(executor.map(_CountUnadopted(self._tables.sink.path), files, is_little=is_little))
+
+    def first(self, most: int) -> list[_Piece]:
+        """Return the first of them, in pieces.
+
+        Args:
+            most: Maximum number of rows.
+        """
+        pieces: list[_Piece] = []
+        n_left = most
+        for file, positions in self._by_file():
+            own = positions[:n_left]
+            n_left -= len(own)
+            for start in range(0, len(own), ROWS_PER_TASK):
+                piece = _Piece(len(pieces), file, own[start : start + ROWS_PER_TASK])
+                pieces.append(piece)
+            if not n_left:
+                break
+        return pieces
+
+    def _by_file(self) -> Iterator[tuple[DataFile, NDArray[np.int64]]]:
+        table = self._tables.sink.path
+        for file in _snapshot(self._tables).files.values():
+            if file.path in self._without:
+                continue
+            positions = _unadopted(table, file)
+            if not len(positions):
+                self._without.add(file.path)
+            yield file, positions
+
+
+@dataclass(frozen=True)
+class _CountUnadopted:
+    """Counts the rows of a data file that have no entry; runs in workers.
+
+    Args:
+        table: Location of the table.
+    """
+
+    table: str
+
+    def __call__(self, file: DataFile) -> int:
+        """Count those of a file."""
+        return len(_unadopted(self.table, file))
+
+
+def _unadopted(table: str, file: DataFile) -> NDArray[np.int64]:
+    """Return the positions of a data file's rows that have no entry."""
+    rows = file.read(table, pa.schema([pa.field(CHANGED_BY, ORDER)]), live=False)
+    positions = np.flatnonzero(rows[CHANGED_BY].is_null().to_numpy())
+    return positions[file.is_live(table, positions)]
+
+
+def _snapshot(tables: Plan) -> Snapshot:
+    """Return the newest version of the table.
+
+    Raises:
+        DeltaFeatureError: it has a feature that Ebbtide does not read.
+    """
+    found = Snapshot.read(tables.sink.path)
+    if found is None:
+        raise Fault.of("sink", "gone", location=tables.sink.path).error
+    return found

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.columns import Mask, columns_named, quoted
+from ebbtide.columns import Mask, columns_named
 from ebbtide.delta import Action, DataFile, Definition, Snapshot, write_files
 from ebbtide.entries import SinkChange
 from ebbtide.faults import Fault
-from ebbtide.frames import spark_schema
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Apply, Clear, Erase, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
@@ -234,20 +233,13 @@ class SinkTable(SinkDefinition):
 
     def extend(self, executor: Executor) -> None:
         """Add a sink's reserved columns and properties to a table that another client made."""
-        # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
-        schema = spark_schema(self.stored_schema, nullable=True)
-        spark = executor.spark()
-        nothing = spark.createDataFrame([], schema)
-        writer = nothing.write.format("delta").mode("append")
-        settings = []
-        for name, value in self.stored_properties.items():
-            setting = f"'{name}' = '{value}'"
-            settings.append(setting)
-        properties = ", ".join(settings)
-        table = f"delta.{quoted(self.path)}"
-        writer.option("mergeSchema", "true").save(self.path)
-        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
-        self._own.settle_newest()  # the state's commit, which follows, relies on both
+        definition = Definition(self.stored_schema, self.stored_properties)
+        while (found := Snapshot.read(self.path)) is not None:
+            self._refuse_unwritable(found)
+            actions = definition.extending(found)
+            if not actions or writer_of(self.path).commit(found, actions, {"operation": "SET TBLPROPERTIES"}):
+                return
+        raise Fault.of("sink", "gone", location=self.path).error
 
     def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse a table with columns of another client; see `Sink`."""

@@ -49,6 +49,23 @@ class SparkMadeSink(SinkTable):
         with self._own.transaction(executor.spark(), facts):
             self._define(DeltaTable.replace(executor.spark()))
 
+    def extend(self, executor: Executor) -> None:
+        """Add a sink's reserved columns and properties to a table that another client made."""
+        # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
+        schema = spark_schema(self.stored_schema, nullable=True)
+        spark = executor.spark()
+        nothing = spark.createDataFrame([], schema)
+        writer = nothing.write.format("delta").mode("append")
+        settings = []
+        for name, value in self.stored_properties.items():
+            setting = f"'{name}' = '{value}'"
+            settings.append(setting)
+        properties = ", ".join(settings)
+        table = f"delta.{quoted(self.path)}"
+        writer.option("mergeSchema", "true").save(self.path)
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+        self._own.settle_newest()  # the state's commit, which follows, relies on both
+
     def _define(self, builder: DeltaTableBuilder) -> None:
         builder = builder.location(str(self.path))  # Delta takes no subclass of str
         builder = builder.addColumns(spark_schema(self.stored_schema))

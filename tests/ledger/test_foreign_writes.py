@@ -8,7 +8,6 @@ import pytest
 from deltalake import Schema
 from frame.limits import set_limits
 from local.local_pipeline import LATER, up
-from local.local_run import adopt_without_spark
 
 from ebbtide.checks import VersionRange
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
@@ -208,7 +207,6 @@ def test_table_that_was_put_back_is_looked_at_from_the_beginning(pipeline, tmp_p
 def test_commits_before_an_adoption_are_none(make):
     pipeline = make(schema="id BIGINT, v STRING, n BIGINT")
     pipeline.do("table")
-    adopt_without_spark()
     assert found(pipeline) == []
     pipeline.do("adopt")
     assert found(pipeline) == []

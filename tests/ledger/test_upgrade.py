@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from frame.limits import limits
 from local.local_pipeline import LocalPipeline
-from local.local_run import adopt_without_spark
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError
@@ -188,7 +187,6 @@ def test_step_that_an_earlier_release_decided_is_finished_as_that_release_did(na
         assert pipeline.last.decision.tables == all_of(Rewrite())
         return
     with limits():
-        adopt_without_spark()
         if name == "adopt":
             pipeline.do("adopt", expected["clock_ms"])
         else:

@@ -2,14 +2,18 @@
 
 import json
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from frame.interrupting import killed_before
+from frame.limits import set_limits
 from local.local_pipeline import up
-from local.local_run import ADOPTED, START, adopt_without_spark, make_table
+from local.local_run import ADOPTED, START, make_table
 from local.support import envelope
+from pyroaring import BitMap64
 
 from ebbtide import MaterializedView
-from ebbtide.delta import DataFile, Snapshot, Writer
+from ebbtide.delta import DataFile, LostRows, Snapshot, Writer
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger import Lease
 from ebbtide.storage import Location
@@ -27,7 +31,6 @@ ROWS = {row["id"]: row["n"] for row in ADOPTED}
 def adoptable(make, **fields):
     pipeline = make(**{**SCHEMA, **fields})
     pipeline.do("table")
-    adopt_without_spark()
     return pipeline
 
 
@@ -173,3 +176,45 @@ def test_pipeline_that_has_made_steps_adopts_nothing(make):
         assert str(raised.value) == (
             "'t' has already made steps. Got: step 2. Allowed: a pipeline that has read nothing yet."
         )
+
+
+@pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (
+            pa.table({"id": pa.array([1], pa.int32()), "v": ["a"], "more": [2]}),
+            "id INT; more is not in the spec; n is missing. Allowed: id BIGINT, v STRING, n BIGINT",
+        ),
+        (
+            pa.table({"id": [1, 2, 1, None], "v": ["a", "b", "x", ""], "n": [10, 20, None, 1]}),
+            "2 with a null in key or sequence, 1 key with several rows",
+        ),
+    ],
+)
+@pytest.mark.parametrize("rows_in_part", [500_000, 1])
+def test_table_that_does_not_fit_is_refused(make, rows, got, rows_in_part):
+    set_limits(rewriting_rows_in_part=rows_in_part)
+    pipeline = make(**SCHEMA, order={"sequence": ["n"]})
+    write_deltalake(pipeline.plan.sink.path, rows)
+    assert f"Got: {got}." in refused(pipeline)
+
+
+def test_rows_that_another_client_has_deleted_are_not_adopted_and_its_columns_keep_their_order(make):
+    pipeline = make(**SCHEMA)
+    rows = pa.table({"n": [1, 2, 3], "id": [1, 2, 3], "v": ["a", "b", "c"]})
+    path = pipeline.plan.sink.path
+    write_deltalake(path, rows, configuration={"delta.logRetentionDuration": "interval 9 days"})
+    theirs = Snapshot.read(path)
+    [file] = theirs.files.values()
+    Writer().commit(
+        theirs,
+        [*theirs.with_vectors(), *theirs.deleting([LostRows(file, BitMap64([1]), is_whole=False)])],
+        {"operation": "DELETE"},
+    )
+    assert adopted(pipeline) == (2, (1,))
+    assert pipeline.rows() == {1: 1, 3: 3}
+    sink = Snapshot.read(path)
+    assert list(sink.column_types) == ["n", "id", "v", "_sequence", "_changed_by"]
+    assert sink.configuration["delta.logRetentionDuration"] == "interval 9 days"
+    assert {"changeDataFeed", "deletionVectors"} <= set(sink.protocol["writerFeatures"])
+    assert DeltaTable(path).version() == sink.version, "another client reads it"

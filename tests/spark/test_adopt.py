@@ -1,9 +1,7 @@
 """A table that was there before becomes a sink: its rows stand before all that the source brings."""
 
-import pyarrow as pa
 import pytest
 from clusters.spark_support import act, change, plain_spec, sink, write
-from deltalake import write_deltalake
 from frame.interrupting import killed_before
 from frame.limits import set_limits
 from oracles.judging import verdict_of
@@ -75,24 +73,3 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
     assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 4, "its history stays"
     with pytest.raises(AdoptionError, match="has already made steps"):
         act(spark, spec, tmp_path, "adopt", "plan")
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            pa.table({"id": pa.array([1], pa.int32()), "v": ["a"], "more": [2]}),
-            "id int; more is not in the spec; seq is missing",
-        ),
-        (
-            pa.table({"id": [1, 2, 1], "v": ["a", "b", "x"], "seq": [10, 20, None]}),
-            "1 with a null in key or sequence, 1 key with several rows",
-        ),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, rows, message):
-    spec = spec_of(tmp_path, "sequence")
-    write_deltalake(str(tmp_path / spec.name / "sink"), rows)
-    with pytest.raises(AdoptionError, match=message):
-        act(spark, spec, tmp_path, "adopt", clock_ms=0)
-    assert not (tmp_path / spec.name / "state").exists()

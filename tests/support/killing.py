@@ -277,14 +277,13 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Have all loaded and compiled that runs need, once for all children."""
-    from local.local_run import START, adopt_without_spark, perform
+    from local.local_run import START, perform
     from victims import KINDS, spec_of, write_source
 
     from ebbtide import operations
 
     for module in walk_packages(operations.__path__, f"{operations.__name__}."):
         import_module(module.name)
-    adopt_without_spark()
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
             source = write_source(Path(folder, "in", kind), kind)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from frame.limits import set_limits, swap_inside
+from frame.limits import set_limits
 from operating import act, replay
 
 import ebbtide
@@ -27,7 +24,7 @@ from ebbtide.runtime import Plan
 from ebbtide.runtime import _driver as driver
 from ebbtide.runtime._following import Following
 from ebbtide.spec import Pipeline
-from ebbtide.tables import Selection, SinkTable
+from ebbtide.tables import Selection
 
 HOUR = 3_600_000
 START = 1_000 * HOUR
@@ -72,56 +69,6 @@ def change_state(plan: Plan) -> None:
     state = plan.state.snapshot()
     first, *_ = state.files.values()
     Writer().commit(state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Rows, as far as an adoption asks Spark for them."""
-
-    rows: pa.Table
-
-    def count(self) -> int:
-        return len(self.rows)
-
-    @property
-    def columns(self) -> list[str]:
-        return self.rows.column_names
-
-    def toDF(self, *names: str) -> Frame:  # noqa: N802
-        return Frame(self.rows.rename_columns(names))
-
-    def limit(self, n: int) -> Frame:
-        return Frame(self.rows.slice(0, n))
-
-    def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Frame:  # noqa: N802
-        batches = [batch for batch in self.rows.to_batches() if len(batch)]
-        results = [result for batch in work(batches) for result in batch.to_pylist()]
-        return Frame(pa.Table.from_pylist(results))
-
-    def collect(self) -> list[Any]:
-        rows: list[Any] = self.rows.to_pylist()
-        return rows
-
-
-def adopt_without_spark() -> None:
-    """Have adoptions read the table, and give it columns, without Spark; what they refuse is not looked for."""
-
-    def unadopted(_: Any, tables: Plan) -> Frame:
-        sink = Snapshot.read(tables.sink.path)
-        assert sink is not None
-        rows = sink.rows(tables.sink.schema)
-        left = rows.filter(pc.is_null(rows["_changed_by"]))
-        return Frame(left.select(tables.spec.sink_table.columns.names))
-
-    def extend(sink: SinkTable, _: Any) -> None:
-        found = Snapshot.read(sink.path)
-        assert found is not None
-        actions = Definition(sink.stored_schema, sink.stored_properties).redefining(found)
-        Writer().commit(found, actions, {"operation": "SET TBLPROPERTIES"})
-
-    swap_inside("ebbtide.operations._adopt._adoptable", unadopted)
-    swap_inside("ebbtide.operations._adopt._unadopted", unadopted)
-    swap_inside("ebbtide.tables.SinkTable.extend", extend)
 
 
 def spoil(path: str) -> None:
