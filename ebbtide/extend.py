@@ -4,7 +4,7 @@ from ebbtide.changelog import RowKind
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
 from ebbtide.formats import PLACED_RECORDS, BadRecordError, DecodedChange, Format
 from ebbtide.ledger import StepFacts, TableFacts
-from ebbtide.model import Action, Apply, Clear, Erase, Restore
+from ebbtide.model import Action, Apply, Clear, Erase, Restore, Rewrite
 from ebbtide.operations import Context, Operation, Report
 from ebbtide.runtime import Observer, RunBegun, RunEnded
 from ebbtide.sources import Available, Backlog, PositionedSource, SourceSettings, Span
@@ -29,6 +29,7 @@ __all__ = [
     "PositionedSource",
     "Report",
     "Restore",
+    "Rewrite",
     "RowKind",
     "RunBegun",
     "RunEnded",

@@ -224,6 +224,13 @@ FAULTS: Mapping[tuple[str, str], Words] = {
         way_out="Set sink.type to delta, or leave that out.",
         error=ConfigError,
     ),
+    ("output", "unable"): Words(
+        says="The output '{output}' of '{pipeline}' cannot perform the action '{action}'.",
+        got="type: {type}",
+        allowed="an output that says by 'can' that it performs 'apply' and 'rewrite'; and 'erase', to erase keys",
+        way_out="Nothing was changed. Take it out of 'outputs', or use a release of its package that can.",
+        error=ConfigError,
+    ),
     (TABLE, "written by another client"): Words(
         says="{commits} of other clients changed rows: {writes}.",
         way_out="Run 'ebbtide repair' to put them right, or 'ebbtide acknowledge' to accept them.",

@@ -80,7 +80,7 @@ SPEC_PAGES: dict[str, tuple[str, str, str]] = {
         "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
         (
             "FileSource KafkaSource SourceStart SchemaRegistry DebeziumFormat PlainFormat ToolFormat MappedFormat "
-            "OperationWords PositionPart EventTimeField ColumnConfig DeltaSink OtherSource OtherFormat OtherSink"
+            "OperationWords PositionPart EventTimeField ColumnConfig DeltaSink OtherSource OtherFormat OtherSink OtherOutput"
         ),
     ),
     "spec-settings.md": (

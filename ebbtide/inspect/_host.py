@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ebbtide.delta import LocalCopies
 from ebbtide.inspect._metrics import Values, Viewer
-from ebbtide.ledger import BESIDE_STATE
+from ebbtide.model import Decision
 from ebbtide.storage import Location, Usage
 
 Copies = list[tuple[str, int]]
@@ -33,7 +33,7 @@ def copies_of(home: str, copies: Copies) -> Usage:
         copies: All of this host.
     """
     prefixes = []
-    for table in ("state", *BESIDE_STATE):
+    for table in ("state", *Decision.OWN_OUTPUTS):
         prefix = LocalCopies().prefix_of(f"{home}/{table}")
         prefixes.append(prefix)
     own = tuple(prefixes)

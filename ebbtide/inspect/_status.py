@@ -174,6 +174,7 @@ class Status:
         read: The records that it has read.
         sink: Its sink.
         state: Its state.
+        outputs: Its further outputs, by name.
         pause: Its pause.
         lease: Its lease.
         checks: The last verdict of each check that was judged.
@@ -188,6 +189,7 @@ class Status:
     read: RecordsRead = RecordsRead()
     sink: TableStatus = TableStatus()
     state: TableStatus = TableStatus()
+    outputs: Mapping[str, TableStatus] = field(default_factory=dict)
     pause: PauseStatus = PauseStatus()
     lease: LeaseStatus = LeaseStatus()
     checks: tuple[LastVerdict, ...] = ()
@@ -222,6 +224,7 @@ class Status:
             "sink_bytes": self.sink.bytes,
             "state_rows": self.state.rows,
             "state_bytes": self.state.bytes,
+            "outputs": {name: {"type": table.type, "step": table.step} for name, table in self.outputs.items()},
             "paused_by": self.pause.by,
             "paused_since": self.pause.since,
             "pause_reason": self.pause.reason,
@@ -257,6 +260,8 @@ class Status:
             watermark = _time_text(self.last.watermark)
             yield f"watermark {watermark}"
         yield f"{self._sink_text()}; state version {self.state.version}"
+        for name, table in self.outputs.items():
+            yield f"output {name} of type {table.type}, changed last by step {table.step}"
         if read.in_quarantine:
             yield f"in quarantine: {read.in_quarantine}"
         if read.other_tables:
@@ -344,6 +349,7 @@ def status(spec: Pipeline, root: str) -> Status:
         read=_records_read(plan, last),
         sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
         state=TableStatus.of(state, last.step),
+        outputs={name: TableStatus(own_tables.last_step(name), given.type) for name, given in spec.outputs.items()},
         all_bad=None if all_bad is None else str(all_bad),
     )
 

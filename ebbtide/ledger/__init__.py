@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._lease import Holder as Holder
     from ebbtide.ledger._lease import Lease as Lease
     from ebbtide.ledger._ledger import Ledger as Ledger
-    from ebbtide.ledger._tables import BESIDE_STATE as BESIDE_STATE
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
     from ebbtide.ledger._verdicts import Outcome as Outcome

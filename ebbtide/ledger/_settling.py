@@ -14,7 +14,7 @@ from pathlib import Path
 from ebbtide.delta import Log
 from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
-from ebbtide.ledger._tables import BESIDE_STATE
+from ebbtide.model import Decision
 from ebbtide.processes import boot
 from ebbtide.storage import Location
 
@@ -38,7 +38,7 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
     if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
         # A process that was killed may not have synced the names of its last commits.
-        for name in ("state", *BESIDE_STATE):
+        for name in ("state", *Decision.OWN_OUTPUTS):
             Log(Location(home) / name).folder.sync_names()
 
 

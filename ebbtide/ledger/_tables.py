@@ -14,16 +14,13 @@ from ebbtide.ledger._facts import StepFacts, TableFacts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BESIDE_STATE = ("sink", "changelog", "quarantine")
-"""Tables that a step writes after the state, each in a separate commit."""
-
 
 class OwnTable:
     """One of these tables. Reads the whole log once, and then only new commits.
 
     Args:
         location: Location of the table.
-        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
+        stage: Name of the stage that writes it: one of `Decision.OWN_OUTPUTS`.
     """
 
     def __init__(self, location: str, stage: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -127,7 +127,7 @@ class Clear:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Rebuild the rows from the state, regardless of the present rows.
+    """Replace all rows by those that the state shows; of a further output, by those of the sink.
 
     Args:
         alters: The columns may have changed too.
@@ -174,7 +174,13 @@ class Source(StrEnum):
 
 
 class Decision(Facts):
-    """The actions of a step on the output tables and on the source."""
+    """The actions of a step on the outputs and on the source.
+
+    Attributes:
+        OWN_OUTPUTS: The outputs that are Delta tables of the pipeline: a step writes each after the state, in a separate commit.
+    """
+
+    OWN_OUTPUTS: ClassVar[tuple[str, ...]] = ("sink", "changelog", "quarantine")
 
     tables: Mapping[str, StoredAction] = Field(
         default_factory=dict, description="Name of a table to its action, in the order in which they are performed."

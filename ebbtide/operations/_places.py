@@ -9,7 +9,7 @@ from typing import Any
 from ebbtide.amounts import amount
 from ebbtide.delta import Action, DataFile, Held, Log, Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger import BESIDE_STATE
+from ebbtide.model import Decision
 from ebbtide.operations._operation import Report
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
@@ -117,7 +117,7 @@ def dropped(spec: Pipeline, root: str) -> Iterator[str]:
     """
     plan = Plan.under(root, spec)
     fate = f"dropped, {BY_VACUUM}"
-    for name in ("state", *BESIDE_STATE):
+    for name in ("state", *Decision.OWN_OUTPUTS):
         try:
             places = of_table(plan, name, fate)
         except EbbtideError as error:  # a refresh is the remedy for a table that cannot be read

@@ -14,8 +14,8 @@ from ebbtide.amounts import amount
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
 from ebbtide.faults import Fault
-from ebbtide.ledger import BESIDE_STATE, StepFacts
-from ebbtide.model import Restore
+from ebbtide.ledger import StepFacts
+from ebbtide.model import Decision, Restore
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, of_actions, with_places
 from ebbtide.operations._stepping import stepping
@@ -259,7 +259,7 @@ def _versions_at(stepper: Stepper, facts: StepFacts, undone: Sequence[StepFacts]
     versions = {}
     places = []
     uids = {later.step: later.uid for later in undone}
-    for name in BESIDE_STATE:
+    for name in Decision.OWN_OUTPUTS:
         is_sink = name == "sink"
         if is_sink and tables.sink_log is None:
             versions[name] = facts.step  # its versions are steps

@@ -26,6 +26,7 @@ from ebbtide.runtime._workers.comparing import (
     ShownEntries,
     Side,
     TableRows,
+    TakeColumns,
     TakeRange,
 )
 from ebbtide.tables import HashRange, Stored, StoredEntries, Take
@@ -173,6 +174,20 @@ def take_shown(executor: Executor, plan: Plan, facts: StepFacts, take: Take, *, 
     accepted = sides.accepted if leaves_accepted else sides.accepted.slice(0, 0)
     work = TakeRange(sides.shown, sides.key, accepted, take)
     results = executor.map(work, HashRange.covering(work.decided.n_rows))
+    return [result for result in results if result is not None]
+
+
+def take_sink(executor: Executor, plan: Plan, take: Take) -> list[Any]:
+    """Take all rows of the sink's newest version, without its reserved columns; return what `take` returned, by task.
+
+    Args:
+        take: Takes the rows, where they are.
+    """
+    key = tuple(plan.sink.key)
+    rows = _rows_of(plan, key, plan.delta_sink.version())
+    no_accepted = columns_named(plan.sink.schema, key).append(pa.field(STEP, pa.int64())).empty_table()
+    work = TakeRange(rows, key, no_accepted, TakeColumns(tuple(plan.sink.columns.names), take))
+    results = executor.map(work, HashRange.covering(rows.n_rows))
     return [result for result in results if result is not None]
 
 

@@ -21,6 +21,7 @@ from ebbtide.delta import DataFile, KeyIndex, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import FormerKeys
+from ebbtide.runtime._outputs import with_outputs
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
@@ -102,7 +103,7 @@ def decide(
         )
     is_pending = decided.metrics.get(PENDING, 0) > 0
     facts = facts.with_state({PENDING: is_pending})
-    return _commit(plan, decided, facts, snapshot, parts)
+    return _commit(plan, head, decided, facts, snapshot, parts)
 
 
 def selected_changes(executor: Executor, plan: Plan, staged: Staged, folder: str) -> Staged:
@@ -150,7 +151,7 @@ def expire(
     decided = Decided.total(parts_decided)
     if not (must_commit or decided.n_entries):
         return None
-    return _commit(plan, decided, facts, snapshot, [])
+    return _commit(plan, head, decided, facts, snapshot, [])
 
 
 def partitions(executor: Executor, rows: int) -> int:
@@ -197,7 +198,9 @@ def _shares(executor: Executor, staged: Staged, linked: pa.Table | None) -> list
     return shares
 
 
-def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
+def _commit(
+    plan: Plan, head: Head, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]
+) -> Committed:
     """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
     counts = {name: count for name, count in decided.metrics.items() if count}
     if facts.read.erased:
@@ -208,6 +211,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = facts.with_decision(decision)
+    facts = with_outputs(plan, head.facts, facts)
     plan.refuse_unable_step(facts)
     adds = list(decided.adds)
     if parts:

@@ -15,6 +15,7 @@ from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.errors import DamagedFileError
 from ebbtide.faults import Fault
 from ebbtide.ledger import Head, LedgerFacts, NoStep, StepFacts, TableFacts
+from ebbtide.model import Decision
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
@@ -114,7 +115,8 @@ class Diagnosis:
         allowed = allowed or self._uid_of_step(name, step)
         if found is None or allowed is None or found == allowed:
             return
-        yield Fault.of(name, "of another copy", location=self._plan.at(name), pipeline=self._plan.spec.name, step=step)
+        location = self._plan.location_of(name)
+        yield Fault.of(name, "of another copy", location=location, pipeline=self._plan.spec.name, step=step)
 
     def _of_ledger(self) -> Iterator[Fault]:
         yield from of_ledger(self._plan, self._plan.ledger.turn)
@@ -132,7 +134,7 @@ class Diagnosis:
                     "state",
                     "older, tables whole" if can_go_back else "older",
                     location=self._plan.state.path,
-                    other=self._plan.at(name),
+                    other=self._plan.location_of(name),
                     step=step,
                     other_step=table.step,
                 )
@@ -143,7 +145,8 @@ class Diagnosis:
         for name, table in self._tables.facts().items():
             if table.step:
                 location = self._plan.state.path
-                yield Fault.of("state", "lost", location=location, other=self._plan.at(name), other_step=table.step)
+                other = self._plan.location_of(name)
+                yield Fault.of("state", "lost", location=location, other=other, other_step=table.step)
         yield from self._of_place()
 
     def _of_place(self) -> Iterator[Fault]:
@@ -173,6 +176,8 @@ class Diagnosis:
             yield Fault.of("sink", "half adopted", location=self._plan.at("sink"), rows=head.state.unadopted)
         found = self._tables.facts()
         for name, known in head.state.tables.items():
+            if name not in Decision.OWN_OUTPUTS and name not in self._plan.outputs:
+                continue  # a further output that the spec no longer has
             yield from self._of_table(name, known, found.get(name))
         yield from self._of_copies()
         if "sink" not in found:
@@ -183,7 +188,7 @@ class Diagnosis:
 
     def _of_table(self, name: str, known: TableFacts, found: TableFacts | None) -> Iterator[Fault]:
         """Find whether a table is the one that the state knows, with all its steps."""
-        location = self._plan.at(name)
+        location = self._plan.location_of(name)
         if found is None:
             yield Fault.of(name, "gone", location=location)
         elif found.id != known.id:

@@ -13,8 +13,8 @@ from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
 from ebbtide.executors import Executor
-from ebbtide.ledger import BESIDE_STATE, Lease
-from ebbtide.model import Clear, Frontier
+from ebbtide.ledger import Lease
+from ebbtide.model import Apply, Clear, Decision, Frontier, Rewrite
 from ebbtide.runtime._clock import Clock, system_clock
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
@@ -167,7 +167,7 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
     frontier = Frontier.reset(stepper.next_clock(clock_ms), _log_begins_kept(stepper))
     begun = stepper.source_begun(read=None, start=None)
     source = begun.model_copy(update={"lost": lost})
-    cleared = {name: Clear() for name in BESIDE_STATE}
+    cleared = {name: Clear() for name in Decision.OWN_OUTPUTS}
     forgotten = {"pending_key_changes": False}
     facts = stepper.begun_elsewhere("reset", cleared, source, frontier, forgotten)
     emptied = stepper.plan.state.emptied(stepper.found())
@@ -365,9 +365,8 @@ class _Run:
         else:
             stepper.diagnosis.refuse(*Diagnosis.BELONGING, "files", "spec")
             refuse_other_path(stepper, accepts=accepts_path)
-        plan.sink.create(self.executor)
-        if self.spec.emits_every:
-            plan.changelog.create()
+        plan.refuse_unable_outputs(Apply(), Rewrite())
+        plan.create_outputs(self.executor)
         stepper.source_path = self.spec.source_path
         if self.is_fresh:
             reset(stepper, self.clock(), lost)
@@ -377,6 +376,7 @@ class _Run:
         stepper.plan.sink.refuse_altered(stepper.tables.sink())
         if is_open:
             self._report(steps.replayed(self.executor))
+        stepper.fill_new_outputs(self.executor)
 
     def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
         """Make the first step in a temporary folder, so that a failure or refusal does not empty a table in use.
@@ -397,7 +397,15 @@ class _Run:
 
         try:
             events = Observers(end, ignore)
-            _Run(self.executor, self.spec, plan.rehearsal, events, stop, self.clock, log_begins=log_begins).turn()
+            _Run(
+                self.executor,
+                self.spec.without_outputs(),
+                plan.rehearsal,
+                events,
+                stop,
+                self.clock,
+                log_begins=log_begins,
+            ).turn()
         except QuarantineThresholdError:
             raise  # the staged rows show the reasons
         except BaseException:

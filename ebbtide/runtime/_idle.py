@@ -14,6 +14,7 @@ from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.operators import Operator
 from ebbtide.runtime._diagnosis import Diagnosis
+from ebbtide.runtime._outputs import new_outputs
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import RunSummary
@@ -68,6 +69,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         and _is_free(plan)
         and _is_finished(tables, facts)
         and not _has_erased_rows(plan, facts)
+        and not new_outputs(plan, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:

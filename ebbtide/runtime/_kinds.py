@@ -75,8 +75,7 @@ def sink_of(spec: Pipeline, location: str) -> Sink:
     """
     given = spec.sink
     if not isinstance(given, DeltaSink):
-        make: Callable[..., Sink] = given.kind
-        return make(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
+        return given.opened(location, spec.sink_table.columns, spec.sink_key)
     return _class_of(given)(
         path=location,
         columns=spec.sink_table.columns,

@@ -64,7 +64,7 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
     A refresh, if any, comes first: it emptied the table. A repair does not change the rows that a table must show.
 
     Args:
-        name: The table's: one of `BESIDE_STATE`.
+        name: The table's: one of `Decision.OWN_OUTPUTS`.
         since: The last step that the table has; 0 for none.
     """
     found: list[tuple[int, StepFacts]] = []

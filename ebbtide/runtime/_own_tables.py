@@ -1,24 +1,24 @@
-"""The output tables of a pipeline: the last step of each, as far as a run knows it."""
+"""The outputs of a pipeline: the last step of each, as far as a run knows it."""
 
 from __future__ import annotations
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.ledger import BESIDE_STATE, OwnTable, StepFacts, TableFacts
+from ebbtide.ledger import OwnTable, StepFacts, TableFacts
 from ebbtide.model import Decision
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
 
 
 class OwnTables:
-    """A pipeline's output tables.
+    """A pipeline's outputs.
 
     Args:
         plan: The pipeline.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._tables = {name: plan.known(name) for name in BESIDE_STATE}
+        self._tables = {name: plan.known(name) for name in (*Decision.OWN_OUTPUTS, *plan.outputs)}
         self._noted: dict[str, TableFacts] | None = None
 
     def facts(self) -> dict[str, TableFacts]:

@@ -14,7 +14,6 @@ from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.faults import Fault
 from ebbtide.formats import Decoding
 from ebbtide.ledger import (
-    BESIDE_STATE,
     Beginning,
     ErasureLedger,
     ForeignWrites,
@@ -25,7 +24,7 @@ from ebbtide.ledger import (
     OwnTable,
     StepFacts,
 )
-from ebbtide.model import Action, Apply, Clear, Erase, Frontier, Reading, Restore, StepRules
+from ebbtide.model import Action, Apply, Clear, Decision, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
 from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import OPERATORS, of_kind, sink_of
@@ -36,6 +35,7 @@ from ebbtide.storage import Location
 from ebbtide.tables import StateTable
 
 if TYPE_CHECKING:
+    from ebbtide.executors import Executor
     from ebbtide.sources import PositionedSource
     from ebbtide.spec import MaterializedView
     from ebbtide.tables import ChangelogTable, QuarantineTable, Sink, SinkTable, StateTable, Table
@@ -186,6 +186,14 @@ class Plan:
         """The sink."""
         return sink_of(self.spec, self.at("sink"))
 
+    @cached_property
+    def outputs(self) -> Mapping[str, Sink]:
+        """The further outputs, by name; see `ebbtide.runtime._outputs`."""
+        columns, key = self.spec.sink_table.columns, self.spec.sink_key
+        return {
+            name: given.opened(self.at(f"outputs/{name}"), columns, key) for name, given in self.spec.outputs.items()
+        }
+
     @property
     def delta_sink(self) -> SinkTable:
         """The sink, for what only a Delta table can do.
@@ -222,6 +230,23 @@ class Plan:
             return
         name = "unable" if self.sink.can(Clear()) else "unable to begin again"
         raise self._sink_fault(name, action=action.do, work=work)
+
+    def refuse_unable_outputs(self, *actions: Action) -> None:
+        """Refuse actions that a further output cannot perform.
+
+        Raises:
+            ConfigError: one cannot.
+        """
+        for name in self.outputs:
+            for action in actions:
+                self.refuse_unable_output(name, action)
+
+    def refuse_unable_output(self, name: str, action: Action) -> None:
+        """Refuse an action that a further output cannot perform; errors as `refuse_unable_outputs`."""
+        if not self.outputs[name].can(action):
+            type_ = self.spec.outputs[name].type
+            fault = Fault.of("output", "unable", output=name, pipeline=self.spec.name, action=action.do, type=type_)
+            raise fault.error
 
     def refuse_unable_step(self, facts: StepFacts) -> None:
         """Refuse a step that the sink cannot take, before it is committed.
@@ -260,11 +285,13 @@ class Plan:
         return Fault.of("sink", name, pipeline=self.spec.name, type=self.spec.sink.type, **values).error
 
     def known(self, name: str) -> OwnTable | Sink:
-        """Return the reader of an output table's facts: for a Delta table its log, without Spark.
+        """Return the reader of an output's facts: for a Delta table its log, without Spark.
 
         Args:
-            name: `sink`, `changelog` or `quarantine`.
+            name: `sink`, `changelog`, `quarantine`, or that of a further output.
         """
+        if name in self.outputs:
+            return self.outputs[name]
         if name == "sink" and self.sink_log is None:
             return self.sink
         return OwnTable(self.at(name), name)
@@ -284,10 +311,24 @@ class Plan:
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 
     def beside(self, name: str) -> Table:
-        """Return an output table by its name: `sink`, `changelog` or `quarantine`."""
+        """Return an output by its name: `sink`, `changelog`, `quarantine`, or that of a further output."""
+        if name in self.outputs:
+            return self.outputs[name]
         if name == "sink":
             return self.sink
         return self.changelog if name == "changelog" else self.quarantine
+
+    def location_of(self, name: str) -> str:
+        """Return the location of an output; a sink of another package says where it is."""
+        return self.outputs[name].path if name in self.outputs else self.at(name)
+
+    def create_outputs(self, executor: Executor) -> None:
+        """Make the outputs that do not exist: not the quarantine, which the first bad record makes."""
+        self.sink.create(executor)
+        if self.spec.emits_every:
+            self.changelog.create()
+        for output in self.outputs.values():
+            output.create(executor)
 
     def stager(self, folder: str, refused: Refused | None, head: Head | None = None) -> Stager:
         """Return the writer of decoded changes to a folder: partitioned by the state's key, unless a transform computes the key.
@@ -358,7 +399,7 @@ class Plan:
     @property
     def backfill(self) -> Plan:
         """The backfill, with the same spec."""
-        return Plan.under(self.backfills, self.spec)
+        return Plan.under(self.backfills, self.spec.without_outputs())
 
     def delete_backfill(self) -> None:
         """Delete the backfill; no power cut brings it back."""
@@ -367,7 +408,7 @@ class Plan:
         backfills = Location(self.backfills)
         for file in backfills.list_files():
             (backfills / file).delete()
-        for name in ("state", *BESIDE_STATE, "staged", "plan.json"):
+        for name in ("state", *Decision.OWN_OUTPUTS, "staged", "plan.json"):
             Location(self.backfill.at(name)).delete()
         if Location(self.root).is_local:
             backfills.sync_names()
@@ -454,7 +495,7 @@ class Plan:
     @property
     def own_tables(self) -> list[str]:
         """The locations of all its Delta tables."""
-        return [self.at(name) for name in ("state", *BESIDE_STATE)]
+        return [self.at(name) for name in ("state", *Decision.OWN_OUTPUTS)]
 
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""

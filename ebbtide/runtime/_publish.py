@@ -13,8 +13,8 @@ from ebbtide.ddl import parse_ddl
 from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import BackfillError, LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
-from ebbtide.model import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
-from ebbtide.runtime._comparing import SinkDifference, take_shown
+from ebbtide.model import Action, Alter, Append, Decision, Erase, Replace, RestoreAndApply, Rewrite
+from ebbtide.runtime._comparing import SinkDifference, take_shown, take_sink
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._own_tables import OwnTables
@@ -73,7 +73,7 @@ class PlannedWork:
     Args:
         executor: Runs the work.
         plan: The pipeline.
-        name: The table's: one of `BESIDE_STATE`.
+        name: The output's.
         version: Version of the state that holds the step.
         facts: Facts of the step.
     """
@@ -106,8 +106,10 @@ class PlannedWork:
         return SinkHistory(self.plan, self.facts).way_of_forgotten()
 
     def take_shown(self, action: Rewrite, take: Take) -> list[Any]:
-        """Take all rows that the state shows, without acknowledged ones if the sink cannot be read."""
+        """Take all rows that the state shows, without acknowledged ones if the sink cannot be read; a further output takes those of the sink."""
         self._refuse_other_spec()
+        if self.name in self.plan.outputs:
+            return take_sink(self.executor, self.plan, take)
         return take_shown(self.executor, self.plan, self.facts, take, leaves_accepted=action.overwrites)
 
     def difference(self, action: Rewrite | Replace, take: Take) -> SinkDifference:
@@ -161,8 +163,11 @@ class PlannedWork:
 def _is_kept(plan: Plan, name: str, action: Action) -> bool:
     """Return whether an action is performed.
 
-    A changelog that the spec no longer asks for is still cleared, restored and altered, but gets no rows.
+    A changelog that the spec no longer asks for is still cleared, restored and altered, but gets no rows. A further output that is no longer
+    in the spec performs nothing.
     """
+    if name not in Decision.OWN_OUTPUTS:
+        return name in plan.outputs
     is_written = name != "changelog" or plan.spec.emits_every
     return is_written or not isinstance(action, Append | Rewrite)
 

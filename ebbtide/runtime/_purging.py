@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Held, Log, Snapshot
-from ebbtide.ledger import BESIDE_STATE, ErasureLedger, NoStep, writer_of
+from ebbtide.ledger import ErasureLedger, NoStep, writer_of
+from ebbtide.model import Decision
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._leftovers import delete_leftovers
 from ebbtide.runtime._local_copies import drop_copies
@@ -58,7 +59,7 @@ def purge(stepper: Stepper, name: str) -> Purged:
     mark = plan.erasures.unfinished()
     _mark_views(plan)
     purged = Purged({}, {})
-    for table in ("state", *BESIDE_STATE):
+    for table in ("state", *Decision.OWN_OUTPUTS):
         _purge_table(plan, table, name, purged)
     purged.deleted["local copies"] = drop_copies(plan, plan.erasures.keys(name), name)
     left = delete_leftovers(plan.all_pipelines)
@@ -77,7 +78,7 @@ def purge_view(stepper: Stepper, mark: bytes) -> None:
     """
     plan = stepper.plan
     _mark_views(plan)
-    for name in ("state", *BESIDE_STATE):
+    for name in ("state", *Decision.OWN_OUTPUTS):
         table = plan.at(name)
         snapshot = Snapshot.read(table)
         if snapshot is not None:

@@ -16,11 +16,12 @@ from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Action as TableAction
-from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Source, StepRecords
+from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, Source, StepRecords
 from ebbtide.runtime._decide import decide
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._missing_rows import MissingRows, missing_rows
+from ebbtide.runtime._outputs import new_outputs, with_outputs
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
@@ -289,8 +290,9 @@ class Stepper:
 
         Raises:
             LeaseLostError: another run committed this step first.
-            ConfigError: the sink cannot perform its action.
+            ConfigError: the sink, or a further output, cannot perform its action.
         """
+        facts = with_outputs(self.plan, self.last, facts)
         self.plan.refuse_unable_step(facts)
         self.lease.check()
         self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
@@ -367,6 +369,15 @@ class Stepper:
         """
         publish(executor, plan or self.plan, self.head, leave=leave)
 
+    def fill_new_outputs(self, executor: Executor) -> None:
+        """Give outputs that were added to the spec the sink's rows, in a step. The last step is published."""
+        new = new_outputs(self.plan, self.last)
+        if not new:
+            return
+        decision = Decision(tables={name: Rewrite() for name in new})
+        self.commit(self.facts(Cause(what="outputs"), decision=decision), [])
+        self.publish(executor)
+
     def missing_rows(self, name: str, since: int) -> MissingRows:
         """Return the rows that changelog or quarantine lacks from the steps after one.
 
@@ -380,7 +391,8 @@ class Stepper:
         """Join small files of the tables, now that the last step is published."""
         self.snapshot = fold_state(executor, self.plan, self.number, self.newest(looks=False), self.lease.check)
         self.newest(looks=False)  # judges the fold's commit while the step holds it
-        self.plan.sink.fold()
+        for output in (self.plan.sink, *self.plan.outputs.values()):
+            output.fold()
 
     def newest(self, *, looks: bool = True) -> Snapshot:
         """Return the newest version of the state; without a look the newest known: enough before a commit, which fails behind another's.

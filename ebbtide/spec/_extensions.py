@@ -25,6 +25,8 @@ from ebbtide.spec._parts import FormatPart, Reads, SpecPart, TimeUnit
 from ebbtide.spec._positioned import PositionedPart
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ebbtide.formats import Format
     from ebbtide.sources import PositionedSource, SourceSettings
     from ebbtide.tables import Sink
@@ -168,6 +170,23 @@ class OtherSink(OtherPart):
     def kind(self) -> SinkClass:
         """Its class."""
         return extension(SINKS, self.type, tables.Sink)
+
+    def opened(self, location: str, columns: pa.Schema, key: Sequence[str]) -> Sink:
+        """Return the sink.
+
+        Args:
+            location: Its folder.
+            columns: The user's columns.
+            key: Names of the key's columns.
+        """
+        make: Callable[..., Sink] = self.kind
+        return make(self.options, location, columns, tuple(key))
+
+
+class OtherOutput(OtherSink):
+    """A further output: a sink of another package, which shows the rows that the pipeline's sink shows. All other fields are its options."""
+
+    PART: ClassVar[str] = "outputs"
 
 
 def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> BaseModel:

@@ -16,6 +16,7 @@ from ebbtide.spec._extensions import (
     SOURCES,
     TOOL,
     OtherFormat,
+    OtherOutput,
     OtherSink,
     OtherSource,
     kind_in,
@@ -134,6 +135,10 @@ class PipelineFields(Traits):
         Annotated[DeltaSink, Tag("delta")] | Annotated[OtherSink, Tag(OTHER)],
         Discriminator(kind_in(SINKS, default="delta")),
     ] = Field(default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties.")
+    outputs: dict[Name, OtherOutput] = Field(
+        default_factory=dict,
+        description="Further outputs, by name: {search: {type: documents}}. Each shows the rows of the sink, which is of type delta then. Default: none.",
+    )
     checks: ChecksConfig = Field(
         default_factory=ChecksConfig, description="Limits of the checks. Default: those of ChecksConfig."
     )

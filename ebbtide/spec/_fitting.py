@@ -12,8 +12,10 @@ from ebbtide.changelog import SequenceColumns, changelog_schema
 from ebbtide.ddl import TableSchema, as_compared, is_exact
 from ebbtide.durations import format_duration
 from ebbtide.formats import Coding, Decoding
+from ebbtide.model import Decision
 from ebbtide.operators import OPERATOR_COLUMNS
 from ebbtide.spec._fields import PipelineFields
+from ebbtide.spec._names import NAME
 from ebbtide.spec._parts import ByMap, DebeziumFormat, Encoding, FormatPart, refuse
 
 RESERVED_COLUMNS = OPERATOR_COLUMNS | {
@@ -44,6 +46,23 @@ def refuse_unfit_settings(fields: PipelineFields) -> None:
     if age is not None and age >= window:
         limit = format_duration(window)
         refuse("max_run_age", [format_duration(age)], f"less than freshness.fail_window, {limit}")
+
+
+def refuse_unfit_outputs(fields: PipelineFields) -> None:
+    """Refuse further outputs under the name of another table, and those of a pipeline whose sink cannot be read."""
+    names = list(fields.outputs)
+    refuse(
+        "outputs",
+        [name for name in names if name in ("state", *Decision.OWN_OUTPUTS)],
+        "names other than those of the pipeline's own tables",
+    )
+    refuse(
+        "outputs",
+        [name for name in names if not re.fullmatch(NAME, name)],
+        "names of lower-case letters, digits, underscores",
+    )
+    if fields.sink.type != "delta":
+        refuse("outputs", names, "none, unless the sink is of type delta: they show its rows")
 
 
 def refuse_shown_statistics(fields: PipelineFields, *, has_personal: bool) -> None:

@@ -56,6 +56,7 @@ class Pipeline(PipelineFields):
     def _fits_together(self) -> Self:
         columns = self.table.columns
         fitting.refuse_unfit_settings(self)
+        fitting.refuse_unfit_outputs(self)
         has_personal = any(column.personal for column in self.columns.values())
         fitting.refuse_shown_statistics(self, has_personal=has_personal)
         fitting.refuse_unfit_schema(self, self.table)
@@ -253,6 +254,10 @@ class Pipeline(PipelineFields):
         if max_records_per_second is None:
             return self
         return self.with_source(max_records_per_second=max_records_per_second)
+
+    def without_outputs(self) -> Self:
+        """Return the spec without further outputs: of tables that are built elsewhere before they take the place of these."""
+        return self.model_copy(update={"outputs": {}})
 
     def on_engine(self, engine: str | None) -> Self:
         """Return the spec with runs on an engine; None: unchanged."""

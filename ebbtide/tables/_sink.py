@@ -56,7 +56,8 @@ class Sink(ABC):
         Args:
             action: `Apply`: write `work.changes`. Other actions only if `can` allows them. `Clear`: delete all rows, and take the columns
                 of the spec. `Restore`: show the rows after the step whose number is `version`. `Erase`: delete the rows that
-                `work.doomed(action)` marks, also where earlier steps are stored.
+                `work.doomed(action)` marks, also where earlier steps are stored. `Rewrite`, of a further output: replace all rows by those that
+                `work.take_shown` takes, and take the columns of the spec.
             work: The decision of the step.
         """
 

@@ -21,6 +21,8 @@ The actions are the classes of `ebbtide.model._decision`:
 | `Rewrite` | gets the rows that the state shows | gets the rows of earlier steps that it lacks |
 | `Erase` | loses the rows of erased keys; the files that hold them are rewritten | the same |
 
+A further output performs `Apply` and `Rewrite`, which gives it the rows of the sink, and may perform `Erase`.
+
 The state performs `Append` alone, in the commit that is the decision. `ebbtide.tables._sink` has the base class of a sink of another
 package. Importing this loads no Spark.
 """
@@ -76,7 +78,7 @@ class Difference(Protocol):
 
 
 class Work(Protocol):
-    """The input of an action. A sink that is not a Delta table needs the first three members, and `doomed` to erase.
+    """The input of an action. A sink that is not a Delta table needs the first three members, `take_shown` as a further output, and `doomed` to erase.
 
     A table knows how it changes and nothing of the pipeline: it asks for rows here, and they are computed only then.
     """
@@ -107,7 +109,7 @@ class Work(Protocol):
         """Find how to restore a sink whose state may have expired rows; None if it cannot be, or need not be."""
 
     def take_shown(self, action: Rewrite, take: Take) -> list[Any]:
-        """Take all rows that the state shows; return what `take` returned, by task.
+        """Take all rows that the state shows, or for a further output those of the sink; return what `take` returned, by task.
 
         Raises:
             SpecChangedError: the state has another spec.

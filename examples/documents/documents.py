@@ -1,4 +1,4 @@
-"""A sink of a project's own: JSON documents, one for each step that changed rows, `LOCATION/00000012.json`. The newest one is the table."""
+"""A sink of a project's own, or a further output: JSON documents, one for each step that changed rows, `LOCATION/00000012.json`. The newest one is the table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.extend import Action, Apply, Clear, Erase, Restore, Sink, TableFacts, Work
+from ebbtide.extend import Action, Apply, Clear, Erase, Restore, Rewrite, Sink, TableFacts, Work
 
 
 class Options(BaseModel):
-    """Fields beside `type: documents` in a spec's `sink`."""
+    """Fields beside `type: documents` in a spec's `sink`, or in one of its `outputs`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,7 +39,7 @@ class Documents(Sink):
         self.columns = columns
         self.key = key
 
-    def create(self, spark: Any) -> None:
+    def create(self, executor: Any) -> None:
         """Make the document before the first step, without rows; its id is that of the table."""
         if not self._documents():
             Path(self.path).mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class Documents(Sink):
         """Return whether `perform` knows an action; it goes back no further than to its first document."""
         if isinstance(action, Restore):
             return self._shown_after(action.version) is not None
-        return isinstance(action, Apply | Clear | Erase)
+        return isinstance(action, Apply | Clear | Erase | Rewrite)
 
     def perform(self, action: Action, work: Work) -> None:
         """Write the document of a step whole; a step that died before its document was there is performed again."""
@@ -67,20 +67,25 @@ class Documents(Sink):
         rows = newest["rows"]
         if isinstance(action, Clear):
             rows = {}
+        elif isinstance(action, Rewrite):
+            taken = work.take_shown(action, pa.Table.to_pylist)  # by task, where the rows are
+            rows = {self._key_of(row): row for part in taken for row in part}
         elif isinstance(action, Restore):
             rows = json.loads(self._shown_after(action.version).read_text())["rows"]
         elif isinstance(action, Apply):
             for row in work.changes.rows(self.columns).to_pylist():
-                key = json.dumps([row[name] for name in self.key], default=str)
                 if row.pop("_change") == "D":
-                    rows.pop(key, None)
+                    rows.pop(self._key_of(row), None)
                 else:
-                    rows[key] = row
+                    rows[self._key_of(row)] = row
         self._write(work.facts.step, newest["id"], rows)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the newest document."""
         return list(json.loads(self._documents()[-1].read_text())["rows"].values())
+
+    def _key_of(self, row: dict[str, Any]) -> str:
+        return json.dumps([row[name] for name in self.key], default=str)
 
     def _documents(self) -> list[Path]:
         return sorted(Path(self.path).glob("[0-9]*.json"))

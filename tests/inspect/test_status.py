@@ -156,6 +156,7 @@ def test_json_has_all_in_one_level(make):
         ("sink_bytes", data_bytes(sink)),
         ("state_rows", Snapshot.read(state).live_rows),
         ("state_bytes", data_bytes(state)),
+        ("outputs", {}),
         ("paused_by", "ann"),
         ("paused_since", "1970-01-01 00:00:02+00:00"),
         ("pause_reason", "longer"),

@@ -10,9 +10,9 @@ from local.local_pipeline import LocalPipeline
 
 from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError
-from ebbtide.ledger import BESIDE_STATE, StepFacts
+from ebbtide.ledger import StepFacts
 from ebbtide.ledger._upgrade import beginning_of
-from ebbtide.model import Alter, Append, Apply, Clear, Replace, Restore, Rewrite, SchemaChange, Source
+from ebbtide.model import Alter, Append, Apply, Clear, Decision, Replace, Restore, Rewrite, SchemaChange, Source
 
 KEPT = Path(__file__).parent.parent / "data" / "format_2"
 """Roots as a release with format 2 left them when it was killed right behind a step's decision, and what its next run made of them."""
@@ -39,7 +39,7 @@ def facts(kind, **given):
 
 
 def all_of(action):
-    return dict.fromkeys(BESIDE_STATE, action)
+    return dict.fromkeys(Decision.OWN_OUTPUTS, action)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from victims import refuse_fed_twice
 
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
-from ebbtide.ledger import BESIDE_STATE, Cause
+from ebbtide.ledger import Cause
 from ebbtide.model import Decision, RestoreAndApply, Rewrite
 from ebbtide.tables import SinkTable
 
@@ -311,7 +311,7 @@ def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful,
 def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(forgetful, untouched):
     """Its facts say nothing of the sink's way."""
     with forgetful.stepper() as stepper:
-        decision = Decision(tables={name: Rewrite() for name in BESIDE_STATE})
+        decision = Decision(tables={name: Rewrite() for name in Decision.OWN_OUTPUTS})
         stepper.commit(stepper.facts(Cause(what="repair"), decision=decision), [])
     forgetful.run(LATER + 3 * HOUR)
     assert shown(forgetful) == untouched

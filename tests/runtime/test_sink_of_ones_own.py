@@ -31,16 +31,6 @@ def documents(make, tmp_path, shell):
     return made
 
 
-@pytest.fixture
-def limited(monkeypatch):
-    """Have the sample sink say that it knows `Apply` alone."""
-
-    def limit(pipeline):
-        monkeypatch.setattr(type(pipeline.plan.sink), "can", lambda _, action: isinstance(action, Apply))
-
-    return limit
-
-
 def shown(pipeline):
     return {row["id"]: row["n"] for row in pipeline.plan.sink.rows()}
 
@@ -158,7 +148,7 @@ def test_erasure_that_died_before_its_document_was_written_is_finished_by_the_ne
 
 def test_erasure_in_a_sink_that_cannot_erase_is_refused(documents, limited):
     pipeline = documents()
-    limited(pipeline)
+    limited(pipeline.plan.sink, Apply)
     pipeline.read(up(1, 11))
     with pytest.raises(ConfigError, match="cannot erase rows"):
         erase(pipeline, 1)
@@ -205,7 +195,7 @@ def test_action_that_it_does_not_know_is_refused_before_anything_is_committed(do
     pipeline = documents()
     pipeline.read(up(1, 1))
     pipeline.read(up(2, 2))
-    limited(pipeline)
+    limited(pipeline.plan.sink, Apply)
     before = pipeline.versions()
     refused = f"cannot perform the action '{action}', which the {work} asks for"
     with pytest.raises(ConfigError, match=refused):

@@ -25,7 +25,7 @@ CAN = {
     "sink": ACTIONS.keys(),
     "changelog": {"append", "restore", "clear", "replace", "rewrite", "alter"},
     "quarantine": {"append", "restore", "clear", "replace", "rewrite"},
-    "documents": {"apply", "clear", "restore"},
+    "documents": {"apply", "clear", "restore", "rewrite"},
 }
 
 

@@ -67,3 +67,25 @@ def test_records_are_read_by_tasks_and_a_run_that_died_is_finished_and_a_rewind_
     [again] = run(spark, spec, root).steps
     assert (again.kind, again.records) == ("batch", 2)
     assert shown(spec, root) == after
+
+
+def test_output_that_is_added_takes_the_rows_of_the_sink_from_tasks(spark, tmp_path, logbook):
+    root = str(tmp_path / "root")
+    fields = {
+        "source": {"type": "logbook", "folder": str(logbook)},
+        "format": {"type": "puts"},
+        "order": {"sequence": ["n"]},
+        "engine": "spark",
+    }
+    put(logbook, [1, 2], n=1)
+    run(spark, plain("id BIGINT NOT NULL, n BIGINT", **fields), root)
+    put(logbook, [2, 3], n=2)
+    spec = plain("id BIGINT NOT NULL, n BIGINT", **fields, outputs={"copy": {"type": "documents"}})
+    run(spark, spec, root)
+    copy = Plan.under(root, spec).outputs["copy"]
+    assert {row["id"]: row["n"] for row in copy.rows()} == {1: 1, 2: 2, 3: 2}
+    assert [json.loads(path.read_text())["step"] for path in sorted((tmp_path / "root/t/outputs/copy").iterdir())] == [
+        0,
+        2,
+        3,
+    ]

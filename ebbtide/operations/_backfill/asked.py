@@ -93,7 +93,7 @@ def asked_of(tables: Plan) -> Asked | None:
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
     """Return the spec of a pipeline's backfill."""
-    backfill_spec = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
+    backfill_spec = spec.without_outputs().at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
     if backfill_spec.source.by_position:
         return backfill_spec.with_source(start=asked.start)
     return backfill_spec

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.amounts import amount
 from ebbtide.delta import Action, DataFile, Log, Snapshot
 from ebbtide.errors import BackfillError
-from ebbtide.ledger import BESIDE_STATE, NoStep, StepFacts
-from ebbtide.model import Replace
+from ebbtide.ledger import NoStep, StepFacts
+from ebbtide.model import Decision, Replace
 from ebbtide.operations._backfill.asked import (
     asked_of,
     beside_of,
@@ -232,7 +232,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     versions = _versions(taken.plan)
     incarnation = taken.lease.facts.incarnation
     replaces = {}
-    for name in BESIDE_STATE:
+    for name in Decision.OWN_OUTPUTS:
         replaces[name] = Replace(incarnation, versions.get(name))
     # Pauses are the pipeline's: they did not affect the backfill.
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
@@ -250,7 +250,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
 def _versions(plan: Plan) -> dict[str, int]:
     """Return the newest versions of the output tables."""
     newest = {}
-    for name in BESIDE_STATE:
+    for name in Decision.OWN_OUTPUTS:
         versions = Log(plan.at(name)).versions()
         if versions:
             newest[name] = versions[-1]

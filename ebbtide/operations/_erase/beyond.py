@@ -44,6 +44,7 @@ def refuse_others(plan: Plan) -> None:
             allowed="delta, or a sink whose 'can' includes Erase",
             next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
         )
+    plan.refuse_unable_outputs(Erase(""))
     sink = None if plan.sink_log is None else Snapshot.read(plan.sink_log)
     if sink is not None:  # before the step: a step that the sink cannot apply would block the pipeline
         sink.refuse_unwritable(adds_rows=False)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Held, Snapshot
-from ebbtide.ledger import (
-    BESIDE_STATE,
-    Cause,
-    Erasures,
-    Head,
-    StepFacts,
-)
+from ebbtide.ledger import Cause, Erasures, Head, StepFacts
 from ebbtide.model import Decision, ErasedKeys
 from ebbtide.model import Erase as EraseRows
 from ebbtide.operations._erase.beyond import data_docs, places_beside, refuse_others
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.executors import Executor
 
 SALT_BYTES = 32
-TABLES = ("state", *BESIDE_STATE)
+TABLES = ("state", *Decision.OWN_OUTPUTS)
 
 
 def plan(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -149,7 +143,7 @@ def _step(executor: Executor, stepper: Stepper, name: str, reason: str) -> StepF
     plan = stepper.plan
     action = EraseRows(name)
     present = stepper.tables.facts()
-    there = [table for table in BESIDE_STATE if table in present]
+    there = [table for table in Decision.OWN_OUTPUTS if table in present]
     decision = Decision(tables=dict.fromkeys(there, action))
     cause = Cause(what="erase", why=reason)
     facts = stepper.facts(cause, decision=decision).with_state({"erased": name})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
 from ebbtide.delta import DataFile, Held, Log
-from ebbtide.ledger import BESIDE_STATE
+from ebbtide.model import Decision
 from ebbtide.operations._maintenance.cleanup import doom_of, found_in
 from ebbtide.operations._maintenance.deletion import Deletion, planned
 from ebbtide.operations._maintenance.doomed import find
@@ -247,7 +247,7 @@ def plan_vacuum(ctx: Context) -> Report:
     named: list[dict[str, Any]] = []
     places = []
     total = Held()
-    for name in ("state", *BESIDE_STATE):
+    for name in ("state", *Decision.OWN_OUTPUTS):
         table = plan.at(name)
         if not Log(table).versions():
             continue

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Log, Snapshot
-from ebbtide.ledger import BESIDE_STATE, writer_of
+from ebbtide.ledger import writer_of
+from ebbtide.model import Decision
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.storage import Location
@@ -37,7 +38,7 @@ def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -
     """
     plan = stepper.plan
     left = 0
-    for name in ("state", *BESIDE_STATE):
+    for name in ("state", *Decision.OWN_OUTPUTS):
         table = plan.at(name)
         if not Log(table).versions():
             continue
@@ -72,7 +73,7 @@ def unneeded(table: str) -> dict[str, int]:
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete a pipeline's files whose writers died before committing them; see `delete_unfinished`."""
     folders = [plan.root]
-    for name in ("state", *BESIDE_STATE, "ledger"):
+    for name in ("state", *Decision.OWN_OUTPUTS, "ledger"):
         table = plan.at(name)
         folders += [table, Log(table).folder]
     for folder in folders:

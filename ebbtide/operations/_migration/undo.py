@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.errors import HistoryGoneError, MigrationError
-from ebbtide.ledger import BESIDE_STATE, Cause, NoStep, StepFacts
+from ebbtide.ledger import Cause, NoStep, StepFacts
 from ebbtide.model import Action as TableAction
 from ebbtide.model import Alter, Decision, Restore, Rewrite
 from ebbtide.operations._migration.report import migration_report
@@ -65,7 +65,7 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
         MigrationError: another client has changed a table since, or files of that version are gone.
     """
     versions = {}
-    for name in BESIDE_STATE:
+    for name in Decision.OWN_OUTPUTS:
         location = tables.at(name)
         newest = next(Log(location).own_commits(), None)
         if newest is None:

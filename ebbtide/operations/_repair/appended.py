@@ -1,4 +1,4 @@
-"""Repairs changelog and quarantine: their rows are appended again, if the state's commits still hold them.
+"""Repairs changelog and quarantine: their rows are appended again, if the state's commits still hold them. Further outputs take the sink's.
 
 A table that cannot be read is moved aside and begins again; nothing is deleted.
 """
@@ -41,6 +41,16 @@ def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator
         finding = _appended_finding(stepper, name, became, there, is_unreadable=is_unreadable)
         if finding is not None:
             yield finding
+
+
+def output_findings(stepper: Stepper) -> Iterator[Finding]:
+    """Yield the damages of further outputs."""
+    known = stepper.made.state.tables
+    found = stepper.tables.facts()
+    for name in stepper.plan.outputs:
+        became = what_became(known.get(name), found.get(name))
+        if became:
+            yield Finding(name, became, "it takes all rows of the sink")
 
 
 def _appended_finding(

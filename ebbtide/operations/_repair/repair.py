@@ -37,7 +37,7 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger import Cause, DataCommit
 from ebbtide.model import Action, Decision, RestoreAndApply, Rewrite
-from ebbtide.operations._repair.appended import appended_findings, set_aside, what_became
+from ebbtide.operations._repair.appended import appended_findings, output_findings, set_aside, what_became
 from ebbtide.operations._repair.report import Finding, RepairReport
 from ebbtide.operations._repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations._stepping import stepping
@@ -72,7 +72,7 @@ def plan(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
         if not stepper.number:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        appended = tuple(appended_findings(stepper, unreadable))
+        appended = (*appended_findings(stepper, unreadable), *output_findings(stepper))
         sink = _Sink.of(stepper, unreadable)
         _, report = _sink(executor, stepper, sink)
         found = stepper.found()
@@ -96,7 +96,7 @@ def repair(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
             return RepairReport(spec.name)
         stepper.diagnosis.refuse("spec")
         refuse_damaged_state(stepper)
-        appended = tuple(appended_findings(stepper, unreadable))
+        appended = (*appended_findings(stepper, unreadable), *output_findings(stepper))
         # The open step is published first, to the tables that can take it; a damaged one gets it by the repair.
         leave = {finding.table for finding in appended}
         sink = _Sink.of(stepper, unreadable)
@@ -114,14 +114,15 @@ def repair(executor: Executor, spec: Pipeline, root: str) -> RepairReport:
         set_aside(stepper, aside)
         # The state first: data for the other tables is read from its newest version.
         state_version = restore_state(stepper)
-        tables.sink.create(executor)
-        if spec.emits_every:
-            tables.changelog.create()
+        tables.create_outputs(executor)
         had_quarantine = "quarantine" in stepper.last.state.tables
         if had_quarantine or "quarantine" in leave:
             tables.quarantine.create()
         cause = Cause(what="repair", notes=report.losses)
-        facts = stepper.facts(cause, decision=_decision(spec, way, looked_at))
+        decision = _decision(
+            spec, way, looked_at, [finding.table for finding in findings if finding.table in spec.outputs]
+        )
+        facts = stepper.facts(cause, decision=decision)
         stepper.commit(facts, [])
         stepper.publish(executor)
         return replace(report, state_version=state_version, action="repair", step=facts.step)
@@ -356,9 +357,17 @@ def _text(way: RestoreAndApply) -> str:
     return f"{begins}, steps {way.first_step} to {way.last_step} are applied again"
 
 
-def _decision(spec: Pipeline, way: RestoreAndApply | Rewrite | None, looked_at: int | None) -> Decision:
-    """Return a repair's decision: it accepts the inspected version of an undamaged sink."""
-    tables: dict[str, Action] = {"quarantine": Rewrite()}
+def _decision(
+    spec: Pipeline, way: RestoreAndApply | Rewrite | None, looked_at: int | None, outputs: Sequence[str]
+) -> Decision:
+    """Return a repair's decision: it accepts the inspected version of an undamaged sink.
+
+    Args:
+        way: The sink's.
+        looked_at: The inspected version.
+        outputs: Further outputs that are damaged.
+    """
+    tables: dict[str, Action] = {"quarantine": Rewrite(), **{name: Rewrite() for name in outputs}}
     if spec.emits_every:
         tables["changelog"] = Rewrite()
     if way is None:

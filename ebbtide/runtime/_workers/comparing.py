@@ -205,6 +205,23 @@ class TakeRange:
         return _taken(self.decided.rows(part), self.accepted, self.key, self.take)
 
 
+@dataclass(frozen=True)
+class TakeColumns:
+    """Takes some columns of rows; a `Take`.
+
+    Args:
+        names: Names of the columns.
+        take: Takes them.
+    """
+
+    names: tuple[str, ...]
+    take: Take
+
+    def __call__(self, rows: pa.Table) -> Any:
+        """Take rows."""
+        return self.take(rows.select(self.names))
+
+
 def _taken(rows: pa.Table, accepted: pa.Table, key: tuple[str, ...], take: Take) -> Any:
     """Return what `take` returns for rows that were not acknowledged; None if there are none."""
     left = rows.filter(pa.array(~_accepted(rows, accepted, key)))
