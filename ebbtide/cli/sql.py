@@ -153,23 +153,12 @@ def _errors(root: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
-    except Exception as error:
-        cause = _cause(error)
-        if not isinstance(cause, EbbtideError):
-            raise
+    except EbbtideError as error:
         click.echo(shown(f"Error: {_error_text(error, root)}"), err=True)
-        is_usage = isinstance(cause, ConfigError)
+        is_usage = isinstance(error, ConfigError)
         raise click.exceptions.Exit(USAGE if is_usage else FAILED) from error
 
 
 def _error_text(error: Exception, root: str) -> str:
-    text = error_text(_cause(error), root)
-    where = getattr(error, "where", "")
-    return f"{where}: {text}" if where else text
-
-
-def _cause(error: Exception) -> Exception:
-    """Return the cause of a script's failure, or the error itself."""
-    from ebbtide.sql import ScriptFailedError
-
-    return error.error if isinstance(error, ScriptFailedError) else error
+    places = getattr(error, "__notes__", ())  # of the failed statement of a script
+    return ": ".join([*places, error_text(error, root)])

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ebbtide.sql._session import EmbeddedSession as EmbeddedSession
     from ebbtide.sql._settings import Rights as Rights
     from ebbtide.sql._shell.script import Script as Script
-    from ebbtide.sql._shell.script import ScriptFailedError as ScriptFailedError
     from ebbtide.sql._shell.shell import Shell as Shell
     from ebbtide.sql._shell.show import ResultFormat as ResultFormat
 else:

@@ -28,20 +28,6 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-class ScriptFailedError(Exception):
-    """Raised when a statement of a script failed.
-
-    Args:
-        where: File and line of the statement.
-        error: Error of the statement.
-    """
-
-    def __init__(self, where: str, error: Exception) -> None:
-        super().__init__(f"{where}: {error}")
-        self.where = where
-        self.error = error
-
-
 @dataclass(frozen=True)
 class Script:
     """A text of statements: a file, an argument, standard input, or input at the prompt.
@@ -165,7 +151,7 @@ class Client:
         """Execute a script, to its end or a QUIT.
 
         Raises:
-            ScriptFailedError: a statement failed; those after it were not executed.
+            EbbtideError: a statement failed, whose file and line are its note; those after it were not executed.
             KeyboardInterrupt: Ctrl-C came, and the statement was cancelled.
         """
         where = script.name
@@ -176,7 +162,10 @@ class Client:
                 if self.has_quit:
                     return
         except EbbtideError as error:
-            raise ScriptFailedError(where, error) from error
+            is_of_inner_script = hasattr(error, "__notes__")
+            if not is_of_inner_script:
+                error.add_note(where)
+            raise
 
     def typed(self, text: str) -> None:
         """Execute the input of the prompt.
@@ -185,8 +174,7 @@ class Client:
             text: Statements, or a line that begins with a backslash.
 
         Raises:
-            EbbtideError: a statement failed; those after it were not executed.
-            ScriptFailedError: it was a SOURCE, and a statement of that script failed.
+            EbbtideError: a statement failed; those after it were not executed. One of a SOURCE has its place as a note.
             KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
         """
         self._waiting.interrupts.forget()
@@ -208,8 +196,7 @@ class Client:
             script: Script of the statement.
 
         Raises:
-            EbbtideError: the statement failed.
-            ScriptFailedError: it was a SOURCE, and a statement of that script failed.
+            EbbtideError: the statement failed, or one of the script that it names.
             KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
         """
         text = _placed(statement, substituted(statement.text, self._values))

@@ -64,7 +64,7 @@ class Shell:
         """Execute scripts; return whether a QUIT ended them.
 
         Raises:
-            ScriptFailedError: a statement failed.
+            EbbtideError: a statement failed.
             KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
         """
         for script in scripts:
