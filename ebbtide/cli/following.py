@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.cli.commands import VERBOSE, level
 from ebbtide.cli.errors import NOTHING_MATCHED, error_text, exit_code, exit_with
 from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.logs import log_names
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, say
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, EbbtideError
-from ebbtide.fleet import pipeline_at_work
 from ebbtide.redaction import shown
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Followers:
             views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in self._specs}
 
             def follow(spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
+                log_names(spec.name)
                 view = views[spec.name]
                 watching = [*observers, *self._watching(spec)]
 
@@ -144,7 +145,7 @@ class Followers:
         from ebbtide.fleet import Ended, Failed
 
         name = event.spec.name
-        pipeline_at_work.set(name)  # for the log, only in this context
+        log_names(name)  # only in this context
         if isinstance(event, Ended):
             self._ended.append((event.spec, event.summary))
         elif isinstance(event, Failed):

@@ -18,7 +18,6 @@ from typing import Any
 import click
 
 from ebbtide.cli.commands import LEVEL
-from ebbtide.fleet import pipeline_at_work
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Phase, StepProgress
 
@@ -64,7 +63,7 @@ class JsonLog(logging.Handler):
             "level": record.levelname,
             "logger": record.name,
             "message": redacted(message),
-            **_at_work(),
+            **_place.get(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -83,7 +82,7 @@ class JsonLog(logging.Handler):
 
     def step(self, progress: StepProgress) -> None:
         """Write a finished step."""
-        _place.set({"pipeline": progress.pipeline})
+        log_names(progress.pipeline)
         counts = {name: n for name, n in progress.counts.items() if n}
         fields = {
             "step": progress.step,
@@ -100,10 +99,9 @@ class JsonLog(logging.Handler):
         _run.debug(phase.name)
 
 
-def _at_work() -> Mapping[str, Any]:
-    """Return the fields that name this thread's work."""
-    name = pipeline_at_work.get()
-    return _place.get() or ({} if name is None else {"pipeline": name})
+def log_names(pipeline: str) -> None:
+    """Have the log name a pipeline as the work of this thread."""
+    _place.set({"pipeline": pipeline})
 
 
 def json_log() -> JsonLog | None:

@@ -1,7 +1,6 @@
 """Follows many pipelines in one process: each by a separate run; a few threads make the work of all of them in turn.
 
 A `Fleet` yields what happens to its runs (`Ended`, `Failed`, `GoesOn`). `Fleet.once` has a run accept something only the first time it is begun.
-Logs name the pipeline of a thread by `pipeline_at_work`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +12,5 @@ if TYPE_CHECKING:
     from ebbtide.fleet._fleet import Failed as Failed
     from ebbtide.fleet._fleet import Fleet as Fleet
     from ebbtide.fleet._fleet import GoesOn as GoesOn
-    from ebbtide.fleet._slots import pipeline_at_work as pipeline_at_work
 else:
     __getattr__, __all__ = names_of(__name__)

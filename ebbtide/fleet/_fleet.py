@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ebbtide.fleet._slots import Slots, pipeline_at_work
+from ebbtide.fleet._slots import Slots
 from ebbtide.runtime import InTurn, Observer, Plan, RunSummary, StepProgress
 from ebbtide.spec import Pipeline
 
@@ -186,7 +186,6 @@ class Fleet:
 
     def _keep(self, spec: Pipeline) -> None:
         """Follow a pipeline until it is stopped, however often it fails."""
-        pipeline_at_work.set(spec.name)
         retries = self._retries()
         try:
             while not self._stop.is_set():

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 SLOTS = 2
@@ -22,8 +22,6 @@ MOST_SLOTS = 8
 LONG_S = 1.0
 """Seconds after which a piece counts as slow, for example if brokers do not answer: another one is then started."""
 Result = TypeVar("Result")
-pipeline_at_work: ContextVar[str | None] = ContextVar("pipeline_at_work", default=None)
-"""The pipeline of this thread, if several share the process; else None."""
 
 
 class Slots:
@@ -47,7 +45,7 @@ class Slots:
 
     def in_turn(self, work: Callable[[], Result]) -> Result:
         """Make a piece of work once all are made, or under way, that were asked for before; see `ebbtide.runtime.InTurn`."""
-        context = copy_context()  # names the pipeline in logs
+        context = copy_context()  # a log names the pipeline by it
         piece: Future[Result] = Future()
         with self._changed:
             self._waiting.append((piece, lambda: context.run(work)))

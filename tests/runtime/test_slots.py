@@ -4,11 +4,11 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
 from frame.waiting import PATIENCE_S, until
 
-from ebbtide.fleet import pipeline_at_work
 from ebbtide.fleet._slots import Slots
 
 
@@ -96,13 +96,14 @@ def test_timeout_of_a_piece_is_its_own_error():
         Slots(1).in_turn(fail)
 
 
-def test_piece_knows_which_pipeline_it_is_of():
+def test_piece_is_made_in_the_context_of_its_run():
     slots = Slots(1)
+    at_work = ContextVar("at_work", default=None)
 
     def run(name):
-        pipeline_at_work.set(name)
-        return [slots.in_turn(pipeline_at_work.get) for _ in range(2)]
+        at_work.set(name)
+        return [slots.in_turn(at_work.get) for _ in range(2)]
 
     with ThreadPoolExecutor(2) as runs:
         assert list(runs.map(run, ["a", "b"])) == [["a", "a"], ["b", "b"]]
-    assert pipeline_at_work.get() is None
+    assert at_work.get() is None
