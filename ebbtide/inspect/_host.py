@@ -10,7 +10,7 @@ from pathlib import Path
 from ebbtide.delta import LocalCopies
 from ebbtide.inspect._metrics import Values, Viewer
 from ebbtide.model import Decision
-from ebbtide.storage import Location, Usage
+from ebbtide.storage import Location
 
 Copies = list[tuple[str, int]]
 """Name and bytes of each local copy."""
@@ -25,8 +25,8 @@ def local_copies() -> Copies:
     return copies
 
 
-def copies_of(home: str, copies: Copies) -> Usage:
-    """Return number and bytes of the copies of one pipeline.
+def copies_of(home: str, copies: Copies) -> Copies:
+    """Return the copies of one pipeline.
 
     Args:
         home: Folder of its tables.
@@ -37,11 +37,7 @@ def copies_of(home: str, copies: Copies) -> Usage:
         prefix = LocalCopies().prefix_of(f"{home}/{table}")
         prefixes.append(prefix)
     own = tuple(prefixes)
-    sizes = []
-    for name, n_bytes in copies:
-        if name.startswith(own):
-            sizes.append(n_bytes)
-    return Usage(len(sizes), sum(sizes))
+    return [copy for copy in copies if copy[0].startswith(own)]
 
 
 def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:

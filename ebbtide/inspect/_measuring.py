@@ -135,9 +135,9 @@ def set_copies(values: Values, home: str, copies: Copies) -> None:
         home: Folder of its tables.
         copies: All of this host.
     """
-    usage = copies_of(home, copies)
-    values.set("ebbtide_copies", usage.files)
-    values.set("ebbtide_copies_bytes", usage.bytes)
+    own = copies_of(home, copies)
+    values.set("ebbtide_copies", len(own))
+    values.set("ebbtide_copies_bytes", sum(n_bytes for _, n_bytes in own))
 
 
 def _seconds(time: datetime | None) -> float | None:

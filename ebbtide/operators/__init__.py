@@ -12,7 +12,6 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.operators._arrival.operator import ArrivalOperator as ArrivalOperator
     from ebbtide.operators._arrival.rules import LIVE as LIVE
-    from ebbtide.operators._arrival.rules import WAITING as WAITING
     from ebbtide.operators._arrival.rules import Emission as Emission
     from ebbtide.operators._arrival.rules import Keep as Keep
     from ebbtide.operators._arrival.rules import Materialization as Materialization

@@ -23,12 +23,14 @@ class ExpiryRules:
         ttl_selector: Column with the name of an entry's state.
         any_set: An entry may expire only if one of these columns is true or not null; empty: every entry may.
         needs_tick: (column, value) pairs. A tick must act on the expiry of entries with such a value before they are deleted.
+        grace_ms: Time within which a retraction that came before its row still finds it, ms.
     """
 
     ttls: Mapping[str | None, StateTtlConfig] = field(default_factory=dict)
     ttl_selector: str = "_state"
     any_set: tuple[str, ...] = ()
     needs_tick: tuple[tuple[str, str | bool], ...] = ()
+    grace_ms: int = 0
 
     @property
     def columns(self) -> set[str]:

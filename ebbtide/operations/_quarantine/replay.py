@@ -33,7 +33,6 @@ from ebbtide.operations._quarantine.redecoding import (
     with_origins,
 )
 from ebbtide.operations._stepping import has_state, stepping
-from ebbtide.operators import WAITING
 from ebbtide.redaction import printable
 from ebbtide.runtime import Diagnosis, OwnTables, Plan, Selecting, Stepper
 from ebbtide.spec import Pipeline
@@ -323,18 +322,9 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> i
     met_us = replayed["at"].cast(pa.int64())
     met_ms = np.asarray(met_us.to_numpy()) // 1000
     # By arrival a record may be late by the retraction grace, if no TRUNCATE came after it.
-    is_late = met_ms + _grace_ms(attempt.plan) <= now_ms
+    is_late = met_ms + attempt.plan.operator.expiry.grace_ms <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()
         is_below = [tuple(order) < floor for order in orders]
         is_late |= np.array(is_below, dtype=bool)
     return int(is_late.sum())
-
-
-def _grace_ms(plan: Plan) -> int:
-    """Return the time within which a late retraction still finds its row, ms."""
-    operator = plan.operator
-    waits = operator.expiry.ttls.get(WAITING)
-    if operator.has_named_states or waits is None:
-        return 0
-    return waits.ttl_ms

@@ -132,13 +132,13 @@ class ArrivalRules:
         ttls: dict[str | None, StateTtlConfig] = {}
         if self.ttl is not None:
             ttls[None] = self.ttl
-        if self.materialization.retraction_grace_ms:
-            grace = from_ms(self.materialization.retraction_grace_ms)
-            ttls[WAITING] = StateTtlConfig(ttl=grace)
+        grace_ms = self.materialization.retraction_grace_ms
+        if grace_ms:
+            ttls[WAITING] = StateTtlConfig(ttl=from_ms(grace_ms))
         needs_tick: list[tuple[str, str | bool]] = [("_role", WAITING)]
         if self.materialization.on_expire is OnExpire.DELETE:
             needs_tick.append(("_shown", True))
-        return ExpiryRules(ttls, ttl_selector="_role", needs_tick=tuple(needs_tick))
+        return ExpiryRules(ttls, ttl_selector="_role", needs_tick=tuple(needs_tick), grace_ms=grace_ms)
 
     @property
     def has_named_states(self) -> bool:
