@@ -11,12 +11,12 @@ from ebbtide.doors import names_of
 if TYPE_CHECKING:
     from ebbtide.changelog._offsets import Intervals as Intervals
     from ebbtide.changelog._offsets import OffsetRanges as OffsetRanges
-    from ebbtide.changelog._order import ORDER as ORDER
-    from ebbtide.changelog._order import order_struct as order_struct
+    from ebbtide.changelog._rows import ORDER as ORDER
     from ebbtide.changelog._rows import ORIGIN as ORIGIN
     from ebbtide.changelog._rows import TRUNCATE as TRUNCATE
     from ebbtide.changelog._rows import RowKind as RowKind
     from ebbtide.changelog._rows import changelog_schema as changelog_schema
+    from ebbtide.changelog._rows import order_struct as order_struct
     from ebbtide.changelog._sequences import UNKNOWN as UNKNOWN
     from ebbtide.changelog._sequences import SequenceColumns as SequenceColumns
     from ebbtide.changelog._sequences import rank_sequences as rank_sequences

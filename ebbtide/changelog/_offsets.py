@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog._order import order_struct
+from ebbtide.changelog._rows import order_struct
 from ebbtide.columns import Ints, Mask, ints
 
 Intervals = list[tuple[int, int]]

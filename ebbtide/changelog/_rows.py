@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+import numpy as np
 import pyarrow as pa
 
-from ebbtide.changelog._order import ORDER
 from ebbtide.changelog._sequences import SequenceColumns
+from ebbtide.columns import Ints, ints
 
 
 class RowKind(StrEnum):
@@ -42,6 +43,14 @@ class RowKind(StrEnum):
 
 
 TRUNCATE = "T"
+
+ORDER = pa.struct(
+    [
+        ("step", pa.int64()),
+        ("part", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
 
 ORIGIN = pa.struct(
     [
@@ -85,3 +94,11 @@ def changelog_schema(
     user_fields = [field.with_nullable(True) for field in columns]
     own_fields = [pa.field(name, type_) for name, type_ in reserved.items()]
     return pa.schema([*user_fields, *own_fields])
+
+
+def order_struct(table: pa.Table, column: str = "_order") -> Ints:
+    """Return an order column as (n, 3) integers: step, part, position."""
+    step = ints(table, f"{column}.step")
+    part = ints(table, f"{column}.part")
+    position = ints(table, f"{column}.position")
+    return np.stack([step, part, position], axis=1)

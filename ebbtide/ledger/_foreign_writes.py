@@ -17,7 +17,6 @@ from ebbtide.delta import Action, Commit, Log, Snapshot
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.faults import Fault
 from ebbtide.ledger._facts import Looked, StepFacts
-from ebbtide.ledger._windows import accepted_sink_version, is_own, window_end
 
 MOST_COMMITS = 200
 """The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
@@ -86,7 +85,7 @@ class DataCommit:
             version=version,
             at_ms=info.get("timestamp", 0),
             operation=info.get("operation"),
-            is_own=is_own(pipeline, commit),
+            is_own=_is_own(pipeline, commit),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -121,7 +120,8 @@ class ForeignWrites:
             accepted_by: Of a sink, the location of the state and its version at the end of its window: that step may have
                 accepted a version of the sink, which counts too.
         """
-        return window_end(table, judged, newest, accepted_by=accepted_by)
+        accepted = 0 if accepted_by is None else _accepted_sink_version(*accepted_by)
+        return max(_end_by_steps(table, judged, newest), accepted)
 
     @classmethod
     def found(cls, pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Self:
@@ -139,7 +139,7 @@ class ForeignWrites:
         of_state, state_looked = _look_at(pipeline, "state", state, state_before)
         if sink is None:
             return cls(tuple(of_state), {"state": state_looked})
-        accepted = accepted_sink_version(state, state_looked.window_end)
+        accepted = _accepted_sink_version(state, state_looked.window_end)
         sink_before = before.get("sink")
         of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
         looked = {"state": state_looked, "sink": sink_looked}
@@ -151,6 +151,43 @@ class ForeignWrites:
         commits = amount(len(self.writes), "commit")
         fault = Fault.of("sink", "written by another client", commits=commits, writes=named(texts, MOST_NAMED))
         return str(fault.error)
+
+
+def _end_by_steps(table: str, judged: int, newest: int) -> int:
+    for version, facts in Log(table).own_commits():
+        if version <= judged:
+            break
+        if version > newest:
+            continue
+        if StepFacts.of_commit(facts, table).ends_window:
+            return version
+    return judged
+
+
+def _accepted_sink_version(state: str, state_end: int) -> int:
+    """Return the version of the sink that the step which ended the state's window has accepted; 0 if it accepted none.
+
+    Args:
+        state: Location of the state.
+        state_end: Version of the state at the end of its window.
+    """
+    stored = Log(state).commit(state_end).facts()
+    if stored is None:
+        return 0
+    facts = StepFacts.of_commit(stored, state)
+    return facts.decision.accepts_sink or 0
+
+
+def _is_own(pipeline: str, commit: Commit) -> bool:
+    """Return whether a pipeline made a commit: it has a transaction mark of the pipeline, and facts."""
+    prefix = f"{pipeline}/"
+    names_pipeline = False
+    for action in commit:
+        if "txn" in action:
+            app_id = action["txn"]["appId"]
+            names_pipeline |= app_id.startswith(prefix)
+    has_facts = commit.facts() is not None
+    return names_pipeline and has_facts
 
 
 def _look_at(

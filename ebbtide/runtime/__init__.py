@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.runtime._clock import system_clock as system_clock
     from ebbtide.runtime._comparing import SinkDifference as SinkDifference
     from ebbtide.runtime._diagnosis import Diagnosed as Diagnosed
     from ebbtide.runtime._diagnosis import Diagnosis as Diagnosis
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ebbtide.runtime._guests import ViewLineage as ViewLineage
     from ebbtide.runtime._guests import view_source as view_source
     from ebbtide.runtime._idle import idle_run as idle_run
-    from ebbtide.runtime._looks import Look as Look
+    from ebbtide.runtime._observers import Look as Look
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from ebbtide.runtime._selection import Selecting as Selecting
     from ebbtide.runtime._stage import Staged as Staged
     from ebbtide.runtime._step import Stepper as Stepper
-    from ebbtide.runtime._turns import InTurn as InTurn
+    from ebbtide.runtime._timing import InTurn as InTurn
+    from ebbtide.runtime._timing import system_clock as system_clock
     from ebbtide.runtime._way_back import SinkHistory as SinkHistory
     from ebbtide.runtime._workers.staging import Stager as Stager
 else:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ebbtide.runtime._clock import Clock
 from ebbtide.runtime._following import Following
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._reading import PlannedBatch
-from ebbtide.runtime._turns import InTurn, at_once
+from ebbtide.runtime._timing import Clock, InTurn, at_once
 from ebbtide.sources import BatchPlanner
 
 POLL_S = 1.0

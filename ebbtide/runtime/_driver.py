@@ -15,12 +15,10 @@ from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, Quarant
 from ebbtide.executors import Executor
 from ebbtide.ledger import Lease
 from ebbtide.model import Apply, Clear, Decision, Frontier, Rewrite
-from ebbtide.runtime._clock import Clock, system_clock
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
 from ebbtide.runtime._following import Faults, Following, GoingOn
-from ebbtide.runtime._looks import Look
-from ebbtide.runtime._observers import Observer, Observers, RunBegun, observers_of_environment
+from ebbtide.runtime._observers import Look, Observer, Observers, RunBegun, observers_of_environment
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
@@ -34,7 +32,7 @@ from ebbtide.runtime._refusals import (
 )
 from ebbtide.runtime._step import Stepper
 from ebbtide.runtime._stream import Stream
-from ebbtide.runtime._turns import InTurn, at_once
+from ebbtide.runtime._timing import Clock, InTurn, at_once, system_clock
 from ebbtide.runtime._unused import drop_unused_of_another_spec
 from ebbtide.sessions import executor_of
 from ebbtide.sources import Discovery

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
-from ebbtide.runtime._clock import Clock
 from ebbtide.runtime._plan import Plan
+from ebbtide.runtime._timing import Clock
 from ebbtide.sources import BatchPlanner, Discovery, Span
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -19,8 +19,10 @@ from ebbtide.errors import MissingExtraError
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.spec import Pipeline
 
-if TYPE_CHECKING:  # it would load Spark's Python package
-    from ebbtide.runtime._looks import Look
+if TYPE_CHECKING:  # they would load Spark's Python package
+    from ebbtide.runtime._reading import SourceSteps
+    from ebbtide.runtime._step import Stepper
+    from ebbtide.sources import Discovery
 
 BUILT_IN: Mapping[str, Sequence[str]] = {
     "ebbtide.inspect._spans:Spans": (
@@ -56,6 +58,32 @@ class RunBegun:
         events = Observers(ignore, ignore, observers_of_environment())
         with events.watch(self, summary, threading.Event()):
             pass
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look of a run, which holds the lease, at its source.
+
+    Args:
+        steps: Makes the steps.
+        found: What there was to read.
+        parts_before: Parts of the source that this turn had read before.
+    """
+
+    steps: SourceSteps
+    found: Discovery
+    parts_before: int
+
+    @property
+    def stepper(self) -> Stepper:
+        """The stepper, which knows the last step and the newest version of the state."""
+        return self.steps.stepper
+
+    @property
+    def waiting(self) -> Discovery:
+        """The input that was found, without the parts that steps have read since: they read them in order."""
+        n_read = self.steps.parts_read - self.parts_before
+        return replace(self.found, parts=self.found.parts[n_read:])
 
 
 @dataclass(frozen=True)

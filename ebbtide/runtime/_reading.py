@@ -33,11 +33,11 @@ from ebbtide.runtime._decide import expire, selected_changes
 from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._finding import RecordsOfBatch
-from ebbtide.runtime._pace import Pace, no_pace
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepClock, StepColumns, StepProgress, ignore
 from ebbtide.runtime._stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime._step import Stepper
+from ebbtide.runtime._timing import Pace, no_pace
 from ebbtide.runtime._workers.staging import Staging
 from ebbtide.sources import Discovery, SourceBatch, Span
 from ebbtide.storage import Location

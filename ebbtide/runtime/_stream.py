@@ -13,14 +13,13 @@ from ebbtide.errors import SourceLostError, Transient
 from ebbtide.executors import InProcess
 from ebbtide.ledger import Beginning
 from ebbtide.runtime._batches import Query
-from ebbtide.runtime._clock import Clock
 from ebbtide.runtime._engines import Engine, OtherEngineError
 from ebbtide.runtime._following import GoingOn, Watcher
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import StepProgress
 from ebbtide.runtime._reading import PlannedBatch, SourceSteps
 from ebbtide.runtime._step import Stepper
-from ebbtide.runtime._turns import InTurn, at_once
+from ebbtide.runtime._timing import Clock, InTurn, at_once
 from ebbtide.sources import BatchPlanner, Discovery, FileSource
 from ebbtide.storage import Location, Together
 

@@ -10,8 +10,8 @@ from servers.kafka_support import TopicPipeline, plainly
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
 from ebbtide.runtime import Stepper
 from ebbtide.runtime._following import Following
-from ebbtide.runtime._pace import Pace
 from ebbtide.runtime._publish import publish as step_module_publish
+from ebbtide.runtime._timing import Pace
 
 pytestmark = pytest.mark.group("broker")  # one broker for all
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ebbtide.errors import LeaseAskedError
-from ebbtide.runtime._pace import LOOK_S, Pace, no_pace
+from ebbtide.runtime._timing import LOOK_S, Pace, no_pace
 
 
 class Time:

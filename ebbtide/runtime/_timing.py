@@ -1,13 +1,34 @@
-"""The pace of a run: its steps wait for each other, so that it reads no more than so many records a second."""
+"""When a run works: the clock that it reads, its turns among other runs of its process, and the pace that it keeps."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
+Result = TypeVar("Result")
+Clock = Callable[[], int]
+"""Returns the time, epoch ms."""
 LOOK_S = 1.0
 """Least time between two looks whether another process asks while a step is waited with."""
+
+
+def system_clock() -> int:
+    """Return the wall clock, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+class InTurn(Protocol):
+    """Makes a piece of a run's work when it is the run's turn."""
+
+    def __call__(self, work: Callable[[], Result]) -> Result:
+        """Return the work's result, or raise its error."""
+
+
+def at_once(work: Callable[[], Result]) -> Result:
+    """Make a piece of work of a run that shares its process with no other."""
+    return work()
 
 
 class Pace:
