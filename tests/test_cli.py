@@ -18,9 +18,9 @@ from local.local_pipeline import up
 
 from ebbtide.cli import live as live_module
 from ebbtide.cli import main
+from ebbtide.cli.errors import as_typed, program
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import new_log
-from ebbtide.cli.typed import as_typed, program
 from ebbtide.runtime import Phase, StepProgress
 from ebbtide.runtime._progress import StepClock
 

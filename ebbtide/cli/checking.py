@@ -9,10 +9,9 @@ import click
 
 from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, spark_options
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs, say
-from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import system_clock
 

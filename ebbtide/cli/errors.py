@@ -1,16 +1,21 @@
-"""The text of an error on the terminal, and the exit code of its command."""
+"""The text of an error on the terminal, whose commands are ready to type, and the exit code of its command."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from collections.abc import Collection
+from pathlib import Path
 
 import click
 
-from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, PausedError, Terminal
 
 ROOT = ".ebbtide"
 """Default folder of all pipelines' tables."""
+NAMED = re.compile(r"'ebbtide ([a-z][\w -]*)'")
+"""The form of commands in messages: 'ebbtide rewind --to-step 3 --apply'."""
 FAILED, USAGE, NOTHING_MATCHED, PAUSED, REFUSED = 1, 2, 3, 4, 5
 
 
@@ -50,3 +55,37 @@ def typed(message: str, root: str, location: str | None) -> str:
     spec = [location] if location else []
     named_root = ["--root", root] if root != ROOT else []
     return as_typed(message, *spec, *named_root)
+
+
+def program() -> str:
+    """Return the command to start `ebbtide` from the working folder, even if it is not on PATH.
+
+    Example: `.venv/bin/ebbtide`.
+    """
+    script = Path(sys.executable).with_name("ebbtide")
+    if not script.exists():
+        return f"{shlex.quote(sys.executable)} -m ebbtide.cli"
+    here = Path.cwd()
+    if script.is_relative_to(here):
+        script = script.relative_to(here)
+    return shlex.quote(str(script))
+
+
+def as_typed(message: str, *arguments: str) -> str:
+    """Complete the commands in a message.
+
+    Args:
+        message: A message whose commands have neither spec nor root.
+        arguments: Further arguments of those commands.
+
+    Example:
+        >>> as_typed("Run 'ebbtide refresh'.", "specs/orders").replace(program(), "ebbtide")
+        "Run 'ebbtide refresh specs/orders'."
+    """
+    rest = " ".join(map(shlex.quote, arguments))
+
+    def completed(command: re.Match[str]) -> str:
+        line = f"{program()} {command[1]} {rest}"
+        return f"'{line.rstrip()}'"
+
+    return NAMED.sub(completed, message)

@@ -11,11 +11,10 @@ import click
 
 from ebbtide.cli.commands import level_options
 from ebbtide.cli.errors import REFUSED
-from ebbtide.cli.options import json_option, of_pipelines, personal_option
+from ebbtide.cli.options import json_option, of_pipelines, personal_option, spark_options
 from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK, printable
 from ebbtide.runtime import system_clock

@@ -16,11 +16,10 @@ from pydantic.fields import FieldInfo
 from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.errors import NOTHING_MATCHED
 from ebbtide.cli.live import Live, RunView
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, spark_options
 from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.operations import Context, Operation, Report, operations
 from ebbtide.users import user_name

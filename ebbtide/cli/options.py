@@ -1,4 +1,4 @@
-"""Arguments and options shared by several commands."""
+"""Arguments and options shared by several commands; `--master` and `--conf`, as in `spark-submit`, for those that may start Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ebbtide.cli.commands import level_options
 from ebbtide.cli.logs import JSON, TEXT, begin_log
 from ebbtide.cli.places import root_option
 from ebbtide.environment import ENGINE, LOG_FORMAT
+from ebbtide.errors import ConfigError
 from ebbtide.executors import EngineKind
 
+_SPARK_SETTINGS = "ebbtide.cli.spark"
+"""Key of the settings that a command was given, in its context."""
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path())
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON on standard output: one line per step, then one per pipeline."
@@ -81,3 +84,50 @@ def of_pipelines(command: Callable[..., Any]) -> Callable[..., Any]:
     ):  # click lists the last one first
         command = decorate(command)
     return command
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--master` and `--conf` to a command; `spark_settings` returns their values."""
+    master = click.option(
+        "--master",
+        metavar="URL",
+        expose_value=False,
+        callback=_keep_master,
+        help="Spark's master, such as spark://HOST:7077. Default: EBBTIDE_MASTER, else local[*].",
+    )
+    conf = click.option(
+        "--conf",
+        metavar="NAME=VALUE",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_settings,
+        help="A Spark setting, overriding spark-defaults.conf; a credential as ${NAME}.",
+    )
+    return master(conf(command))
+
+
+def spark_settings() -> dict[str, str]:
+    """Return the settings given to the current command."""
+    context = click.get_current_context(silent=True)
+    return {} if context is None else dict(context.meta.get(_SPARK_SETTINGS, {}))
+
+
+def _keep_master(context: click.Context, _: click.Parameter, master: str | None) -> None:
+    if master is not None:
+        context.meta.setdefault(_SPARK_SETTINGS, {})["spark.master"] = master
+
+
+def _keep_settings(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
+    from ebbtide.sessions import refuse_literal_credentials
+
+    settings = {}
+    for setting in given:
+        name, separator, value = setting.partition("=")
+        if not (separator and name.startswith("spark.")):
+            raise click.BadParameter(f"Got '{setting}'. Allowed: NAME=VALUE, where NAME begins with 'spark.'.")
+        settings[name] = value
+    try:
+        refuse_literal_credentials(settings)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    context.meta.setdefault(_SPARK_SETTINGS, {}).update(settings)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from ebbtide.cli.commands import QUIET, level
 from ebbtide.cli.live import Live
 from ebbtide.cli.logs import json_log
-from ebbtide.cli.spark_options import spark_settings
+from ebbtide.cli.options import spark_settings
 from ebbtide.lines import lines_of
 from ebbtide.sessions import OnSpark
 from ebbtide.users import user_name

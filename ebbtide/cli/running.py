@@ -15,10 +15,9 @@ from ebbtide.cli.commands import QUIET, VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED
 from ebbtide.cli.following import Followers, going_on
 from ebbtide.cli.live import Live, RunView
-from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
+from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option, spark_options
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs, say
-from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import system_clock
