@@ -41,6 +41,7 @@ from scale import ROWS_PER_FILE, row, rows_of
 from ebbtide import InProcess, UpsertPipeline, run
 from ebbtide.delta import Snapshot
 from ebbtide.runtime import _reading as reading
+from ebbtide.tables._pieces import TableFiles
 from ebbtide.tables._upsert import Upserter
 
 SCHEMA = pa.schema(
@@ -165,7 +166,7 @@ def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     load(work, stored)
     found: dict[str, Any] = {"loading": memory_mib()}
     decoding = timed(reading, "stage")
-    merging, feeding = timed(Upserter, "apply"), timed(Upserter, "_images")
+    merging, feeding = timed(Upserter, "apply_pieces"), timed(TableFiles, "write_images")
     forget_peak()
     costs, decided, merged = [], [], []
     expected = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,38 +93,16 @@ class SinkTable(SinkDefinition):
         """
         committed = facts.committed("sink", "MERGE")
         floor = facts.raised_floor
-        if floor is not None:
-            # A TRUNCATE deletes rows of any key, so that all changes are matched with these at once.
+        if floor is None:
+            pieces = [DecidedUpsert(read, self.key) for read in changes.pieces(self.schema)]
+            self._upserter.apply_pieces(executor, pieces, committed)
+        else:  # a TRUNCATE deletes rows of any key: all changes are matched with these at once
             self._upserter.apply(self._upsert(changes.rows(self.schema), floor), committed)
-            return
 
-        def parts() -> Iterator[Upsert]:
-            for decided in changes.parts(self.schema):
-                yield self._upsert(decided, None)
-
-        first_two = list(islice(parts(), 2))
-        if len(first_two) == 1:  # nearly always: it is read once
-            self._upserter.apply(first_two[0], committed)
-            return
-        del first_two
-        self._upserter.apply_parts(parts, committed)
-
-    def _upsert(
-        self,
-        decided: pa.Table,
-        floor: tuple[int, ...] | None,
-    ) -> Upsert:
-        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
-        # unexpected row, or none, ends the same.
-        is_deleted = pc.equal(decided["_change"], SinkChange.DELETE)
-        shown = decided.filter(pc.invert(is_deleted))
+    def _upsert(self, decided: pa.Table, floor: tuple[int, ...] | None) -> Upsert:
         floors = self._floors
-        return Upsert(
-            keys=decided.select(list(self.key)),
-            rows=shown.drop_columns("_change"),
-            is_below=floors.marks(floor),
-            floor_columns=(floors.column,),
-        )
+        upsert = DecidedUpsert(lambda: decided, self.key)()
+        return replace(upsert, is_below=floors.marks(floor), floor_columns=(floors.column,))
 
     def restore(
         self,
@@ -258,6 +235,28 @@ class SinkTable(SinkDefinition):
     def below(self, floor: tuple[int, ...] | None) -> Callable[[pa.Table], Mask] | None:
         """Return a function that marks the rows below a TRUNCATE; None without one."""
         return self._floors.marks(floor)
+
+
+@dataclass(frozen=True)
+class DecidedUpsert:
+    """A part of a step's change set as an upsert; a `Piece`.
+
+    Args:
+        read: Reads the part: `_change` and the sink's columns.
+        key: The sink's key.
+    """
+
+    read: Callable[[], pa.Table]
+    key: tuple[str, ...]
+
+    def __call__(self) -> Upsert:
+        """Return the upsert."""
+        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
+        # unexpected row, or none, ends the same.
+        decided = self.read()
+        is_deleted = pc.equal(decided["_change"], SinkChange.DELETE)
+        shown = decided.filter(pc.invert(is_deleted))
+        return Upsert(keys=decided.select(list(self.key)), rows=shown.drop_columns("_change"))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ file that may hold one of the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from pyroaring import BitMap64
 from ebbtide.columns import Mask, columns_named, only
 from ebbtide.delta import DataFile, IndexCache, KeyBounds, KeyIndex, Snapshot
 
+FileId = tuple[str, str]
+"""`DataFile.id`."""
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
 
@@ -58,10 +61,23 @@ class FileLoss:
         """True if no row is left."""
         return len(self.dead) == self.file.rows
 
-    def plus(self, other: FileLoss) -> FileLoss:
-        """Return this loss with another one of the same file."""
-        rows = np.concatenate([self.rows, other.rows])
-        return FileLoss(self.file, rows, self.dead | other.dead)
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table, as far as its rows are looked for there; picklable.
+
+    Args:
+        table_id: Id of the table.
+        files: Its data files.
+    """
+
+    table_id: str
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """Take it from a snapshot."""
+        return cls(snapshot.id, tuple(snapshot.files.values()))
 
 
 class ReplacedRows:
@@ -88,23 +104,23 @@ class ReplacedRows:
         self._copied = columns if with_rows else columns_named(columns, key)
         self._cache: IndexCache
 
-    def follow(self, newest: Snapshot) -> None:
+    def follow(self, newest: Version) -> None:
         """Begin or continue with a version of the table, or of a table that replaced it."""
-        self._cache = IndexCache.shared(self._table, self._key, self._copied, table_id=newest.id)
-        self._cache.only(newest.files.values())
+        self._cache = IndexCache.shared(self._table, self._key, self._copied, table_id=newest.table_id)
+        self._cache.only(newest.files)
 
     @property
     def copies(self) -> IndexCache:
         """The local copies of the table that it follows."""
         return self._cache
 
-    def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
+    def losses(self, files: Iterable[DataFile], upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
         keys = upsert.keys.select(self._key)
         keys_in_order, hashes_in_order, _ = KeyIndex.in_hash_order(keys, self._key)
         bounds = KeyBounds(keys_in_order)
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
-        for file in snapshot.files.values():
+        for file in files:
             found = np.zeros(0, np.int64)
             may_be_held = bounds.may_hold(file)
             if may_be_held.any():

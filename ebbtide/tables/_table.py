@@ -54,8 +54,8 @@ class ChangeSet(Protocol):
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns, in these types."""
 
-    def parts(self, columns: pa.Schema) -> Iterator[pa.Table]:
-        """Read it as `rows`, in parts of whole keys of bounded size; at least one."""
+    def pieces(self, columns: pa.Schema) -> Sequence[Callable[[], pa.Table]]:
+        """Return what reads it as `rows`, in parts of whole keys, each where it is called: picklable; at least one."""
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record, in the columns of the changelog."""

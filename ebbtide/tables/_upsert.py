@@ -1,17 +1,16 @@
 """Upserts without a MERGE: new rows are written to new files, old ones are deleted by vectors or by rewriting their files.
 
-`ebbtide.tables._replaced_rows` finds the old rows.
+`ebbtide.tables._pieces` does the work on the rows, in tasks; what is here commits it.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
-from ebbtide.columns import row_codes
 from ebbtide.delta import (
     Action,
     DataFile,
@@ -20,19 +19,19 @@ from ebbtide.delta import (
     Snapshot,
     Transaction,
     Writer,
-    write_files,
 )
+from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
-from ebbtide.tables._joining import ROWS_PER_FILE, emptied_files, in_batches, is_small, small_files
-from ebbtide.tables._replaced_rows import FileLoss, ReplacedRows, Upsert
+from ebbtide.tables._joining import emptied_files, in_batches, is_small, small_files
+from ebbtide.tables._pieces import Applied, ApplyPiece, Piece, TableFiles, WriteLeft
+from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
-_IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
-_BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
+if TYPE_CHECKING:
+    from ebbtide.executors import Executor
+
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
-Parts = Callable[[], Iterator[Upsert]]
-"""Returns the changes of a step in parts of whole keys, the same each time."""
 
 
 class Upserter:
@@ -64,10 +63,10 @@ class Upserter:
         self._with_images = with_images
         self._table = table
         self._columns = columns
-        self._bounded = bounded_columns(columns, hidden)
         self._definition = Definition(columns, hiding_properties(columns, hidden))
-        self._key = list(key)
         self._writer = writer
+        bounded = bounded_columns(columns, hidden)
+        self._files = TableFiles(table, columns, tuple(key), tuple(bounded), keeps_rows=with_images)
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
 
@@ -77,7 +76,7 @@ class Upserter:
         committed: Transaction,
         back: Back | None = None,
     ) -> None:
-        """Commit a step's changes once; if they were committed, nothing happens.
+        """Commit a step's changes once, which are here; if they were committed, nothing happens.
 
         Args:
             upsert: The changes.
@@ -90,32 +89,46 @@ class Upserter:
             TableMismatchError: another client has given it other columns.
             HistoryGoneError: the version to restore no longer exists.
         """
-        self.apply_parts(lambda: iter([upsert]), committed, back)
+        self.apply_pieces(InProcess(), [lambda: upsert], committed, back)
 
-    def apply_parts(
+    def apply_pieces(
         self,
-        parts: Parts,
+        executor: Executor,
+        pieces: Sequence[Piece],
         committed: Transaction,
         back: Back | None = None,
     ) -> None:
-        """Commit a step's changes once, with those of one part in memory at a time; arguments and errors as `apply`.
+        """Commit a step's changes once, each part by a task; errors as `apply`.
 
         Args:
-            parts: Returns the changes in parts of whole keys, the same each time.
+            executor: Runs the tasks.
+            pieces: The changes, in parts of whole keys.
             committed: The transaction.
             back: See `apply`.
         """
-        self._known()  # whose copies the new files get
-        # Written once, outside: a version that is tried again needs the same new files, and only other removals.
-        adds = [add for part in parts() for add in self._written(part.rows)]
+        adds: list[Action] = []
+        is_written = False
+
+        def changes(found: Snapshot, *, feeds: bool) -> list[Action]:
+            # Called for each version that is tried: another client may have moved the old rows. The new ones are written once.
+            nonlocal is_written
+            self._refuse_altered(found)
+            version = Version.of(found)
+            work = ApplyPiece(self._files, version, writes_rows=not is_written, feeds=feeds)
+            parts = executor.map(work, pieces)
+            if not is_written:
+                adds.extend(add for part in parts for add in part.adds)
+                is_written = True
+            dead = _joined(parts)
+            feed = self._feed(executor, pieces, parts, version) if feeds and dead else []
+            return self._changes(executor, found, adds, dead, feed)
 
         def actions_of(found: Snapshot) -> list[Action]:
             if back is None:
-                return self._changes(found, parts, adds, with_images=self._with_images)
+                return changes(found, feeds=self._with_images)
             # Two changes in one commit: the first is applied in memory, and the commit holds the difference to the second.
             before = found.after(back(found))
-            changes = self._changes(before, parts, adds)
-            return found.becoming(before.after(changes))
+            return found.becoming(before.after(changes(before, feeds=False)))
 
         self._commit(actions_of, committed)
 
@@ -133,27 +146,47 @@ class Upserter:
             committed: The transaction.
         """
         gone_rows = Upsert(keys, self._columns.empty_table())
-        self._commit(lambda found: self._changes(found, lambda: iter([gone_rows]), adds), committed)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            self._refuse_altered(found)
+            work = ApplyPiece(self._files, Version.of(found), writes_rows=False, feeds=False)
+            dead = _joined([work(lambda: gone_rows)])
+            return self._changes(InProcess(), found, adds, dead, [])
+
+        self._commit(actions_of, committed)
 
     def _changes(
-        self, found: Snapshot, parts: Parts, adds: Sequence[Action], *, with_images: bool = False
+        self,
+        executor: Executor,
+        found: Snapshot,
+        adds: Sequence[Action],
+        dead: Mapping[FileId, BitMap64],
+        feed: Sequence[Action],
     ) -> list[Action]:
-        """Return the actions that apply an upsert to a version.
+        """Return the actions that apply changes to a version.
 
-        Called for each version that is tried: another client may have moved the old rows.
+        Args:
+            found: The version.
+            adds: Add the files of the new rows.
+            dead: Id of a file to the positions of all its rows that do not count afterwards.
+            feed: Name the files of the change feed.
         """
-        self._refuse_altered(found, adds)
-        by_part = [list(self._replaced.losses(found, part)) for part in parts()]
-        losses = _joined(by_part)
-        actions = [*adds, *self._removals(found, losses)]
-        if losses and self._by_vectors:
+        found.refuse_nulls(self._columns, adds)
+        actions = [*adds, *self._removals(executor, found, dead)]
+        if dead and self._by_vectors:
             actions += found.with_vectors()
-        if losses and with_images:
-            # Readers take the whole feed of a commit from its own files, if there is one: also the inserts of parts without losses.
-            for part, of_part in zip(parts(), by_part, strict=True):
-                actions.append(self._images(of_part, part.rows))
         # A table from before its columns were declared personal gets the property here.
-        return list(self._definition.completing(found, actions))
+        return list(self._definition.completing(found, [*actions, *feed]))
+
+    def _feed(
+        self, executor: Executor, pieces: Sequence[Piece], parts: Sequence[Applied], version: Version
+    ) -> list[Action]:
+        """Return the actions of the change feed's files: also of parts that replace no row, if another part does."""
+        feed = [part.feed for part in parts if part.feed is not None]
+        without = [piece for piece, part in zip(pieces, parts, strict=True) if part.feed is None]
+        work = ApplyPiece(self._files, version, writes_rows=False, feeds=True, always_feeds=True)
+        feed += [part.feed for part in executor.map(work, without) if part.feed is not None]
+        return feed
 
     def _commit(
         self,
@@ -162,7 +195,7 @@ class Upserter:
     ) -> None:
         # A version that another client has committed since shows by the commit, which then fails: no look before it.
         known = self._known()
-        self._replaced.follow(known)
+        self._replaced.follow(Version.of(known))
         made = self._writer.commit_once(known, actions_of, committed)
         self._snapshot = made or self._snapshot
 
@@ -179,14 +212,14 @@ class Upserter:
         known = self._snapshot
         # The log is read only if there seems to be something to gain.
         if known is not None and not _files_to_fold(known, everything=everything):
-            self._replaced.follow(known)
+            self._replaced.follow(Version.of(known))
             return
         snapshot = self._newest()
         group = _files_to_fold(snapshot, everything=everything)
         for some in in_batches(group):
             self._refuse_altered(snapshot)
             rows = snapshot.rows(self._columns, some)
-            adds = self._written(rows, data_change=False)
+            adds = self._files.write(rows, self._replaced, data_change=False)
             snapshot = self._writer.join(snapshot, some, adds, {})
         self._snapshot = snapshot
 
@@ -195,13 +228,9 @@ class Upserter:
         self._refuse_altered(newest)
         self._go_on_from(newest)
 
-    def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
+    def _refuse_altered(self, found: Snapshot) -> None:
         found.refuse_unwritable()
         found.refuse_other_columns(self._columns)
-        found.refuse_nulls(
-            self._columns,
-            adds,
-        )
 
     def _known(self) -> Snapshot:
         """Return the newest version that is known; the newest one if none is."""
@@ -217,85 +246,42 @@ class Upserter:
 
     def _go_on_from(self, newest: Snapshot) -> None:
         self._snapshot = newest
-        self._replaced.follow(newest)
+        self._replaced.follow(Version.of(newest))
 
-    def _written(
-        self,
-        rows: pa.Table,
-        *,
-        data_change: bool = True,
-    ) -> list[Action]:
-        """Write rows, and index them; return the actions that add the files."""
-        # In the order of keys: the statistics of the files then overlap little, and lookups open few files.
-        in_order = rows
-        if len(rows):
-            by_key = [(name, "ascending") for name in self._key]
-            in_order = rows.sort_by(by_key)
-        return write_files(
-            self._table,
-            in_order,
-            self._bounded,
-            rows_per_file=ROWS_PER_FILE,
-            data_change=data_change,
-            copies=self._replaced.copies,
-        )
-
-    def _removals(self, found: Snapshot, losses: Sequence[FileLoss]) -> list[Action]:
-        """Return the actions that delete rows from their files."""
+    def _removals(self, executor: Executor, found: Snapshot, dead: Mapping[FileId, BitMap64]) -> list[Action]:
+        """Return the actions that delete rows from their files; arguments as `_changes`."""
+        lost = []
+        for id_, positions in dead.items():
+            file = found.files[id_]
+            lost.append(LostRows(file, positions, is_whole=len(positions) == file.rows))
         if self._by_vectors:
-            lost = [LostRows(loss.file, loss.dead, loss.is_whole) for loss in losses]
             return found.deleting(lost)
-        files = [loss.file for loss in losses]
-        partly = [loss for loss in losses if not loss.is_whole]
-        return DataFile.replacing(files, self._rewritten(partly))
-
-    def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
-        """Write the remaining rows of some files to a new file."""
-        left = [self._columns.empty_table()]
-        left += [loss.file.read_without(self._table, self._columns, loss.dead) for loss in partly]
-        return self._written(pa.concat_tables(left))
-
-    def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
-        """Write the commit's change feed: each row before and after its change."""
-        lost = [self._replaced.rows_of(loss) for loss in losses]
-        old = pa.concat_tables([self._columns.empty_table(), *lost])
-        n_old = len(old)
-        # Dense codes of the keys match old rows with new ones by integers, for all types of keys. O(changes).
-        old_keys = old.select(self._key)
-        new_keys = rows.select(self._key)
-        keys = pa.concat_tables([old_keys, new_keys])
-        codes = row_codes(keys, self._key)
-        of_old = codes[:n_old]
-        of_new = codes[n_old:]
-        is_replaced = np.isin(of_old, of_new)
-        replaces = np.isin(of_new, of_old)
-        old_kinds = np.where(is_replaced, _BEFORE, _DELETED)
-        new_kinds = np.where(replaces, _AFTER, _INSERTED)
-        kinds = np.concatenate([old_kinds, new_kinds])
-        new = rows.cast(old.schema)
-        images = pa.concat_tables([old, new])
-        kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
-        feed = images.append_column("_change_type", kind_column)
-        name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
-        action = DataFile.write(self._table, name, feed, bounded=())
-        add = action["add"]
-        cdc = {
-            "path": add["path"],
-            "partitionValues": {},
-            "size": add["size"],
-            "dataChange": False,
-        }
-        return {"cdc": cdc}
+        partly = [each for each in lost if not each.is_whole]
+        work = WriteLeft(self._files, Version.of(found))
+        left = [add for adds in executor.map(work, _groups(partly, executor.LITTLE_BYTES)) for add in adds]
+        return DataFile.replacing([each.file for each in lost], left)
 
 
-def _joined(by_part: Sequence[Sequence[FileLoss]]) -> list[FileLoss]:
-    """Return the losses of all parts, once for each file."""
-    of_file: dict[str, FileLoss] = {}
-    for losses in by_part:
-        for loss in losses:
-            before = of_file.get(loss.file.path)
-            of_file[loss.file.path] = loss if before is None else before.plus(loss)
-    return list(of_file.values())
+def _joined(parts: Sequence[Applied]) -> dict[FileId, BitMap64]:
+    """Return the positions of all parts that do not count afterwards, once for each file."""
+    dead: dict[FileId, BitMap64] = {}
+    for part in parts:
+        for id_, positions in part.dead.items():
+            dead[id_] = dead[id_] | positions if id_ in dead else positions
+    return dead
+
+
+def _groups(partly: Sequence[LostRows], most_bytes: int) -> list[list[LostRows]]:
+    """Return files in groups, each to be written as one: small ones together, up to so many bytes."""
+    groups: list[list[LostRows]] = []
+    n_bytes = most_bytes
+    for lost in partly:
+        if n_bytes + lost.file.size > most_bytes:
+            groups.append([])
+            n_bytes = 0
+        groups[-1].append(lost)
+        n_bytes += lost.file.size
+    return groups
 
 
 def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:

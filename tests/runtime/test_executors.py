@@ -10,6 +10,7 @@ from local.local_pipeline import LATER, LocalPipeline, up
 from pyspark import cloudpickle
 
 from ebbtide import InProcess, run
+from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
 from ebbtide.executors import Executor
 from ebbtide.sessions import OnSpark, executor_of
@@ -57,15 +58,24 @@ def pool():
     made.close()
 
 
-def test_third_executor_makes_the_same_tables(tmp_path, pool):
-    set_limits(rows_in_driver=1, file_source_bytes_in_driver=0, judging_rows_in_driver=0, little_bytes=0)
+@pytest.mark.parametrize("write", ["vectors", "rewrite"])
+def test_third_executor_makes_the_same_tables(tmp_path, pool, write):
+    set_limits(
+        rows_in_driver=1,
+        file_source_bytes_in_driver=0,
+        judging_rows_in_driver=0,
+        little_bytes=0,
+        change_piece_bytes=1,
+    )
     rows = []
     for executor in (pool, InProcess()):
-        pipeline = LocalPipeline(tmp_path / type(executor).__name__, ttl="1h")
+        pipeline = LocalPipeline(tmp_path / type(executor).__name__ / write, ttl="1h", sink={"write": write})
         for lines in ([up(n, 1) for n in range(9)], [up(1, 2), up(2, 2, "-D"), up(9, 2)]):
             pipeline.put(*lines)
             run(executor, pipeline.spec, pipeline.root, clock=lambda: LATER)
         rows.append(pipeline.rows())
+        written = Log(pipeline.plan.sink.path).commit(2).adds()
+        assert len(written) > 1, "a task for each part"
     of_pool, here = rows
     assert of_pool == here == {0: 1, 1: 2, **dict.fromkeys(range(3, 9), 1), 9: 2}
     assert pool.workers

@@ -515,8 +515,8 @@ def test_too_many_bad_records_are_refused_while_they_are_decoded(make, lines, go
 
 @pytest.mark.parametrize("order", ["arrival", "upsert", {"sequence": ["n"]}])
 def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, monkeypatch, order):
-    for bound in ("runtime._decide.GROUP_BYTES", "tables._state.change_set.PART_BYTES"):
-        monkeypatch.setattr(f"ebbtide.{bound}", 500)
+    set_limits(change_piece_bytes=500)
+    monkeypatch.setattr("ebbtide.runtime._decide.GROUP_BYTES", 500)
     pipeline = make(order=order, ttl=None)
     pipeline.read(*[up(id_, 1) for id_ in range(60)])
     first_commit = 1

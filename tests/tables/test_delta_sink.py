@@ -40,8 +40,8 @@ class Changes:
         schema = pa.schema([("_change", pa.string()), *columns])
         return pa.Table.from_pylist(found, schema)
 
-    def parts(self, columns):
-        yield self.rows(columns)
+    def pieces(self, columns):
+        return [lambda: self.rows(columns)]
 
 
 def order(step, part, position):

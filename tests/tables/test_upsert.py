@@ -13,6 +13,7 @@ from frame.thinned import graded, thinned
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._copy_files import Copy
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
+from ebbtide.executors import InProcess
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
@@ -96,7 +97,8 @@ def test_changes_in_parts_make_the_rows_and_the_feed_that_they_make_at_once(tmp_
         deleted, values = keys[:4], {key: number * 100 + key[0] for key in keys[4:]}
         parts = [change({key: values[key]}) for key in values] + [change({}, deleted=[key]) for key in deleted]
         shown["at once"].apply(change(values, deleted), merge(number))
-        shown["in parts"].apply_parts(lambda parts=parts: iter(parts), merge(number))
+        pieces = [(lambda part=part: part) for part in parts]
+        shown["in parts"].apply_pieces(InProcess(), pieces, merge(number))
     paths = [str(tmp_path / how / "t") for how in shown]
     assert ours(paths[0]) == ours(paths[1]) == theirs(paths[1])
     feeds = [pa.table(DeltaTable(path).load_cdf(starting_version=3).read_all()).to_pylist() for path in paths]

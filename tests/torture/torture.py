@@ -45,7 +45,7 @@ REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
         "the step is not committed": (STATE, "perform", "before", 1),
         "the step is committed": (STATE, "perform", "after", 1),
-        "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "apply", "before", 1),
+        "the sink's rows are written": ("ebbtide.tables._upsert:Upserter", "apply_pieces", "before", 1),
         "the sink is committed": (SINK, "restore_and_apply", "after", 1),
     },
     "acknowledge": {

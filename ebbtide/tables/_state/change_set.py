@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,8 @@ from ebbtide.tables._state.lookup import Stored
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PART_BYTES = 64 * 2**20
-"""Bytes of changes that are applied to a sink at a time: the files of a step may hold gigabytes where few of them are compressed."""
+PIECE_BYTES = 8 * 2**20
+"""Bytes of the state's files whose changes are applied to a sink at a time: the rows of a file are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -46,53 +45,22 @@ class StepChanges:
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns of the sink, in these types."""
-        return pa.concat_tables(self.parts(columns))
+        return pa.concat_tables(piece() for piece in self.pieces(columns))
 
-    def parts(self, columns: pa.Schema) -> Iterator[pa.Table]:
-        """Read it as `rows`, in parts of whole keys of about `PART_BYTES`; at least one."""
-        change = pa.field("_change", pa.string())
-        schema = pa.schema([change, *columns])
-        part = [schema.empty_table()]
-        n_bytes = 0
+    def pieces(self, columns: pa.Schema) -> list[ChangePiece]:
+        """Return what reads it as `rows`, in parts of whole keys, in workers too; at least one."""
         # A file has the decisions of one task: all changes of some keys.
+        groups: list[list[Action]] = [[]]
+        n_bytes = 0
         for add in Log(self.table).commit(self.version).adds():
-            rows = self._rows_of(add, schema)
-            if n_bytes and n_bytes + rows.nbytes > PART_BYTES:
-                yield pa.concat_tables(part)
-                part, n_bytes = [], 0
-            part.append(rows)
-            n_bytes += rows.nbytes
-        yield pa.concat_tables(part)
-
-    def _rows_of(self, add: Action, schema: pa.Schema) -> pa.Table:
-        names = schema.names
-        if "_out" in self.operator.schema.names:
-            out = self.operator.schema.field("_out")
-            reserved = [name for name in names if name not in out.type.names]
-            names = [*reserved, "_out"]
-        stored = self._just_decided(add, names)
-        if stored is None:
-            stored = self._read(add, names)
-        is_change = pc.is_valid(stored["_change"])
-        return of_sink(stored.filter(is_change), schema, {})
-
-    def _just_decided(self, add: Action, names: list[str]) -> pa.Table | None:
-        """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
-
-        A change is on an entry, and the copy has all of these.
-        """
-        entries = Stored(self.table, (), self.operator.schema, where=("_entry", EntryKind.ROW))
-        copies = entries.copies(self.operator.key)
-        index = copies.opened(DataFile(add))
-        if index is None:
-            return None
-        n_rows = len(index.rows)
-        return index.rows.slice(0, n_rows, names)
-
-    def _read(self, add: Action, names: list[str] | None = None) -> pa.Table:
-        location = Log(self.table).location_of(add["path"])
-        footer = DataFile(add).footer
-        return ParquetFile(location).read(names, footer=footer)
+            size = int(add["size"])
+            if n_bytes and n_bytes + size > PIECE_BYTES:
+                groups.append([])
+                n_bytes = 0
+            groups[-1].append(add)
+            n_bytes += size
+        entries, key = self.operator.schema, tuple(self.operator.key)
+        return [ChangePiece(self.table, tuple(adds), entries, key, columns) for adds in groups]
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.
@@ -102,7 +70,7 @@ class StepChanges:
         """
         tables = [columns.empty_table()]
         for add in Log(self.table).commit(self.version).adds():
-            rows = self._read(add)
+            rows = _read(self.table, add)
             is_emitted = equals(rows, "_entry", EntryKind.EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)
@@ -112,3 +80,58 @@ class StepChanges:
             values["_number"] = emitted["_position"]
             tables.append(typed(values, columns))
         return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class ChangePiece:
+    """Reads a part of a change set.
+
+    Args:
+        table: Location of the state table.
+        adds: The files of the step's commit that hold it.
+        entries: Columns of the operator's entries.
+        key: The state's key.
+        columns: Columns of the sink to read.
+    """
+
+    table: str
+    adds: tuple[Action, ...]
+    entries: pa.Schema
+    key: tuple[str, ...]
+    columns: pa.Schema
+
+    def __call__(self) -> pa.Table:
+        """Read it: `_change` and the columns, in their types."""
+        schema = pa.schema([pa.field("_change", pa.string()), *self.columns])
+        return pa.concat_tables([schema.empty_table(), *(self._rows_of(add, schema) for add in self.adds)])
+
+    def _rows_of(self, add: Action, schema: pa.Schema) -> pa.Table:
+        names = schema.names
+        if "_out" in self.entries.names:
+            out = self.entries.field("_out")
+            reserved = [name for name in names if name not in out.type.names]
+            names = [*reserved, "_out"]
+        stored = self._just_decided(add, names)
+        if stored is None:
+            stored = _read(self.table, add, names)
+        is_change = pc.is_valid(stored["_change"])
+        return of_sink(stored.filter(is_change), schema, {})
+
+    def _just_decided(self, add: Action, names: list[str]) -> pa.Table | None:
+        """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
+
+        A change is on an entry, and the copy has all of these.
+        """
+        entries = Stored(self.table, (), self.entries, where=("_entry", EntryKind.ROW))
+        copies = entries.copies(self.key)
+        index = copies.opened(DataFile(add))
+        if index is None:
+            return None
+        n_rows = len(index.rows)
+        return index.rows.slice(0, n_rows, names)
+
+
+def _read(table: str, add: Action, names: list[str] | None = None) -> pa.Table:
+    location = Log(table).location_of(add["path"])
+    footer = DataFile(add).footer
+    return ParquetFile(location).read(names, footer=footer)

@@ -12,7 +12,7 @@ from local.made_facts import made_facts
 from local.support import change
 
 from ebbtide.delta import Definition, Snapshot
-from ebbtide.executors import Executor
+from ebbtide.executors import Executor, InProcess
 from ebbtide.formats import RECORDS
 from ebbtide.ledger import Head, StateFacts, StepFacts, writer_of
 from ebbtide.model import Append, BatchSummary, StepRecords
@@ -125,7 +125,7 @@ class DiskPipeline(Executor):
         self.metrics.update(facts.decision.counts)
         self.head = Head(version, facts)
         changes = self.plan.state.changes(version)
-        self.plan.sink.apply(None, changes, facts, only_inserts=False)
+        self.plan.sink.apply(InProcess(), changes, facts, only_inserts=False)
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
         self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)

@@ -77,7 +77,8 @@ LIMITS = {
     "rows_in_piece": "ebbtide.tables._state.rewriting.ROWS_IN_PIECE",
     "flush_bytes": "ebbtide.runtime._workers.staging.FLUSH_BYTES",
     "little_bytes": "ebbtide.executors.Executor.LITTLE_BYTES",
-    "rows_per_file": "ebbtide.tables._upsert.ROWS_PER_FILE",
+    "change_piece_bytes": "ebbtide.tables._state.change_set.PIECE_BYTES",
+    "rows_per_file": "ebbtide.tables._pieces.ROWS_PER_FILE",
     "cutting_most_rows": "ebbtide.views.cutting.MOST_ROWS",
     "view_table_bytes": "ebbtide.views.cutting.TABLE_BYTES",
 }

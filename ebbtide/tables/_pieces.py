@@ -1,0 +1,176 @@
+"""The work on one part of a step's changes to a table: new rows are written to new files, the rows that they replace are found.
+
+It runs in workers: a part has all changes of its keys, so that parts know nothing of each other. What comes back are actions of the
+log, and positions of rows; the one who commits joins them. No row leaves the worker.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ebbtide.columns import row_codes
+from ebbtide.delta import Action, DataFile, LostRows, write_files
+from ebbtide.tables._joining import ROWS_PER_FILE
+from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
+
+Piece = Callable[[], Upsert]
+"""Returns a part of a step's changes, the same each time; picklable where workers apply it."""
+_IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
+_BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Writes rows of a table, and reads those that it loses.
+
+    Args:
+        table: Its location.
+        columns: All its columns.
+        key: Names of the key's columns.
+        bounded: Columns to keep statistics of.
+        keeps_rows: The local copies hold whole rows, not only keys: the change feed is then written without reading data files.
+    """
+
+    table: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+    bounded: tuple[str, ...]
+    keeps_rows: bool
+
+    def replaced(self, version: Version) -> ReplacedRows:
+        """Return what finds rows of a version."""
+        found = ReplacedRows(self.table, self.columns, self.key, with_rows=self.keeps_rows)
+        found.follow(version)
+        return found
+
+    def write(self, rows: pa.Table, replaced: ReplacedRows, *, data_change: bool = True) -> list[Action]:
+        """Write rows, and index them; return the actions that add the files.
+
+        Args:
+            rows: The rows.
+            replaced: Its local copies get the files.
+            data_change: The rows are new to the table.
+        """
+        # In the order of keys: the statistics of the files then overlap little, and lookups open few files.
+        in_order = rows
+        if len(rows):
+            by_key = [(name, "ascending") for name in self.key]
+            in_order = rows.sort_by(by_key)
+        return write_files(
+            self.table,
+            in_order,
+            self.bounded,
+            rows_per_file=ROWS_PER_FILE,
+            data_change=data_change,
+            copies=replaced.copies,
+        )
+
+    def write_images(self, old: pa.Table, rows: pa.Table) -> Action:
+        """Write a file of a commit's change feed: each row before and after its change.
+
+        Args:
+            old: The rows that the table loses.
+            rows: Those that it gets.
+        """
+        n_old = len(old)
+        # Dense codes of the keys match old rows with new ones by integers, for all types of keys. O(changes).
+        old_keys = old.select(self.key)
+        new_keys = rows.select(self.key)
+        keys = pa.concat_tables([old_keys, new_keys])
+        codes = row_codes(keys, self.key)
+        of_old = codes[:n_old]
+        of_new = codes[n_old:]
+        is_replaced = np.isin(of_old, of_new)
+        replaces = np.isin(of_new, of_old)
+        old_kinds = np.where(is_replaced, _BEFORE, _DELETED)
+        new_kinds = np.where(replaces, _AFTER, _INSERTED)
+        kinds = np.concatenate([old_kinds, new_kinds])
+        new = rows.cast(old.schema)
+        images = pa.concat_tables([old, new])
+        kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
+        feed = images.append_column("_change_type", kind_column)
+        name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
+        action = DataFile.write(self.table, name, feed, bounded=())
+        add = action["add"]
+        cdc = {
+            "path": add["path"],
+            "partitionValues": {},
+            "size": add["size"],
+            "dataChange": False,
+        }
+        return {"cdc": cdc}
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The result of a part.
+
+    Args:
+        adds: The actions that add the files of its new rows.
+        dead: Id of a file that loses rows to the positions of all its rows that do not count afterwards, those lost before included.
+        feed: The action of its file of the change feed; None: none was written.
+    """
+
+    adds: Sequence[Action]
+    dead: Mapping[FileId, BitMap64]
+    feed: Action | None
+
+
+@dataclass(frozen=True)
+class ApplyPiece:
+    """Applies a part of a step's changes to a version of a table; runs in workers.
+
+    Args:
+        files: The table.
+        version: The version that the commit follows.
+        writes_rows: Write the new rows; they are not written yet.
+        feeds: Write the part's change feed, if it replaces rows.
+        always_feeds: Write it in any case: readers take the whole feed of a commit from its own files, if there is one.
+    """
+
+    files: TableFiles
+    version: Version
+    writes_rows: bool
+    feeds: bool
+    always_feeds: bool = False
+
+    def __call__(self, piece: Piece) -> Applied:
+        """Apply a part."""
+        part = piece()
+        files = self.files
+        replaced = files.replaced(self.version)
+        adds = files.write(part.rows, replaced) if self.writes_rows else []
+        losses = list(replaced.losses(self.version.files, part))
+        feed = None
+        if self.always_feeds or (self.feeds and losses):
+            lost = [replaced.rows_of(loss) for loss in losses]
+            old = pa.concat_tables([files.columns.empty_table(), *lost])
+            feed = files.write_images(old, part.rows)
+        dead = {loss.file.id: loss.dead for loss in losses}
+        return Applied(tuple(adds), dead, feed)
+
+
+@dataclass(frozen=True)
+class WriteLeft:
+    """Writes the remaining rows of some files to a new file; runs in workers.
+
+    Args:
+        files: The table.
+        version: The version that the commit follows.
+    """
+
+    files: TableFiles
+    version: Version
+
+    def __call__(self, partly: Sequence[LostRows]) -> list[Action]:
+        """Write what some files keep; return the actions that add the new ones."""
+        files = self.files
+        left = [files.columns.empty_table()]
+        left += [lost.file.read_without(files.table, files.columns, lost.dead) for lost in partly]
+        return files.write(pa.concat_tables(left), files.replaced(self.version))
