@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ebbtide.definitions import load as load
     from ebbtide.errors import EbbtideError as EbbtideError
     from ebbtide.executors import InProcess as InProcess
-    from ebbtide.inspect import create_view as create_view
     from ebbtide.inspect import state as state
+    from ebbtide.inspect import state_frame as state_frame
     from ebbtide.inspect import status as status
     from ebbtide.keyed_state import Change as Change
     from ebbtide.keyed_state import CleanupConfig as CleanupConfig

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from ebbtide.columns import quoted
-from ebbtide.spark_versions import frame_of_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+
+Item = TypeVar("Item")
 
 
 def column(name: str, side: str = "") -> Column:
@@ -27,30 +27,28 @@ def columns(names: Iterable[str]) -> list[Column]:
     return [column(name) for name in names]
 
 
-def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Return rows as a frame of Spark.
+def frame_of(
+    spark: SparkSession, rows: Callable[[Item], Iterable[pa.Table]], items: Sequence[Item], schema: pa.Schema
+) -> DataFrame:
+    """Return a frame of the rows that a function returns for items, each in a task.
 
     Args:
-        rows: Rows; some of their chunks may be empty.
-        schema: Spark's types. Default: those of the rows.
+        rows: The function; picklable.
+        items: The items.
+        schema: The columns of the rows.
     """
-    # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
-    return frame_of_arrow(spark, rows.combine_chunks(), schema)
+    # Spark's `mapInArrow` takes no name with a dot in it.
+    places = [str(place) for place in range(len(schema))]
 
+    def made(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for table in rows(items[number]):
+                    yield from table.rename_columns(places).to_batches()
 
-TO_THE_MICROSECOND = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
-"""Spark's options for times in JSON."""
-
-
-def json_text(row: Column) -> Column:
-    """Return a struct as JSON, to compare rows."""
-    from pyspark.sql import functions as F
-
-    # Nulls are written, so that no field is missing. Spark would cut times off after the millisecond.
-    return F.to_json(row, {"ignoreNullFields": "false", **TO_THE_MICROSECOND})
+    of_places = pa.schema([field.with_name(place) for place, field in zip(places, schema, strict=True)])
+    numbers = spark.range(len(items), numPartitions=len(items))
+    return numbers.mapInArrow(made, spark_schema(of_places, nullable=True)).toDF(*schema.names)
 
 
 def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:

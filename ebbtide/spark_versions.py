@@ -156,14 +156,16 @@ def arrow_table(rows: DataFrame) -> pa.Table:
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
-def frame_of_arrow(spark: SparkSession, rows: pa.Table, schema: StructType | None) -> DataFrame:
+def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Return a table of Arrow as a frame.
 
     Args:
         spark: The session.
-        rows: Its rows.
+        rows: Its rows; some of their chunks may be empty.
         schema: Spark's types. Default: those of the rows.
     """
+    # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
+    rows = rows.combine_chunks()
     if _pyspark().minor >= (4, 0):
         return spark.createDataFrame(rows, schema)
     return _frame_of_arrow_in_3_5(spark, rows, schema)

@@ -49,7 +49,7 @@ ROOMS = {
     "entries": {"pyarrow", "numpy"},
     "model": COLUMNS,
     "ddl": {"pyarrow"},
-    "sqltext": set(),
+    "sqltext": {"numpy", "pyarrow"},
     "stores": COLUMNS,
     "formats": COLUMNS | {"pydantic_core", "msgspec"},
     "sessions": {"numpy", "pyarrow"} | SPARK,

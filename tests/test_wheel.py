@@ -225,12 +225,14 @@ def test_command_line_works_where_nothing_else_is_installed_and_says_what_needs_
         ["acknowledge", ".", "--reason", "looked at"],
         ["migrate", "."],
         ["erase", ".", "--keys", "keys.jsonl", "--apply"],
-        ["state", "."],
+        ["state", ".", "--where", "NOT tombstone"],
         ["erase", ".", "--where", "id = 1"],
+        ["state", ".", "--where", "length(v) = 1"],
+        ["erase", ".", "--where", "length(v) = 1"],
     ]
     ends = in_one_process(bare, tmp_path, COMMANDS, commands)
-    assert [(code, output) for code, output in ends[:8] if code != 0] == []
+    assert [(code, output) for code, output in ends[:10] if code != 0] == []
     assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain") if row["id"] == 1] == [(1, "new")]
-    for code, output in ends[8:]:
-        assert code == 5
-        assert output.endswith(f"PySpark is not installed. {TO_GET_SPARK}\n")
+    for code, output in ends[10:]:
+        assert code == 2
+        assert "Only Spark can judge this condition, and there is none. Got: length(v) = 1." in output

@@ -240,7 +240,8 @@ class GivenRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.frames import arrow_frame, spark_schema
+        from ebbtide.frames import spark_schema
+        from ebbtide.spark_versions import arrow_frame
 
         schema = spark_schema(self.rows.schema, nullable=True)
         return arrow_frame(spark, self.rows, schema)

@@ -15,13 +15,11 @@ from ebbtide.cli.options import json_option, of_pipelines, personal_option, spar
 from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.errors import ConfigError
-from ebbtide.redaction import MASK, printable
+from ebbtide.redaction import printable
 from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
     from ebbtide.spec import Pipeline
 
@@ -114,51 +112,25 @@ def state(
 ) -> None:
     """Show the stored state of a pipeline, all of it or one STATE, including expired entries."""
     from ebbtide.inspect import state as state_of
+    from ebbtide.inspect import without_personal
 
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
     with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
-        rows = state_of(spark.executor, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
-        if where:
-            rows = _those_where(rows, where)
-        table = _collected(rows.limit(limit), pipeline, show_personal=show_personal)
-        lines = _json_lines(table) if as_json else _text_lines(table)
+        rows = state_of(
+            spark.executor,
+            pipeline,
+            root,
+            state=name,
+            where=where,
+            limit=limit,
+            as_of_step=as_of_step,
+            now_ms=now_ms,
+        )
+        shown = rows if show_personal else without_personal(rows, pipeline)
+        lines = _json_lines(shown) if as_json else _text_lines(shown)
         for line in lines:
             click.echo(line)
-
-
-def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Table:
-    """Return the rows; personal values are masked, also in the error of a condition that fails on one."""
-    from pyspark.errors import PySparkException
-
-    from ebbtide.inspect import without_personal
-    from ebbtide.spark_versions import arrow_table, condition_of
-
-    if show_personal or not spec.personal:
-        return arrow_table(rows)
-    try:
-        table = arrow_table(rows)
-    except PySparkException as error:
-        raise ConfigError.of(
-            "The condition of --where fails on a row of the state.",
-            got=f"[{condition_of(error)}] {MASK}",
-            next_step="With '--show-personal' the error names the value.",
-        ) from None
-    return without_personal(table, spec)
-
-
-def _those_where(rows: DataFrame, where: str) -> DataFrame:
-    """Return the rows that a condition holds for."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return rows.where(where)
-    except AnalysisException as error:  # a ParseException is one
-        raise ConfigError.of(
-            "The value of --where is not a condition on the state's columns.",
-            got=where,
-            allowed=f"SQL on {', '.join(rows.columns)}",
-        ) from error
 
 
 def _only_spec(location: str) -> Located:

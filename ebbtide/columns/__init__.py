@@ -2,7 +2,7 @@
 
 `ints`, `flags`, `is_set` and `equals` read a column as an array of `Ints` or a `Mask`; `entry_table`, `with_column` and `only` build
 tables. `row_codes` numbers rows so that equal rows have equal numbers (`Codes`), and `key_hashes` hashes them alike on every machine;
-`equality_key` defines equality of single rows. `CompiledLoop` is a loop over arrays as machine code.
+`equality_key` defines equality of single rows, `json_text` writes single values for people. `CompiledLoop` is a loop over arrays as machine code.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ebbtide.columns._equality import map_key as map_key
     from ebbtide.columns._hashing import Hashes as Hashes
     from ebbtide.columns._hashing import key_hashes as key_hashes
+    from ebbtide.columns._json import json_text as json_text
     from ebbtide.columns._longs import Long as Long
     from ebbtide.columns._quoting import quoted as quoted
     from ebbtide.columns._schemas import columns_named as columns_named

@@ -31,9 +31,9 @@ from ebbtide.expressions._determinism import what_may_differ
 from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
-from ebbtide.frames import arrow_frame, spark_schema
+from ebbtide.frames import spark_schema
 from ebbtide.redaction import MASK
-from ebbtide.spark_versions import arrow_table, condition_of, query_logger, tried
+from ebbtide.spark_versions import arrow_frame, arrow_table, condition_of, query_logger, tried
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
 

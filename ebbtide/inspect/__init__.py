@@ -1,6 +1,6 @@
 """Inspect: status and metrics of pipelines, for people and monitors. It changes nothing.
 
-`status`, `Lag` and `UnreadTopics` read the tables and the source of one pipeline; `state` and `create_view` show its
+`status`, `Lag` and `UnreadTopics` read the tables and the source of one pipeline; `state` and `state_frame` show its
 state, `QuarantineSummary` and `QuarantinedRecord` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process, whose
 metrics they have; `MetricsAtRest` are those of other pipelines. `without_personal` masks personal values.
 `fault_of_all_bad` gives the next step after a run.
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ebbtide.inspect._personal import without_personal as without_personal
     from ebbtide.inspect._quarantine import QuarantinedRecord as QuarantinedRecord
     from ebbtide.inspect._quarantine import QuarantineSummary as QuarantineSummary
-    from ebbtide.inspect._state import create_view as create_view
     from ebbtide.inspect._state import state as state
+    from ebbtide.inspect._state import state_frame as state_frame
     from ebbtide.inspect._status import status as status
     from ebbtide.inspect._watched_fleet import WatchedFleet as WatchedFleet
     from ebbtide.inspect._watched_run import WatchedRun as WatchedRun

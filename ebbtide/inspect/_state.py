@@ -1,4 +1,4 @@
-"""Stored state as rows that people read: from Python a DataFrame, from SQL a view, from the command line a table.
+"""Stored state as rows that people read: from Python a table of Arrow, from SQL a view, from the command line a table.
 
 | column | meaning |
 |---|---|
@@ -16,152 +16,203 @@ Source: FLIP-25, "Future work": queryable state with TTL.
 
 from __future__ import annotations
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.columns import Mask, equals, flags, ints, json_text
 from ebbtide.entries import Step
 from ebbtide.errors import ConfigError
 from ebbtide.executors import Executor
-from ebbtide.frames import column, columns, json_text
-from ebbtide.inspect import _expiry as expiry
 from ebbtide.ledger import StepFacts
+from ebbtide.operators import Operator
 from ebbtide.runtime import Plan
 from ebbtide.sessions import executor_of
 from ebbtide.spec import Pipeline
+from ebbtide.sqltext import UnfitExpressionError
+from ebbtide.tables import HashRange, RowSelection, StoredEntries
+from ebbtide.user_code import packed
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TIME = pa.timestamp("us", tz="UTC")
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""
 
 
-def state(
+def state(  # noqa: PLR0913 - options of a command
     executor: Executor | SparkSession,
     spec: Pipeline,
     root: str,
     *,
     state: str | None = None,
+    where: str | None = None,
+    limit: int | None = None,
     as_of_step: int | None = None,
     now_ms: int | None = None,
-) -> DataFrame:
+) -> pa.Table:
     """Read a pipeline's state.
 
     Args:
         root: Folder of all pipelines' tables.
         state: One of its states, by name. Default: all.
+        where: A condition on the columns, Spark's SQL; Spark starts only for one that Ebbtide cannot judge. Default: all rows.
+        limit: Maximum number of rows. Default: all, which have to fit into memory.
         as_of_step: A step whose state is still stored. Default: the last.
         now_ms: The time that `live` goes by, epoch ms. Default: the clock of the step; event time goes by its watermark anyway.
 
     Raises:
-        ConfigError: no such state, no such step.
+        ConfigError: no such state, no such step, or not a condition on the columns.
     """
+    rows = _shown(spec, root, state, as_of_step, now_ms)
+    try:
+        return RowSelection(tuple(rows.schema.names), limit).of(executor_of(executor), rows, where)
+    except UnfitExpressionError as error:
+        raise ConfigError.of(
+            "The value of --where is not a condition on the state's columns.",
+            got=where,
+            allowed=f"SQL on {', '.join(rows.schema.names)}",
+        ) from error
+
+
+def state_frame(spark: SparkSession, spec: Pipeline, root: str, *, as_of_step: int | None = None) -> DataFrame:
+    """Return a pipeline's state as a frame of Spark, which is read in tasks; arguments and errors as `state`."""
+    from ebbtide.frames import frame_of  # loads PySpark
+
+    rows = _shown(spec, root, as_of_step=as_of_step)
+    return frame_of(spark, rows, HashRange.covering(rows.n_rows), rows.schema)
+
+
+def _shown(
+    spec: Pipeline, root: str, state: str | None = None, as_of_step: int | None = None, now_ms: int | None = None
+) -> _ShownState:
     tables = Plan.under(root, spec)
     version, facts = _commit(tables, as_of_step)
-    states = spec.identity.get("states", {})
-    names = list(states)
+    names = list(spec.identity.get("states", {}))
     if state is not None and state not in names:
-        allowed = ", ".join(names)
         raise ConfigError.of(
             f"'{spec.name}' has no such state.",
             got=state,
-            allowed=allowed or "none: it has but one",
+            allowed=", ".join(names) or "none: it has but one",
         )
-    # Nothing has used the session so far: a refusal starts no Spark.
-    entries = tables.state.frames.live_entries(executor_of(executor).spark(), version)
-    if now_ms is None:
-        now_ms = facts.now_ms
-    watermark_ms = facts.frontier.watermark_ms
-    at = Step(facts.step, now_ms, watermark_ms)
-    life = _life(tables, at)
-    key = columns(spec.key)
-    if not names:
-        values = _upsert_values(tables, entries)
-        return entries.select(*key, *values, *life)
-    # The value of one state keeps its type; those of several have JSON as their common type.
-    if state is None:
-        shown_states = names
-        value = _json(names)
-    else:
-        shown_states = [state]
-        value = column(f"_value_{state}")
-    state_name = F.col("_state")
-    is_shown = state_name.isin(shown_states)
-    shown = entries.where(is_shown)
-    map_key = _map_key(tables)
-    position = F.col("_position")
-    return shown.select(
-        *key,
-        state_name.alias("state"),
-        map_key.alias("map_key"),
-        position.alias("position"),
-        value.alias("value"),
-        *life,
+    entries = StoredEntries(tables.state.stored(tables.state.snapshot(version)), packed(tables.operator))
+    return _ShownState(
+        entries,
+        at=Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.frontier.watermark_ms),
+        states=(state,) if state else tuple(names),
+        keeps_live=bool(spec.sequence) and not spec.expires_live,
     )
 
 
-def _life(tables: Plan, at: Step) -> list[Column]:
-    """Return `accessed`, `expires`, `live` and `step` of each entry."""
-    spec = tables.spec
-    overdue_ms = expiry.overdue_ms(tables.operator, at)
-    if spec.sequence and not spec.expires_live:
-        is_deleted = F.col("_tombstone")
-        # A live row does not expire: only the entry of a deleted one does, or a row's wait for a value.
-        overdue_ms = F.when(is_deleted, overdue_ms)
-    # Overdue time = clock - expiry time, so the expiry time is the clock less the overdue time.
-    clock_ms = _clock_ms(tables, at)
-    expires_ms = F.try_subtract(clock_ms, overdue_ms)
-    is_before_last = expires_ms < F.lit(LAST_MS)
-    expires = F.when(is_before_last, F.timestamp_millis(expires_ms))
-    is_ahead = overdue_ms < 0
-    is_live = F.coalesce(is_ahead, F.lit(True))
-    accessed = F.timestamp_millis("_stamp_ms")
-    return [
-        accessed.alias("accessed"),
-        expires.alias("expires"),
-        is_live.alias("live"),
-        F.col("_step").alias("step"),
-    ]
+@dataclass(frozen=True)
+class _ShownState:
+    """The entries of a state as people read them; picklable.
+
+    Args:
+        entries: The stored entries.
+        at: The step whose clocks `live` goes by.
+        states: Names of the states to show; empty: the pipeline has one, without a name.
+        keeps_live: A live row does not expire: only the entry of a deleted one does, or a row's wait for a value.
+    """
+
+    entries: StoredEntries
+    at: Step
+    states: tuple[str, ...]
+    keeps_live: bool
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        operator = self.entries.operator()
+        return self._shown(operator.schema.empty_table(), operator).schema
+
+    @property
+    def n_rows(self) -> int:
+        """Stored rows to read."""
+        return self.entries.state.n_rows
+
+    def __call__(self, part: HashRange) -> Iterator[pa.Table]:
+        """Yield the rows of a range of keys, in pieces."""
+        operator = self.entries.operator()
+        for entries in self.entries.live(part):
+            yield self._shown(entries, operator)
+
+    def _shown(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        if self.states:
+            of_states = pc.is_in(entries["_state"], pa.array(self.states))
+            entries = entries.filter(of_states)
+        columns: dict[str, Any] = {name: entries[name] for name in operator.key}
+        columns |= self._of_states(entries) if self.states else _of_upsert(entries, operator)
+        return pa.table({**columns, **self._life(entries, operator)})
+
+    def _of_states(self, entries: pa.Table) -> dict[str, Any]:
+        """Return the columns of a function's states."""
+        # The value of one state keeps its type; those of several have JSON as their common type.
+        values = (
+            entries[f"_value_{self.states[0]}"] if len(self.states) == 1 else self._texts(entries, "value", json_text)
+        )
+        return {
+            "state": entries["_state"],
+            "map_key": self._texts(entries, "key", _key_text),
+            "position": entries["_position"],
+            "value": values,
+        }
+
+    def _texts(self, entries: pa.Table, kind: str, write: Callable[[Any, pa.DataType], str]) -> pa.Array:
+        """Write the column of each entry's own state."""
+        texts: list[str | None] = [None] * len(entries)
+        for state in self.states:
+            name = f"_{kind}_{state}"
+            if name not in entries.column_names:  # a state that is not a map
+                continue
+            own = np.flatnonzero(equals(entries, "_state", state))
+            values = entries[name].take(pa.array(own))
+            for at, value in zip(own.tolist(), values.to_pylist(), strict=True):
+                texts[at] = write(value, values.type)
+        return pa.array(texts, pa.string())
+
+    def _life(self, entries: pa.Table, operator: Operator) -> dict[str, Any]:
+        """Return `accessed`, `expires`, `live` and `step` of each entry."""
+        may_expire = flags(entries, "_tombstone") if self.keeps_live else np.ones(len(entries), dtype=bool)
+        expires_ms = operator.expiry.expires_ms(entries, self.at)
+        expired = operator.expiry.expired(entries, self.at)
+        return {
+            "accessed": _times(ints(entries, "_stamp_ms"), np.ones(len(entries), dtype=bool)),
+            "expires": _times(expires_ms, may_expire & (expires_ms < LAST_MS)),
+            "live": pa.array(~(may_expire & expired)),
+            "step": entries["_step"],
+        }
 
 
-def _clock_ms(tables: Plan, at: Step) -> Column:
-    """Return each entry's clock, epoch ms: that of its state."""
-    clock_ms = F.lit(0).cast("bigint")
-    rules = tables.operator.expiry
-    for name, ttl in rules.ttls.items():
-        own_ms = F.lit(at.clock_ms(ttl))
-        if name is None:
-            clock_ms = own_ms
-        else:
-            state_name = F.col(rules.ttl_selector)
-            is_own = state_name == name
-            clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
-    return clock_ms
+def _times(at_ms: Any, is_known: Mask) -> pa.Array:
+    """Return times, epoch ms, as a column; null where they are not known."""
+    in_range = np.where(is_known, at_ms, 0)
+    times = pa.array(in_range, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIME)
+    return pc.if_else(pa.array(is_known), times, pa.scalar(None, TIME))
 
 
-def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
+def _key_text(value: Any, type_: pa.DataType) -> str:
+    """Write the key of a map as text; bytes in hexadecimal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, str) else json_text(value, type_).strip('"')
+
+
+def _of_upsert(entries: pa.Table, operator: Operator) -> dict[str, Any]:
     """Return an upsert pipeline's columns other than the key's, and the internal ones that mark the kind of entry."""
-    key = tables.spec.key
-    schema = tables.operator.columns
-    names = [name for name in schema.names if name not in key]
-    values = columns(names)
-    stored = entries.columns
-    if "_tombstone" in stored:
-        is_deleted = F.col("_tombstone")
-        values.append(is_deleted.alias("tombstone"))
-    for mark in ("_role", "_shown"):
-        if mark in stored:
-            values.append(column(mark))
-    return values
-
-
-def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
-    """Make the state of a pipeline a view for SQL in this session, as of its last step; return its name, NAME_state."""
-    name = f"{spec.name}_state"
-    rows = state(spark, spec, root)
-    rows.createOrReplaceTempView(name)
-    return name
+    columns = {name: entries[name] for name in operator.columns.names if name not in operator.key}
+    marks = {"_tombstone": "tombstone", "_role": "_role", "_shown": "_shown"}
+    return columns | {shown: entries[name] for name, shown in marks.items() if name in entries.column_names}
 
 
 def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
+    """Return the version and the facts of a step; None: the last."""
     tables.state.last()  # refuses another format
     steps = []
     newest_first = tables.state.steps()
@@ -183,35 +234,3 @@ def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
         got=step,
         allowed=f"{oldest} to {newest}",
     )
-
-
-def _map_key(tables: Plan) -> Column:
-    """Return the key of each map row as text; bytes in hexadecimal."""
-    key_text = F.lit(None).cast("string")
-    schema = tables.operator.schema
-    for name in tables.spec.identity["states"]:
-        key_name = f"_key_{name}"
-        is_map = key_name in schema.names
-        if not is_map:
-            continue
-        key = column(key_name)
-        own_text = key.cast("string")
-        if pa.types.is_binary(schema.field(key_name).type):
-            own_text = F.lower(F.hex(key))
-        is_own = F.col("_state") == name
-        key_text = F.when(is_own, own_text).otherwise(key_text)
-    return key_text
-
-
-def _json(names: list[str]) -> Column:
-    """Return the value of each row's own state, as JSON."""
-    value_text = F.lit(None).cast("string")
-    for name in names:
-        value = column(f"_value_{name}")
-        # Spark writes JSON only of a row: the value is wrapped into one and taken out of its text.
-        row = F.struct(value.alias("value"))
-        row_text = json_text(row)
-        own_text = F.regexp_extract(row_text, r"^\{\"value\":(.*)\}$", 1)
-        is_own = F.col("_state") == name
-        value_text = F.when(is_own, own_text).otherwise(value_text)
-    return value_text

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ebbtide.columns import Long, Mask, equals, ints
 from ebbtide.entries import Step
@@ -58,16 +59,42 @@ class ExpiryRules:
             if clock_ms == Long.MIN:  # no watermark yet
                 marked[is_own] = False
                 continue
-            ttl_ms = np.full(len(entries), ttl.ttl_ms, np.int64)
-            if "_ttl_ms" in entries.column_names:
-                ttl_ms = ints(entries, "_ttl_ms", null=ttl.ttl_ms)
-            oldest_alive_ms = clock_ms - ttl_ms
+            oldest_alive_ms = clock_ms - self._ttl_ms(entries, ttl)
             is_old = ints(entries, "_stamp_ms", null=Long.MAX) <= oldest_alive_ms
             marked[is_own] = is_old[is_own]
         if self.any_set:
             is_set = [_is_set(entries[name]) for name in self.any_set]
             marked &= np.logical_or.reduce(is_set)
         return marked
+
+    def expires_ms(self, entries: pa.Table, step: Step) -> NDArray[np.int64]:
+        """Return when each entry expires, ms by the clock of its state; `Long.MAX`: never, or not while there is no watermark.
+
+        Args:
+            entries: See `expired`.
+            step: The clocks.
+        """
+        expires_ms = np.full(len(entries), Long.MAX, np.int64)
+        for state, ttl in self.ttls.items():
+            is_own = np.ones(len(entries), dtype=bool) if state is None else equals(entries, self.ttl_selector, state)
+            if step.clock_ms(ttl) == Long.MIN:  # no watermark yet
+                expires_ms[is_own] = Long.MAX
+                continue
+            ttl_ms = self._ttl_ms(entries, ttl)
+            stamp_ms = ints(entries, "_stamp_ms", null=Long.MAX)
+            saturated = np.where(stamp_ms > Long.MAX - ttl_ms, Long.MAX, stamp_ms + ttl_ms)
+            expires_ms[is_own] = saturated[is_own]
+        if self.any_set:
+            is_set = [_is_set(entries[name]) for name in self.any_set]
+            expires_ms[~np.logical_or.reduce(is_set)] = Long.MAX
+        return expires_ms
+
+    @staticmethod
+    def _ttl_ms(entries: pa.Table, ttl: StateTtlConfig) -> NDArray[np.int64]:
+        """Return the time to live of each entry, if it were of a state with one."""
+        if "_ttl_ms" in entries.column_names:
+            return ints(entries, "_ttl_ms", null=ttl.ttl_ms)
+        return np.full(len(entries), ttl.ttl_ms, np.int64)
 
     def due(self, entries: pa.Table, step: Step) -> Mask:
         """Mark the entries that a tick must examine: those that have expired, and timers that are due."""

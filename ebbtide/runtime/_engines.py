@@ -12,7 +12,7 @@ from ebbtide import java
 from ebbtide.amounts import amount
 from ebbtide.executors import Executor, InProcess
 from ebbtide.runtime._plan import Plan
-from ebbtide.sessions import OnSpark, names_cluster
+from ebbtide.sessions import OnSpark
 from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
@@ -48,7 +48,7 @@ class Automatic(InProcess):
         if open_spark is None:
             open_spark = partial(_build_session, settings)
         self.on_spark = OnSpark(open_spark)
-        self.has_cluster = names_cluster(settings)
+        self.has_cluster = OnSpark.names_cluster(settings)
         """Spark's executors are elsewhere: they take what this process would have to cut into many steps."""
 
     def spark(self) -> SparkSession:

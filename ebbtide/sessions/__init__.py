@@ -1,7 +1,7 @@
 """Sessions: Spark's session and the JVM behind it.
 
 `build_session` starts Spark as Ebbtide needs it; `end_session` ends it with its JVM, `has_died` says that the JVM ended by itself.
-`OnSpark` is the executor that runs work there, `executor_of` makes one of a session. `sigint_kept` keeps the caller's handler of SIGINT while PySpark starts. `names_cluster` and `refuse_literal_credentials` judge settings.
+`OnSpark` is the executor that runs work there, `executor_of` makes one of a session. `sigint_kept` keeps the caller's handler of SIGINT while PySpark starts. `refuse_literal_credentials` judges settings.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ebbtide.sessions._session import end_session as end_session
     from ebbtide.sessions._session import has_died as has_died
     from ebbtide.sessions._session import sigint_kept as sigint_kept
-    from ebbtide.sessions._settings import names_cluster as names_cluster
     from ebbtide.sessions._settings import refuse_literal_credentials as refuse_literal_credentials
 else:
     __getattr__, __all__ = names_of(__name__)

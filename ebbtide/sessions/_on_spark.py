@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from ebbtide.executors import EngineKind, Executor, InProcess
+from ebbtide.sessions._settings import names_cluster
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
@@ -49,11 +51,20 @@ class OnSpark(Executor):
             made.spark()
         return made
 
+    @staticmethod
+    def names_cluster(settings: Mapping[str, str]) -> bool:
+        """Return whether settings, or those of Spark's files and the environment, name a cluster."""
+        return names_cluster(settings)
+
     def spark(self) -> SparkSession:
         """Return the session; it starts now if it was not."""
         if callable(self._session):
             return self._session()
         return self._session
+
+    @property
+    def _is_installed(self) -> bool:
+        return not callable(self._session) or find_spec("pyspark") is not None
 
     @property
     def parallelism(self) -> int:
@@ -65,8 +76,8 @@ class OnSpark(Executor):
         return type(self)(self._session, leaves_nothing=engine == "spark")
 
     def does_itself(self, *, is_little: bool) -> bool:
-        """See `Executor`: little work, unless the spec asks for Spark."""
-        return is_little and not self._leaves_nothing
+        """See `Executor`: little work, unless the spec asks for Spark; without PySpark all of it."""
+        return (is_little and not self._leaves_nothing) or not self._is_installed
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, is_little: bool = False) -> list[Result]:
         """See `Executor`."""

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from ebbtide import state
+from ebbtide import state_frame
 from ebbtide.columns import quoted
 from ebbtide.delta import Log
 from ebbtide.errors import SqlError
@@ -80,7 +80,7 @@ def frame(
             version = versions[reference.table] if pin is None else _version(plan, reference, pin)
             return _shown(entry, _at(spark, plan.at("sink"), version))
         case Part.STATE:
-            return state(spark, entry.spec, names.root, as_of_step=_step(plan, reference))
+            return state_frame(spark, entry.spec, names.root, as_of_step=_step(plan, reference))
         case Part.STEPS:
             columns, listed = steps(plan)
             schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)

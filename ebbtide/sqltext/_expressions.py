@@ -62,7 +62,7 @@ def columns_read(text: str, names: Iterable[str]) -> list[str]:
         >>> columns_read("upper(Status) || address.city", ["id", "status", "address"])
         ['status', 'address']
     """
-    tree = _parsed(text)
+    tree = parsed(text)
     _refuse_forbidden(tree)
     changing = what_changes(text)
     if changing is not None:
@@ -89,7 +89,7 @@ def single_column(text: str, names: Iterable[str]) -> str | None:
         >>> single_column("ID", ["id"]), single_column("id + 1", ["id"])
         ('id', None)
     """
-    tree = _parsed(text)
+    tree = parsed(text)
     if not isinstance(tree, exp.Column):
         return None
     is_plain = len(tree.parts) == 1
@@ -99,7 +99,12 @@ def single_column(text: str, names: Iterable[str]) -> str | None:
     return column
 
 
-def _parsed(text: str) -> exp.Expression:
+def parsed(text: str) -> exp.Expression:
+    """Parse one expression.
+
+    Raises:
+        UnfitExpressionError: it is not one.
+    """
     try:
         statements = sqlglot.parse(f"SELECT {text}", read=SparkSql)
     except (sqlglot.errors.SqlglotError, AttributeError, ValueError, RecursionError) as error:
@@ -261,7 +266,7 @@ def functions_called(text: str, functions: Collection[str]) -> set[str]:
         >>> functions_called("tidy(a) || other(b)", ["tidy", "trim_all"])
         {'tidy'}
     """
-    names = {function.name.lower() for function in _parsed(text).find_all(exp.Anonymous)}
+    names = {function.name.lower() for function in parsed(text).find_all(exp.Anonymous)}
     return names.intersection(functions)
 
 

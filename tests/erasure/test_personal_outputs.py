@@ -14,9 +14,8 @@ from inputs.byte_scan import scan, scan_files
 from local.local_run import spoil
 from local.support import change
 
-from ebbtide import load
+from ebbtide import InProcess, load
 from ebbtide.cli import main
-from ebbtide.cli.inspection import _collected, _those_where
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.delta import DataFile
 from ebbtide.errors import ConfigError, TableMismatchError
@@ -215,19 +214,22 @@ def test_state_is_masked_but_for_nulls(home, planted):
     ]
 
 
-@pytest.mark.spark
-def test_state_that_is_shown_is_masked_also_in_the_error_of_a_condition(spark, home, planted):
+def test_state_that_is_shown_is_masked(home, planted):
     arrive(home, 0)
     printed(RUN)
     spec = load(home)
-    rows = state(spark, spec, str(home / "root"))
-    condition = _those_where(rows, f"mail = '{planted[-1]}' OR n = 1")
-    masked = _collected(condition, spec, show_personal=False)
-    assert {row["mail"] for row in masked.to_pylist()} == {MASK}
-    assert scan_files([("rows", repr(masked.to_pylist()).encode())], planted) == []
-    assert scan_files([("rows", repr(_collected(condition, spec, show_personal=True).to_pylist()).encode())], planted)
-    failing = _those_where(rows, "CAST(mail AS INT) > 1")
+    rows = state(InProcess(), spec, str(home / "root"), where=f"mail = '{planted[-1]}' OR n = 1")
+    masked = without_personal(rows, spec).to_pylist()
+    assert {row["mail"] for row in masked} == {MASK}
+    assert scan_files([("rows", repr(masked).encode())], planted) == []
+    assert scan_files([("rows", repr(rows.to_pylist()).encode())], planted)
+
+
+@pytest.mark.spark
+def test_error_of_a_condition_that_fails_on_a_row_of_the_state_shows_no_value(spark, home, planted):
+    arrive(home, 0)
+    printed(RUN)
     with pytest.raises(ConfigError, match=r"\[CAST_INVALID_INPUT\] \*\*\*") as caught:
-        _collected(failing, spec, show_personal=False)
+        state(spark, load(home), str(home / "root"), where="CAST(mail AS INT) > 1")
     trace = "".join(traceback.format_exception(caught.value))
     assert scan_files([("error", trace.encode())], planted) == []

@@ -37,7 +37,7 @@ def stamps(spark, home, spec):
     """Tell when each customer's count was accessed last."""
 
     def read():
-        rows = state(spark, spec("last_seen"), str(home / "root"), state="count").collect()
+        rows = state(spark, spec("last_seen"), str(home / "root"), state="count").to_pylist()
         return {row["customer_id"]: row["accessed"] for row in rows}
 
     return read

@@ -98,7 +98,7 @@ def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark
     plan = Plan.under(root, spec)
     sink_rows = spark.read.format("delta").load(plan.sink.path)
     assert sorted(row["seq"] for row in sink_rows.toArrow().to_pylist()) == [1, 5]
-    assert len(state(spark, spec, root).toArrow()) >= 2
+    assert len(state(spark, spec, root)) >= 2
     if is_whole:
         maintain(spark, spec, root, "compaction")
     for check in CHECKS if is_whole else ():

@@ -369,5 +369,5 @@ def test_selected_rows_expire_in_order_of_arrival_and_jobs_leave_what_is_shown(s
     for job in ("cleanup", "compaction", "vacuum"):
         maintain(spark, spec, root, job)
     assert rows(spark, tmp_path, spec) == of_second_run
-    assert sorted(row["n"] for row in state(spark, spec, root).collect()) == [5, 22]
+    assert sorted(row["n"] for row in state(spark, spec, root).to_pylist()) == [5, 22]
     assert red(spark, tmp_path, spec) == {}

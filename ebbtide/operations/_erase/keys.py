@@ -12,6 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import ConfigError
 from ebbtide.formats import BadRecordError, Coding, parse_exactly
 from ebbtide.lines import lines_of
+from ebbtide.operations._erase.selecting import keys_where
 from ebbtide.runtime import ErasureKey
 from ebbtide.storage import Location
 
@@ -45,8 +46,6 @@ def asked_keys(executor: Executor, plan: Plan, file: str | None, where: str | No
     key = ErasureKey.of(plan)
     if file is not None:
         return _of_file(file, key.columns)
-    from ebbtide.operations._erase.selecting import keys_where  # it loads PySpark
-
     return keys_where(executor, key, where or "")
 
 

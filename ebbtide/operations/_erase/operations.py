@@ -27,7 +27,7 @@ class Erase(Operation):
         where: str | None = Field(
             default=None,
             title="SQL",
-            description="The keys of rows of sink or state that fulfil this condition; needs Spark. Default: those of --keys.",
+            description="The keys of rows of sink or state that fulfil this condition; Spark starts if Ebbtide cannot judge it. Default: those of --keys.",
         )
         reason: str = Field(default="", description="The reason; kept in the ledger of erasures. Default: none.")
 

@@ -1,23 +1,73 @@
-"""The keys of the rows that fulfil a condition, by Spark: in the sink, and among the newest entries of the state."""
+"""The keys of the rows that fulfil a condition: in the sink, and among the newest entries of the state."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 
 from ebbtide.errors import ConfigError
-from ebbtide.frames import column
 from ebbtide.runtime import ErasureKey
-from ebbtide.spark_versions import arrow_table
+from ebbtide.sqltext import UnfitExpressionError
+from ebbtide.tables import HashRange, RowSelection, Stored, StoredEntries
+from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
     from ebbtide.executors import Executor
+
+
+@dataclass(frozen=True)
+class _SinkRows:
+    """The rows of a sink.
+
+    Args:
+        stored: Its data files.
+        key: Names of the key's columns.
+    """
+
+    stored: Stored
+    key: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `RowSelection.of`."""
+        return self.stored.columns
+
+    @property
+    def n_rows(self) -> int:
+        """See `RowSelection.of`."""
+        return self.stored.n_rows
+
+    def __call__(self, part: HashRange) -> Iterator[pa.Table]:
+        """See `RowSelection.of`."""
+        yield self.stored.part(part, self.key)
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The entries of a state that are not dropped.
+
+    Args:
+        entries: The stored entries.
+    """
+
+    entries: StoredEntries
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `RowSelection.of`."""
+        return self.entries.state.columns
+
+    @property
+    def n_rows(self) -> int:
+        """See `RowSelection.of`."""
+        return self.entries.state.n_rows
+
+    def __call__(self, part: HashRange) -> Iterator[pa.Table]:
+        """See `RowSelection.of`."""
+        return self.entries.live(part)
 
 
 def keys_where(executor: Executor, asked: ErasureKey, where: str) -> pa.Table:
@@ -36,43 +86,28 @@ def keys_where(executor: Executor, asked: ErasureKey, where: str) -> pa.Table:
     if last is None:
         return key.empty_table()
     version, _ = last
-    entries = plan.state.frames.live_entries(executor.spark(), version)
-    frames = [(entries, asked.state)]
-    if plan.sink_log is not None:
-        sink = plan.delta_sink
-        rows = sink.read(executor.spark(), sink.version())
-        frames.insert(0, (rows, asked.sink))
+    entries = StoredEntries(plan.state.stored(plan.state.snapshot(version)), packed(plan.operator))
+    tables: list[tuple[_Entries | _SinkRows, tuple[str, ...]]] = [(_Entries(entries), asked.state)]
+    sink = None if plan.sink_log is None else plan.delta_sink.snapshot()
+    if sink is not None:
+        columns = pa.schema([field.with_nullable(True) for field in plan.sink.schema])
+        stored = Stored(plan.sink.path, tuple(sink.files.values()), columns, table_id=sink.id)
+        tables.insert(0, (_SinkRows(stored, asked.sink), asked.sink))
     found = [key.empty_table()]
-    allowed = []
     n_usable = 0
-    for rows, own_names in frames:
-        allowed.append(", ".join(rows.columns))
+    for rows, own_names in tables:
         # A condition on columns of only one table selects only there.
-        keys = _selected(rows, own_names, key, where)
-        if keys is not None:
-            n_usable += 1
-            found.append(keys)
+        try:
+            keys = RowSelection(own_names, is_distinct=True).of(executor, rows, where)
+        except UnfitExpressionError:
+            continue
+        n_usable += 1
+        found.append(keys.rename_columns(key.names).cast(key))
     if not n_usable:
-        tables = "; or on ".join(allowed)
+        allowed = "; or on ".join(", ".join(rows.schema.names) for rows, _ in tables)
         raise ConfigError.of(
             "The value of --where is a condition neither on the sink's columns nor on the state's.",
             got=where,
-            allowed=f"SQL on {tables}",
+            allowed=f"SQL on {allowed}",
         )
-    groups = pa.concat_tables(found).group_by(key.names)
-    keys = groups.aggregate([])
-    return keys.select(key.names).cast(key)
-
-
-def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str) -> pa.Table | None:
-    """Return the keys of rows that fulfil a condition; None if it is not a condition on their columns."""
-    renamed = []
-    for own, name in zip(names, key.names, strict=True):
-        key_column = column(own)
-        renamed.append(key_column.alias(name))
-    try:
-        selected = rows.where(where).select(*renamed)
-        keys = selected.distinct()
-    except AnalysisException:  # a ParseException is one
-        return None
-    return arrow_table(keys).cast(key)
+    return RowSelection(tuple(key.names), is_distinct=True).joined(found)

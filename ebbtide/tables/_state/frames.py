@@ -1,17 +1,16 @@
-"""Reads a state table in Spark: its entries, the rows that the sink must show, the decisions of steps."""
+"""Reads the change set of a step in Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import Log
-from ebbtide.frames import column, columns, read_delta, spark_schema
+from ebbtide.frames import column, spark_schema
 from ebbtide.operators import Operator
-from ebbtide.tables._state.layout import EntryKind, columns_of_state
+from ebbtide.tables._state.layout import columns_of_state
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
 """Columns of an entry in addition to the fields of its `_out`, if it has them."""
@@ -28,33 +27,6 @@ class StateFrames:
 
     path: str
     operator: Operator
-
-    def read(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the rows of entries as of a version."""
-        rows = read_delta(spark, self.path, version)
-        is_of_kind = F.col("_entry") == EntryKind.ROW.value
-        return rows.where(is_of_kind)
-
-    def latest_versions(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
-        """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
-        entries = self.read(spark, version)
-        if since:
-            is_later = F.col("_step") > since
-            entries = entries.where(is_later)
-        if self.operator.has_named_states:
-            is_of_state = F.col("_state").isNotNull()  # rows without a state are for the sink
-            entries = entries.where(is_of_state)
-        return self._newest(entries)
-
-    def _newest(self, entries: DataFrame) -> DataFrame:
-        """Return the newest version of each entry; of rows for the sink, all that the last step of their key wrote."""
-        return _latest(entries, self.operator.entry_key)
-
-    def live_entries(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the newest version of each entry that is not dropped."""
-        entries = self.latest_versions(spark, version)
-        is_live = ~F.col("_removed")
-        return entries.where(is_live)
 
     def change_set(self, spark: SparkSession, version: int) -> DataFrame:
         """Return the change set of the step that made a version, at most one row per key."""
@@ -92,15 +64,3 @@ class StateFrames:
         """The key of the rows that a transform selects from the entries; empty without a transform."""
         key: tuple[tuple[str, str], ...] = getattr(self.operator, "output_key", ())
         return key
-
-
-def _latest(entries: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the entries of the greatest step among those that are equal in some columns."""
-    # `rank`, not `row_number`: one step may have written several rows for a key, and all of them count.
-    of_names = columns(names)
-    alike = Window.partitionBy(*of_names)
-    newest_first = alike.orderBy(F.desc("_step"))
-    rank = F.rank().over(newest_first)
-    ranked = entries.withColumn("_rank", rank)
-    latest = ranked.where("_rank = 1")
-    return latest.drop("_rank")

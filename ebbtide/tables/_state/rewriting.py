@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ebbtide.columns import flags, is_set
+from ebbtide.columns import Mask, flags, is_set
 from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex
 from ebbtide.entries import Step, newest_versions
 from ebbtide.executors import Executor
@@ -79,6 +79,11 @@ class StoredEntries:
         finally:
             copies.close()
 
+    def live(self, part: HashRange) -> Iterator[pa.Table]:
+        """Yield the newest version of each entry of a part that is not dropped, in pieces."""
+        for newest in self.newest(part):
+            yield newest.filter(pa.array(_is_live(newest)))
+
     def shown(self, part: HashRange, columns: pa.Schema, key_of: Mapping[str, str]) -> Iterator[pa.Table]:
         """Yield the rows of a part that the sink must show, in pieces.
 
@@ -97,6 +102,14 @@ class StoredEntries:
         for file in self.state.files:
             rows = self.state.rows_in(part, file, copies)
             yield rows.cast(operator.schema)
+
+
+def _is_live(newest: pa.Table) -> Mask:
+    """Mark the entries that are not dropped."""
+    is_live = ~flags(newest, "_removed")
+    if "_state" in newest.column_names:
+        is_live &= is_set(newest, "_state")  # a row without a state is for the sink
+    return is_live
 
 
 Keep = Callable[[pa.Table, Operator], pa.Table]
@@ -119,9 +132,7 @@ class KeepEntries:
         """See `Keep`."""
         if not self.is_whole:
             return entries
-        stays = ~flags(entries, "_removed")
-        if operator.has_named_states:
-            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
+        stays = _is_live(entries)
         if self.at is not None:
             stays &= ~operator.expiry.deletable(entries, self.at)
         return entries.filter(pa.array(stays))

@@ -40,7 +40,6 @@ from ebbtide.tables._table import ChangeSet
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
-    from ebbtide.tables._state.frames import StateFrames
 
 FEATURE = "domainMetadata"
 
@@ -54,13 +53,6 @@ class StateTable(StateNotes):
         operator: The reconciler whose entries it holds.
         personal: Columns whose values the log does not show.
     """
-
-    @property
-    def frames(self) -> StateFrames:
-        """Its rows in Spark."""
-        from ebbtide.tables._state.frames import StateFrames  # loads PySpark, which few users of the table need
-
-        return StateFrames(self.path, self.operator)
 
     def create(self) -> None:
         """Create the table if it does not exist."""
