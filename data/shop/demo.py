@@ -31,8 +31,8 @@ from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
 from ebbtide.checks import checks_of
+from ebbtide.cli.errors import as_typed
 from ebbtide.cli.quiet import new_log
-from ebbtide.cli.typed import as_typed
 from ebbtide.inspect import status
 from ebbtide.inspect._status import Status
 from ebbtide.sessions import build_session
