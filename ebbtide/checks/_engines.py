@@ -19,11 +19,14 @@ from ebbtide.checks._dialects import Dialect, DuckDbSql, SparkSql
 from ebbtide.checks._inputs import Input
 from ebbtide.checks._rule import Expected, Rows
 from ebbtide.checks._samples import sample_of
+from ebbtide.executors import InProcess as HereExecutor
+from ebbtide.sessions import OnSpark as SparkExecutor
 from ebbtide.spark_versions import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.executors import Executor
 
 MOST_ROWS = 2_000_000
 """Maximum rows that the rules of a batch read in this process."""
@@ -175,6 +178,10 @@ class Engines:
             n_rows += size.rows
             n_bytes += size.n_bytes
         return n_rows <= self.most_rows and n_bytes <= self.most_bytes
+
+    def executor(self, inputs: Mapping[str, Input]) -> Executor:
+        """Return what runs work over inputs: this process, or Spark above the bound of rules."""
+        return HereExecutor() if self.fits(inputs) else SparkExecutor(self.session)
 
     def broken(self, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
         """Return, for each rule, the rows that break it."""

@@ -61,10 +61,6 @@ class Entries:
             WHERE _ebbtide_rank = 1"""
 
     @property
-    def _shown(self) -> str:
-        return "_shown" if "_shown" in self.names else "NOT _tombstone"
-
-    @property
     def _output_key(self) -> dict[str, str]:
         """Key columns of a transform's output to the entry's columns; empty without a transform."""
         return dict(getattr(self.tables.operator, "output_key", ()))
@@ -98,12 +94,6 @@ class Entries:
             SELECT {columns}
             FROM ({entries}) AS _entries
             WHERE {condition}"""
-
-    def shown(self, floor: tuple[int, ...] | None) -> str:
-        """Select the rows that the sink must have, with `_step`: without rows that a TRUNCATE deleted."""
-        entries = self.current()
-        rows = self.for_sink(entries, f"NOT _removed AND {self._shown}")
-        return self.above(rows, floor)
 
     def above(self, rows: str, floor: tuple[int, ...] | None) -> str:
         """Select the rows of the sink that are not below the floor of a TRUNCATE."""
@@ -166,20 +156,3 @@ class Entries:
             condition = f"{condition} AND _change IS NOT NULL"
         versions = self.rows(condition)
         return self.for_sink(versions)
-
-    def acknowledged(self) -> str:
-        """Select acknowledged keys, which may differ until they change again: the sink's key columns and the step, `_ebbtide_accepted`."""
-        selected = []
-        by = []
-        for shown_as, name in self.tables.spec.state_key_of.items():
-            column = self.sql.name(name)
-            sink_column = self.sql.name(shown_as)
-            by.append(column)
-            selected.append(f"{column} AS {sink_column}")
-        columns = ", ".join(selected)
-        key = ", ".join(by)
-        return f"""
-            SELECT {columns}, max(_step) AS _ebbtide_accepted
-            FROM state_rows
-            WHERE _entry = '{EntryKind.ACKNOWLEDGED}'
-            GROUP BY {key}"""

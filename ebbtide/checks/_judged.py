@@ -114,12 +114,19 @@ class Judged:
         state = self.tables.state
         return TableRows(state.path, self.window.state_until, state.schema)
 
-    def batch(self, rows: Any, *expectations: Any, result_format: ResultFormat = "SUMMARY") -> Batch:
-        """Return a batch whose results show nothing personal; arguments as `Batch`. Rules are run now."""
+    def batch(
+        self,
+        rows: Any,
+        *expectations: Any,
+        result_format: ResultFormat = "SUMMARY",
+        broken: Sequence[Broken] | None = None,
+    ) -> Batch:
+        """Return a batch whose results show nothing personal; arguments as `Batch`. Rules are run now, unless it is known what breaks them."""
         spec = self.tables.spec
         shown = None
         if spec.personal:
             names = BOOKKEEPING.union(spec.table.columns.names, spec.sink_table.columns.names)
             shown = names - spec.personal
-        broken = self.engines.broken(rows, expectations) if isinstance(rows, Rows) else None
+        if isinstance(rows, Rows):
+            broken = self.engines.broken(rows, expectations)
         return Batch(rows, expectations, result_format, shown, broken)

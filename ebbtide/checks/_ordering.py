@@ -95,15 +95,7 @@ def decisions(judged: Judged) -> Rows:
             FROM ({last}) AS _decisions
             INNER JOIN ({changed}) AS _changed
             USING ({key})"""
-        return compared(
-            sql,
-            decided,
-            "SELECT * FROM sink_rows",
-            judged.key,
-            compared_by,
-            join="LEFT",
-            each_row=True,
-        )
+        return compared(sql, decided, "SELECT * FROM sink_rows", judged.key, compared_by)
 
     inputs = {
         "sink_feed": judged.sink_feed,

@@ -28,6 +28,7 @@ from ebbtide.runtime._workers.comparing import (
     TableRows,
     TakeColumns,
     TakeRange,
+    least_keys,
 )
 from ebbtide.tables import HashRange, Stored, StoredEntries, Take
 from ebbtide.user_code import packed
@@ -44,14 +45,16 @@ class SinkDifference:
         differing: A row for each: key columns, `_decided`, `_shown`, `_alike`, `_rows`; see `ebbtide.runtime._workers.comparing`.
         key: Names of the key's columns.
         taken: What `Take` returned for the rows that must come, by task.
+        samples: The rows of the least of these keys, if asked for; see `ebbtide.runtime._workers.comparing`.
     """
 
     differing: pa.Table
     key: tuple[str, ...]
-    taken: tuple[Any, ...] = ()
+    taken: tuple[Any, ...]
+    samples: pa.Table
 
     @classmethod
-    def found(
+    def found(  # noqa: PLR0913 - what is compared, as of which versions, and what is returned
         cls,
         executor: Executor,
         plan: Plan,
@@ -59,7 +62,9 @@ class SinkDifference:
         *,
         state_version: int,
         sink_version: int,
+        sink_since: int | None = None,
         take: Take | None = None,
+        n_samples: int = 0,
     ) -> Self:
         """Compare the sink with the state.
 
@@ -71,7 +76,9 @@ class SinkDifference:
             facts: Of its last step.
             state_version: Version of the state to read.
             sink_version: Version of the sink.
+            sink_since: See `SinkHistory.own_versions`.
             take: Takes the rows that must come, where they are.
+            n_samples: Maximum number of keys whose rows are returned.
         """
         sides = _Sides(plan, facts, state_version)
         history = SinkHistory(plan, facts)
@@ -81,8 +88,9 @@ class SinkDifference:
             names=tuple(plan.sink.columns.names),
             accepted=sides.accepted,
             only_decided=history.may_forget,
-            forgotten=sides.forgotten(history, sink_version) if history.may_forget else None,
+            forgotten=sides.forgotten(history, sink_version, sink_since) if history.may_forget else None,
             take=take,
+            n_samples=n_samples,
         )
         return cls._by(executor, work, alike=sides.hash_alike)
 
@@ -113,7 +121,8 @@ class SinkDifference:
         results = executor.map(work, HashRange.covering(work.n_rows if alike else 0))
         differing = pa.concat_tables([result.differing for result in results])
         taken = tuple(result.taken for result in results if result.taken is not None)
-        return cls(differing, work.sink.key, taken)
+        samples = pa.concat_tables([result.samples for result in results])
+        return cls(differing, work.sink.key, taken, least_keys(samples, work.sink.key, work.n_samples))
 
     def damages(self) -> dict[str, int]:
         """Count the rows that the sink lacks (`missing`), has differently (`other`), has in excess (`extra`) or several times (`repeated`)."""
@@ -134,9 +143,7 @@ class SinkDifference:
 
     def keys(self, most: int) -> list[dict[str, Any]]:
         """Return some of the keys that differ, the least first."""
-        keys = self.differing.select(self.key)
-        ascending = [(name, "ascending") for name in self.key]
-        least: list[dict[str, Any]] = keys.sort_by(ascending).slice(0, most).to_pylist()
+        least: list[dict[str, Any]] = least_keys(self.differing.select(self.key), self.key, most).to_pylist()
         return least
 
     @property
@@ -247,9 +254,9 @@ class _Sides:
         selected = rows.select([*self.key_of.values(), STEP])
         return selected.rename_columns(columns.names).cast(columns)
 
-    def forgotten(self, history: SinkHistory, sink_version: int) -> TableRows | None:
+    def forgotten(self, history: SinkHistory, sink_version: int, sink_since: int | None) -> TableRows | None:
         """Return the sink's rows after its way back; None if there is none, or no other client has changed the sink."""
-        own = history.own_versions(self.state_version, sink_version)
+        own = history.own_versions(self.state_version, sink_version, sink_since)
         way = history.way_back(own) if own.foreign else None
         if way is None:
             return None

@@ -6,7 +6,7 @@ differs comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -130,10 +130,12 @@ class Compared(NamedTuple):
     Attributes:
         differing: A row for each key that differs: the key's columns, `_decided`, `_shown`, `_alike`, `_rows`.
         taken: What `Take` returned for the rows of these keys that must come; None if there are none.
+        samples: The least of these keys, their rows in both as structs, `_decided` and `_shown`, and `_rows`.
     """
 
     differing: pa.Table
     taken: Any
+    samples: pa.Table
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class CompareRange:
         only_decided: Leave out rows of the sink that need not be there: the state may have forgotten them.
         forgotten: Rows of keys that `decided` does not have; None: it has all.
         take: Takes the rows that must come; None: they are not asked for.
+        n_samples: Maximum number of keys whose rows are returned.
     """
 
     decided: Side
@@ -157,6 +160,7 @@ class CompareRange:
     only_decided: bool = False
     forgotten: TableRows | None = None
     take: Take | None = None
+    n_samples: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -176,12 +180,60 @@ class CompareRange:
         taken = None
         if self.take is not None:
             taken = _taken(decided.take(rows), self.accepted, key, self.take)
+        samples = [self._samples(differing, decided, sink)]
         found = [differing]
         if self.forgotten is not None:
-            more, _ = _differing(self.forgotten.rows(part), sink, key, self.names)
+            forgotten = self.forgotten.rows(part)
+            more, _ = _differing(forgotten, sink, key, self.names)
             of_more, of_decided = _in_both(more, decided, key)
-            found.append(more.filter(pa.array(~np.isin(of_more, of_decided))))
-        return Compared(pa.concat_tables(found).drop_columns([STEP]), taken)
+            more = more.filter(pa.array(~np.isin(of_more, of_decided)))
+            found.append(more)
+            samples.append(self._samples(more, forgotten, sink))
+        return Compared(pa.concat_tables(found).drop_columns([STEP]), taken, pa.concat_tables(samples))
+
+    def _samples(self, differing: pa.Table, decided: pa.Table, sink: pa.Table) -> pa.Table:
+        """Return the rows of the least of some keys."""
+        key = self.sink.key
+        least = least_keys(differing.select([*key, ROWS]), key, self.n_samples)
+        for name, rows in ((DECIDED, decided), (SHOWN, sink)):
+            least = least.append_column(name, _least_rows(least, rows, key, self.names))
+        return least
+
+
+def least_keys(rows: pa.Table, key: Sequence[str], most: int) -> pa.Table:
+    """Return the rows with the least keys, in their order, nulls first.
+
+    Args:
+        rows: With the columns of the key.
+        key: Their names.
+        most: Maximum number of rows.
+    """
+    if not most:
+        return rows.slice(0, 0)
+    return rows.take(_order(rows, key)[:most])
+
+
+def _order(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """Return the positions of rows, from the least on by some columns, nulls first."""
+    columns = {}
+    for number, name in enumerate(names):
+        columns[f"is set {number}"] = rows[name].is_valid()  # false is less than true
+        columns[f"value {number}"] = rows[name]
+    return pc.sort_indices(pa.table(columns), [(name, "ascending") for name in columns])
+
+
+def _least_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...], names: tuple[str, ...]) -> pa.StructArray:
+    """Return the row of each key as a struct, null if there is none; of several the least, as far as their columns have an order."""
+    of_rows, of_keys = _in_both(rows, keys, key)
+    own = np.flatnonzero(np.isin(of_rows, of_keys))
+    columns = rows.take(pa.array(own)).select(names)
+    plain = [field.name for field in columns.schema if not pa.types.is_nested(field.type)]
+    # From the greatest to the least: of equal keys the last one stays.
+    greatest_first = _order(columns, plain).to_numpy()[::-1]
+    at = dict(zip(of_rows[own][greatest_first].tolist(), greatest_first.tolist(), strict=True))
+    places = pa.array([at.get(code) for code in of_keys.tolist()], pa.int64())
+    values = [columns[name].combine_chunks().take(places) for name in names]
+    return pa.StructArray.from_arrays(values, fields=list(columns.schema), mask=places.is_null())
 
 
 @dataclass(frozen=True)
