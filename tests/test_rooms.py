@@ -72,6 +72,7 @@ ROOMS = {
     "functions": set(),
     "testing": COLUMNS,
     "extend": set(),
+    "spark": SPARK,
     "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow", "pydantic"} | SPARK,

@@ -40,7 +40,7 @@ SOURCES = "ebbtide.sources"
 FORMATS = "ebbtide.formats"
 SINKS = "ebbtide.sinks"
 BUILT_IN: Mapping[str, Sequence[str]] = {
-    SOURCES: ("files", "kafka"),
+    SOURCES: ("files", "kafka", "spark"),
     FORMATS: ("debezium", "plain", "mapped", *TOOLS),
     SINKS: ("delta",),
 }

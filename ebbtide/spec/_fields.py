@@ -37,6 +37,7 @@ from ebbtide.spec._parts import (
     ToolFormat,
 )
 from ebbtide.spec._scheduling import FreshnessConfig, SchedulesConfig
+from ebbtide.spec._spark_source import SparkSource
 from ebbtide.spec._traits import Traits
 
 
@@ -51,7 +52,10 @@ class PipelineFields(Traits):
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
     source: Annotated[
-        Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[OtherSource, Tag(OTHER)],
+        Annotated[FileSource, Tag("files")]
+        | Annotated[KafkaSource, Tag("kafka")]
+        | Annotated[SparkSource, Tag("spark")]
+        | Annotated[OtherSource, Tag(OTHER)],
         Discriminator(kind_in(SOURCES, default="files")),
     ] = Field(
         description="The source of the changelog. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
