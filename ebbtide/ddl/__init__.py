@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
-    from ebbtide.ddl._ddl import SparkSql as SparkSql
     from ebbtide.ddl._ddl import TableSchema as TableSchema
     from ebbtide.ddl._ddl import added_ddl as added_ddl
     from ebbtide.ddl._ddl import as_compared as as_compared
@@ -20,5 +19,6 @@ if TYPE_CHECKING:
     from ebbtide.ddl._ddl import is_listable as is_listable
     from ebbtide.ddl._ddl import parse_ddl as parse_ddl
     from ebbtide.ddl._ddl import type_ddl as type_ddl
+    from ebbtide.ddl._dialect import SparkSql as SparkSql
 else:
     __getattr__, __all__ = names_of(__name__)

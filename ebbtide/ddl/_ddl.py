@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 
 from ebbtide.columns import inner_fields, quoted
+from ebbtide.ddl._dialect import SparkSql
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen
 
@@ -44,15 +44,6 @@ MOST_CHARACTERS = 255
 """Maximum characters of a column's name."""
 MOST_DIGITS = 40
 """Maximum digits of an integer literal; no column holds more."""
-
-
-class SparkSql(Spark):
-    """Spark's SQL since 4.0: a doubled quote in a text is a quote (`spark.sql.legacy.consecutiveStringLiterals.enabled`)."""
-
-    class Tokenizer(Spark.Tokenizer):
-        """Spark's tokenizer with doubled quotes."""
-
-        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
 
 @dataclass(frozen=True)

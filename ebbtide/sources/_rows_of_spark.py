@@ -48,6 +48,11 @@ class HandedRows:
     batch: int
     is_new_query: bool = False
 
+    @staticmethod
+    def source(rows: HandedRows | None, settings: SourceSettings) -> PositionedSource:
+        """Return the source that reads rows; arguments as `RowsOfSpark`."""
+        return RowsOfSpark(rows, settings)
+
 
 class RowsOfSpark(PositionedSource):
     """Reads the rows of one micro-batch.

@@ -37,4 +37,4 @@ class SparkSource(PositionedPart):
 
     def with_settings(self, settings: SourceSettings) -> PositionedSource:
         """See `PositionedPart.with_settings`."""
-        return sources.RowsOfSpark(self._rows, settings)
+        return sources.HandedRows.source(self._rows, settings)
