@@ -392,7 +392,7 @@ class Stepper:
         self.snapshot = fold_state(executor, self.plan, self.number, self.newest(looks=False), self.lease.check)
         self.newest(looks=False)  # judges the fold's commit while the step holds it
         for output in (self.plan.sink, *self.plan.outputs.values()):
-            output.fold()
+            output.fold(executor)
 
     def newest(self, *, looks: bool = True) -> Snapshot:
         """Return the newest version of the state; without a look the newest known: enough before a commit, which fails behind another's.

@@ -224,13 +224,13 @@ class SinkTable(SinkDefinition):
             raise Fault.of("sink", "gone", location=self.path).error
         self._upserter.begin(newest)
 
-    def fold(self) -> None:
+    def fold(self, executor: Executor) -> None:
         """Join small files, if there is something to gain."""
-        self._upserter.fold()
+        self._upserter.fold(executor)
 
     def join_files(self, executor: Executor) -> None:
         """Join all small files."""
-        self._upserter.fold(everything=True)
+        self._upserter.fold(executor, everything=True)
 
     def below(self, floor: tuple[int, ...] | None) -> Callable[[pa.Table], Mask] | None:
         """Return a function that marks the rows below a TRUNCATE; None without one."""

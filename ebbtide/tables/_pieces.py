@@ -174,3 +174,23 @@ class WriteLeft:
         left = [files.columns.empty_table()]
         left += [lost.file.read_without(files.table, files.columns, lost.dead) for lost in partly]
         return files.write(pa.concat_tables(left), files.replaced(self.version))
+
+
+@dataclass(frozen=True)
+class JoinFiles:
+    """Writes the rows of some files to a new one; no row changes. Runs in workers.
+
+    Args:
+        files: The table.
+        version: The version that has the files.
+    """
+
+    files: TableFiles
+    version: Version
+
+    def __call__(self, joined: Sequence[DataFile]) -> list[Action]:
+        """Join some files; return the actions that add the new ones."""
+        files = self.files
+        rows = [file.read(files.table, files.columns) for file in joined]
+        whole = pa.concat_tables([files.columns.empty_table(), *rows])
+        return files.write(whole, files.replaced(self.version), data_change=False)

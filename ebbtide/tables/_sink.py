@@ -109,7 +109,7 @@ class Sink(ABC):
             stored: The user's columns before the change.
         """
 
-    def fold(self) -> None:
+    def fold(self, executor: Executor) -> None:
         """Join small files when enough have come together; called after each step. Changes no row."""
 
     def join_files(self, executor: Executor) -> None:

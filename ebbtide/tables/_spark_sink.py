@@ -211,7 +211,7 @@ class MergeSink(SparkMadeSink):
     def _refuse_unwritable(self, found: Snapshot) -> None:
         """Refuse nothing, see `refuse_altered`."""
 
-    def fold(self) -> None:
+    def fold(self, executor: Executor) -> None:
         """Leave the files to `join_files`."""
 
     def join_files(self, executor: Executor) -> None:

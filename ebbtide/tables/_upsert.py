@@ -24,7 +24,7 @@ from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._joining import emptied_files, in_batches, is_small, small_files
-from ebbtide.tables._pieces import Applied, ApplyPiece, Piece, TableFiles, WriteLeft
+from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WriteLeft
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
 if TYPE_CHECKING:
@@ -199,10 +199,11 @@ class Upserter:
         made = self._writer.commit_once(known, actions_of, committed)
         self._snapshot = made or self._snapshot
 
-    def fold(self, *, everything: bool = False) -> None:
+    def fold(self, executor: Executor, *, everything: bool = False) -> None:
         """Join small files, and rewrite large ones with half of their rows deleted; no row changes.
 
         Args:
+            executor: Runs the tasks.
             everything: Join all small files. Else only those of a size class that is full.
 
         Raises:
@@ -215,12 +216,13 @@ class Upserter:
             self._replaced.follow(Version.of(known))
             return
         snapshot = self._newest()
+        self._refuse_altered(snapshot)
         group = _files_to_fold(snapshot, everything=everything)
-        for some in in_batches(group):
-            self._refuse_altered(snapshot)
-            rows = snapshot.rows(self._columns, some)
-            adds = self._files.write(rows, self._replaced, data_change=False)
-            snapshot = self._writer.join(snapshot, some, adds, {})
+        batches = list(in_batches(group))
+        is_little = sum(file.size for file in group) <= executor.LITTLE_BYTES
+        work = JoinFiles(self._files, Version.of(snapshot))
+        for joined, adds in zip(batches, executor.map(work, batches, is_little=is_little), strict=True):
+            snapshot = self._writer.join(snapshot, joined, adds, {})
         self._snapshot = snapshot
 
     def begin(self, newest: Snapshot) -> None:

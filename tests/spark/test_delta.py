@@ -9,6 +9,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaLogError, VersionTakenError
+from ebbtide.executors import InProcess
 from ebbtide.ledger._writers import LogStoreWriter
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
@@ -60,7 +61,7 @@ class Both:
 
     def fold(self):
         """Join all small files."""
-        self.upserter.fold(everything=True)
+        self.upserter.fold(InProcess(), everything=True)
 
     # What others write.
     def sql(self, text):

@@ -13,6 +13,7 @@ from local.made_facts import made_facts as facts
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaFeatureError
+from ebbtide.executors import InProcess
 from ebbtide.ledger import _writers as ledger_writers
 from ebbtide.model import Restore
 from ebbtide.tables._replaced_rows import Upsert
@@ -80,7 +81,7 @@ class Upserted:
     def write(self, step, ids):
         new = rows(*ids)
         self.upserter.apply(Upsert(new.select(["id"]), new), Transaction("app", step, {"operation": "MERGE"}))
-        self.upserter.fold()
+        self.upserter.fold(InProcess())
 
 
 WRITERS = [Appended, Upserted, Staged]
@@ -161,9 +162,9 @@ def test_fold_that_lost_to_an_altered_table_is_given_up(tmp_path, puts):
     for step in (1, 2):
         writer.write(step, [step])
     puts.waiting = [lambda: altered(path, "", {"delta.dataSkippingStatsColumns": "id"})]
-    writer.upserter.fold(everything=True)
+    writer.upserter.fold(InProcess(), everything=True)
     assert commits_after_refused(path) == []
-    writer.upserter.fold(everything=True)
+    writer.upserter.fold(InProcess(), everything=True)
     assert commits_after_refused(path) == ["OPTIMIZE"], "the next one finds the table as it is"
 
 

@@ -15,6 +15,7 @@ from local.made_facts import stands_above
 from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
+from ebbtide.executors import InProcess
 from ebbtide.model import Restore, SchemaChange
 from ebbtide.sessions import OnSpark
 from ebbtide.tables import ChangelogTable, SinkTable
@@ -191,14 +192,14 @@ def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
 
 def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink):
     apply(sink, 1, k1=("I", 1))
-    sink.fold()
+    sink.fold(InProcess())
     assert sink.version() == 1, "one file is not joined with itself"
     apply(sink, 2, k2=("I", 2))
-    sink.fold()
+    sink.fold(InProcess())
     assert len(Snapshot.read(sink.path).files) == 1
     apply(sink, 3, k3=("I", 3))
     set_limits(width=100)
-    sink.fold()
+    sink.fold(InProcess())
     assert len(Snapshot.read(sink.path).files) == 2
     sink.join_files(SPARK)
     assert len(Snapshot.read(sink.path).files) == 1
@@ -210,7 +211,7 @@ def test_sink_that_spark_writes_is_joined_only_on_request(sink):
     apply(sink, 1, k1=("I", 1))
     apply(sink, 2, k2=("I", 2))
     version = sink.version()
-    merging(sink).fold()
+    merging(sink).fold(InProcess())
     assert sink.version() == version
 
 

@@ -17,6 +17,7 @@ from inputs.parquet_pages import compressed_by_lzo
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._features import with_feature
 from ebbtide.errors import EbbtideError, TableMismatchError, UnsupportedFileError
+from ebbtide.executors import InProcess
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._upsert import Upserter
 
@@ -206,7 +207,7 @@ def hold(path, seed):
         return
     upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
     assert read(made) == in_order([*earlier, new])
-    upserter.fold(everything=True)
+    upserter.fold(InProcess(), everything=True)
     assert read(made) == in_order([*earlier, new])
 
 
@@ -280,7 +281,7 @@ def test_key_in_a_file_with_names_in_another_case_is_found(tmp_path):
     upserter = Upserter(path, columns, ["id"], PUTS)
     upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
     assert read(made) == [{"id": 3, "v": "new"}, {"id": 4, "v": "b"}]
-    upserter.fold(everything=True)
+    upserter.fold(InProcess(), everything=True)
     assert read(made) == [{"id": 3, "v": "new"}, {"id": 4, "v": "b"}]
 
 

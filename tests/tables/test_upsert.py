@@ -74,7 +74,7 @@ def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded):
         deleted -= values.keys()
         upserter.apply(change(values, deleted), merge(number))
         if number % folded == 0:
-            upserter.fold(everything=number % 3 == 0)
+            upserter.fold(InProcess(), everything=number % 3 == 0)
         want = {key: value for key, value in want.items() if key not in deleted} | values
         assert ours(path) == theirs(path) == want
     has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
@@ -251,10 +251,10 @@ def test_single_file_is_rewritten_only_if_it_has_deleted_rows(tmp_path):
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
     upserter.apply(change({(n, "x"): n for n in range(5)}), merge(1))
-    upserter.fold(everything=True)
+    upserter.fold(InProcess(), everything=True)
     assert Snapshot.read(path).version == 1
     upserter.apply(change({}, deleted=[(0, "x")]), merge(2))
-    upserter.fold(everything=True)
+    upserter.fold(InProcess(), everything=True)
     joined = Snapshot.read(path)
     [file] = joined.files.values()
     assert (file.vector, file.rows, joined.version) == (None, 4, 3)
@@ -286,7 +286,7 @@ def test_large_file_of_deleted_rows_is_rewritten_with_the_small_files(tmp_path):
     upserter.apply(change({}, deleted=[(n, "x") for n in range(1, 2_000)]), merge(2))
     for number in (3, 4):
         upserter.apply(change({(number, "y"): number}), merge(number))
-    upserter.fold()
+    upserter.fold(InProcess())
     [file] = Snapshot.read(path).files.values()
     assert (file.vector, file.rows) == (None, 3)
     assert ours(path) == {(0, "x"): 0, (3, "y"): 3, (4, "y"): 4}
@@ -301,7 +301,7 @@ def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
     metadata = {**found.metadata, "configuration": {**found.configuration, "delta.appendOnly": "true"}}
     PUTS.commit_version(path, found.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
     with pytest.raises(DeltaFeatureError, match=f"{path}.*appendOnly"):
-        upserter.fold(everything=True)
+        upserter.fold(InProcess(), everything=True)
 
 
 def defining(path):

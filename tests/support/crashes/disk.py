@@ -129,7 +129,7 @@ class DiskPipeline(Executor):
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
         self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)
-        self.plan.sink.fold()
+        self.plan.sink.fold(InProcess())
 
 
 def with_second_versions(of, folder, times_ms=(0, 0)):
