@@ -29,17 +29,14 @@ def test_graph_shows_source_state_and_sink(dagster_dev, sales_run, page):
     expect(page.get_by_text(f"{n_checks} / {n_checks} Passed").first).to_be_visible(timeout=WAIT_MS)
 
 
-def test_checks_tab_shows_each_verdict_and_plots_broken_rows(dagster_dev, sales_run, page):
-    page.goto(f"{dagster_dev.url}/assets/sales?view=checks")
+def test_asset_shows_rows_columns_freshness_each_verdict_and_a_plot_of_broken_rows(dagster_dev, sales_run, page):
+    page.goto(f"{dagster_dev.url}/assets/sales")
+    for text in ("Row count", "Freshness policy", "Column name"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible(timeout=WAIT_MS)
+    page.get_by_role("tab", name="Checks").first.click()
     for name in ("expiry", "foreign_writes", "ordering", "quarantine_rate", "unique_key"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=WAIT_MS)
     page.get_by_text("ordering", exact=True).first.click()
     expect(page.get_by_text("Passed", exact=True).first).to_be_visible(timeout=WAIT_MS)
     expect(page.get_by_text("Plots", exact=True).first).to_be_visible(timeout=WAIT_MS)
     expect(page.locator("canvas").first).to_be_visible(timeout=WAIT_MS)
-
-
-def test_overview_shows_rows_columns_and_freshness(dagster_dev, sales_run, page):
-    page.goto(f"{dagster_dev.url}/assets/sales")
-    for text in ("Row count", "Freshness policy", "Column name"):
-        expect(page.get_by_text(text, exact=True).first).to_be_visible(timeout=WAIT_MS)
