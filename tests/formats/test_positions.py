@@ -151,21 +151,17 @@ class Log:
 @pytest.mark.parametrize("is_flattened", [False, True], ids=["envelope", "flattened"])
 @pytest.mark.parametrize("connector", ORDERS)
 def test_any_arrival_cut_and_redelivery_gives_the_rows_of_the_source(connector, is_flattened):
-    draw = random.Random(connector)
-    log = Log(connector, is_flattened)
-    for _ in range(3):
-        events, expected = log.history(draw, 12)
-        origin = DebeziumEvent.of(events[0])
-        pipeline = MemoryPipeline(
-            spec(order={"sequence": [*origin.sequence]}, source={"path": "in", "records": "value"})
-        )
-        arrived = [*events, *draw.sample(events, 4)]
-        draw.shuffle(arrived)
-        for events in cut(arrived, [draw.randrange(16) for _ in range(3)]):
-            pipeline.step(map(json.dumps, events))
-        assert pipeline.quarantine == []
-        assert pipeline.rows() == expected
-        assert pipeline.metrics["conflicts"] == 0
+    draw = random.Random(f"{connector}{is_flattened}")
+    events, expected = Log(connector, is_flattened).history(draw, 24)
+    origin = DebeziumEvent.of(events[0])
+    pipeline = MemoryPipeline(spec(order={"sequence": [*origin.sequence]}, source={"path": "in", "records": "value"}))
+    arrived = [*events, *draw.sample(events, 8)]
+    draw.shuffle(arrived)
+    for part in cut(arrived, [draw.randrange(32) for _ in range(3)]):
+        pipeline.step(map(json.dumps, part))
+    assert pipeline.quarantine == []
+    assert pipeline.rows() == expected
+    assert pipeline.metrics["conflicts"] == 0
 
 
 @pytest.mark.parametrize("connector", ["sqlserver", "oracle"])
