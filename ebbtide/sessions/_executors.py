@@ -41,7 +41,7 @@ def refuse_unfit_executors(session: SparkSession) -> None:
             allowed=_words(here),
             next_step=(
                 "Use an image with it, or send an archive: --conf spark.archives=env.tar.gz#env "
-                "--conf spark.pyspark.python=./env/bin/python."
+                "--conf spark.pyspark.python=./env/bin/python. On one machine, set PYSPARK_PYTHON to this Python before Spark starts."
             ),
         )
 

@@ -28,12 +28,19 @@ class OnSpark(Executor):
     Args:
         session: The session; or returns it, when it is first needed: work begins with what it refuses, or plans, from the logs of tables alone.
         leaves_nothing: The smallest work runs in jobs too.
+
+    Raises:
+        ConfigError: the session lacks what a run needs.
     """
 
     has_spark = True
     place = "on Spark"
 
     def __init__(self, session: SparkSession | Callable[[], SparkSession], *, leaves_nothing: bool = False) -> None:
+        if not callable(session):
+            from ebbtide.sessions._needs import refuse_unfit_session  # loads PySpark
+
+            refuse_unfit_session(session)
         self._session = session
         self._leaves_nothing = leaves_nothing
         self._here = InProcess()

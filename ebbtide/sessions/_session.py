@@ -30,6 +30,7 @@ from ebbtide.redaction import is_credential
 from ebbtide.sessions._class_archive import ClassArchive
 from ebbtide.sessions._executors import refuse_unfit_executors
 from ebbtide.sessions._jars import JARS, note_jars, with_known_jars
+from ebbtide.sessions._needs import note_fit
 from ebbtide.sessions._settings import (
     MASTER,
     PACKAGES,
@@ -81,6 +82,7 @@ def build_session(
     master = str(session.conf.get(MASTER))
     if not has_jvm and not is_in_one_jvm(master):
         refuse_unfit_executors(session)
+    note_fit(session)
     return session
 
 

@@ -88,9 +88,7 @@ def test_executor_without_spark_says_how_to_have_it():
             executor.spark()
 
 
-def test_session_stands_for_the_executor_on_it():
-    session = object()
-    assert executor_of(session).spark() is session
+def test_executor_stands_for_itself():
     here = InProcess()
     assert executor_of(here) is here
 
@@ -99,4 +97,4 @@ def test_session_stands_for_the_executor_on_it():
     ("engine", "is_little", "is_here"), [("auto", True, True), ("auto", False, False), ("spark", True, False)]
 )
 def test_spark_leaves_little_work_to_this_process_but_for_engine_spark(engine, is_little, is_here):
-    assert OnSpark(object()).for_engine(engine).does_itself(is_little=is_little) is is_here
+    assert OnSpark(object).for_engine(engine).does_itself(is_little=is_little) is is_here

@@ -280,7 +280,7 @@ def test_table_of_few_bytes_is_altered_without_a_job(sink):
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
     set_limits(little_bytes=n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
-    on_spark = OnSpark(object())  # a job would fail on it
+    on_spark = OnSpark(object)  # a job would fail on it
     wider.alter(on_spark, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
     rows = Snapshot.read(sink.path).rows(wider.columns).to_pylist()
     assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
