@@ -3,7 +3,7 @@
 import pytest
 
 from ebbtide.errors import ConfigError
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions import SparkVersion
 
 DELTA = {
     "3.5.9": "io.delta:delta-spark_2.12:3.3.3",

@@ -21,7 +21,7 @@ from ebbtide.checks._rule import Expected, Rows
 from ebbtide.checks._samples import sample_of
 from ebbtide.executors import InProcess as HereExecutor
 from ebbtide.sessions import OnSpark as SparkExecutor
-from ebbtide.spark_versions import arrow_table
+from ebbtide.sessions import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -90,7 +90,7 @@ class TableRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.frames import read_delta
+        from ebbtide.sessions import read_delta
 
         return read_delta(spark, self.table, self.version)
 
@@ -185,7 +185,7 @@ class ChangeFeed(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.frames import columns, spark_schema
+        from ebbtide.sessions import columns, spark_schema
 
         if self.since >= self.until:  # Delta refuses to read from a version that is not there yet
             return spark.createDataFrame([], spark_schema(self._schema))
@@ -240,8 +240,7 @@ class GivenRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.frames import spark_schema
-        from ebbtide.spark_versions import arrow_frame
+        from ebbtide.sessions import arrow_frame, spark_schema
 
         schema = spark_schema(self.rows.schema, nullable=True)
         return arrow_frame(spark, self.rows, schema)

@@ -31,9 +31,8 @@ from ebbtide.expressions._determinism import what_may_differ
 from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
-from ebbtide.frames import spark_schema
 from ebbtide.redaction import MASK
-from ebbtide.spark_versions import arrow_frame, arrow_table, condition_of, query_logger, tried
+from ebbtide.sessions import arrow_frame, arrow_table, condition_of, query_logger, spark_schema, tried
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ebbtide.delta import Writer
 from ebbtide.lines import lines_of
-from ebbtide.spark_versions import scala_iterator
 from ebbtide.storage import Location
 
 
@@ -47,7 +47,7 @@ class LogStoreWriter(Writer):
         session: Any = SparkSession.active()
         jvm = session._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._table)
-        actions = scala_iterator(jvm, lines_of(data.decode()))
+        actions = _scala_iterator(jvm, lines_of(data.decode()))
         path = jvm.org.apache.hadoop.fs.Path(location)
         configuration = session._jsparkSession.sessionState().newHadoopConf()
         path.getFileSystem(configuration).mkdirs(path.getParent())
@@ -58,3 +58,11 @@ class LogStoreWriter(Writer):
                 return False
             raise
         return True
+
+
+def _scala_iterator(jvm: Any, items: Iterable[Any]) -> Any:
+    """Return Scala's iterator over items; the class that newer ones have in its place is not in Scala 2.12."""
+    java = jvm.java.util.ArrayList()
+    for item in items:
+        java.add(item)
+    return jvm.scala.collection.JavaConverters.asScalaIteratorConverter(java.iterator()).asScala()

@@ -19,7 +19,7 @@ import pyspark
 
 from ebbtide import java
 from ebbtide.sessions._jars import cache_folder, digest_of
-from ebbtide.spark_versions import spark_home
+from ebbtide.sessions._versions import spark_home
 from ebbtide.storage import Location
 
 KEPT = 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.sessions._executors import refuse_unfit_executors
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions._versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

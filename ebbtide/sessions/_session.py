@@ -39,7 +39,7 @@ from ebbtide.sessions._settings import (
     python_of_workers,
     settings_of_file,
 )
-from ebbtide.spark_versions import query_logger
+from ebbtide.sessions._versions import query_logger
 from ebbtide.users import has_passwd_entry
 
 JVM_ENDS_WITHIN_S = 300

@@ -17,7 +17,7 @@ from ebbtide.environment import MASTER as MASTER_VARIABLE
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
 from ebbtide.redaction import hide, is_credential
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions._versions import SparkVersion
 
 UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
 """The mode bits that Hadoop's clients remove from new files, and their default, regardless of the process' umask."""

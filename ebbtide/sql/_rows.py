@@ -20,8 +20,8 @@ from ebbtide import state_frame
 from ebbtide.columns import quoted
 from ebbtide.delta import Log
 from ebbtide.errors import SqlError
-from ebbtide.frames import spark_schema
 from ebbtide.runtime import Plan
+from ebbtide.sessions import spark_schema
 from ebbtide.sql._catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql._listing import steps
 from ebbtide.sql._references import Pin, PinKind, Reference

@@ -13,8 +13,8 @@ from ebbtide import MaterializedView
 from ebbtide.ddl import ddl_of, is_exact
 from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
-from ebbtide.frames import spark_schema
 from ebbtide.runtime import Plan, ViewLineage, view_source
+from ebbtide.sessions import spark_schema
 from ebbtide.sql._catalog import (
     PIPELINE,
     Catalog,

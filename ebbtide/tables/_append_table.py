@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from ebbtide.delta import Action as LogAction
 from ebbtide.delta import DataFile, Definition, Snapshot
-from ebbtide.frames import read_delta
 from ebbtide.ledger import OwnTable, StepFacts, TableFacts, writer_of
 from ebbtide.model import Action, Append, Clear, Erase, Replace, Restore, Rewrite
+from ebbtide.sessions import read_delta
 from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, erase_stage

@@ -133,8 +133,7 @@ def _by_spark(
         ) from error
     from pyspark.errors import AnalysisException, PySparkException
 
-    from ebbtide.frames import columns, frame_of
-    from ebbtide.spark_versions import arrow_table, condition_of
+    from ebbtide.sessions import arrow_table, columns, condition_of, frame_of
 
     try:
         found = frame_of(spark, rows, parts, rows.schema).where(where).select(*columns(selection.names))

@@ -20,8 +20,8 @@ import pyarrow as pa
 from ebbtide.changelog import ORDER, SequenceColumns
 from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
-from ebbtide.frames import read_delta
 from ebbtide.ledger import OwnTable, TableFacts, writer_of
+from ebbtide.sessions import read_delta
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._sink import Sink
 

@@ -24,10 +24,9 @@ from ebbtide.entries import SinkChange
 from ebbtide.errors import ConfigError
 from ebbtide.executors import Executor
 from ebbtide.formats import Coding
-from ebbtide.frames import column, columns, spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
-from ebbtide.spark_versions import arrow_frame
+from ebbtide.sessions import arrow_frame, column, columns, spark_schema
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._table import ChangeSet, Work
 

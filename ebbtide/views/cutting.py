@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from ebbtide.ddl import is_exact
 from ebbtide.delta import Action, DataFile, Log, Snapshot
-from ebbtide.spark_versions import arrow_schema
+from ebbtide.sessions import arrow_schema
 from ebbtide.tables import SinkTable
 from ebbtide.views.lineage import Cut
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ebbtide.spark_versions import arrow_schema, rows_of_plan
+from ebbtide.sessions import arrow_schema, rows_of_plan
 from ebbtide.views import catalyst
 from ebbtide.views.catalyst import TABLE, column, kind, listed, output
 from ebbtide.views.origins import Origin, Origins

@@ -17,7 +17,7 @@ from ebbtide.ddl import type_ddl
 from ebbtide.errors import ViewQueryError
 from ebbtide.expressions import Call, Parser
 from ebbtide.redaction import MASK
-from ebbtide.spark_versions import condition_of
+from ebbtide.sessions import condition_of
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
     refuse_changing,

@@ -23,10 +23,9 @@ from pyspark.sql import functions as F
 
 from ebbtide.columns import quoted
 from ebbtide.delta import Action, Log
-from ebbtide.frames import columns
 from ebbtide.model import ViewPosition
 from ebbtide.runtime import Stager
-from ebbtide.spark_versions import arrow_frame
+from ebbtide.sessions import arrow_frame, columns
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole

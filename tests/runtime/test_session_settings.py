@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from ebbtide.cli import main
 from ebbtide.errors import EbbtideError
+from ebbtide.sessions import SparkVersion
 from ebbtide.sessions._settings import effective_settings, python_of_workers, settings_of_file
-from ebbtide.spark_versions import SparkVersion
 
 DELTA_JAR = SparkVersion.installed().delta
 CLUSTER = "spark://host:7077"

@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.frames import spark_schema
-from ebbtide.spark_versions import arrow_frame
+from ebbtide.sessions import arrow_frame, spark_schema
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ebbtide import UpsertPipeline, run, state
 from ebbtide.errors import ConfigError
 from ebbtide.sessions._jars import with_known_jars
-from ebbtide.spark_versions import SparkVersion
+from ebbtide.sessions import SparkVersion
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.session.timeZone", "Europe/Berlin").config("spark.sql.ansi.enabled", "false")

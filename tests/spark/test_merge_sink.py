@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
-from ebbtide.frames import spark_schema
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Restore, Rewrite, SchemaChange
-from ebbtide.sessions import executor_of
+from ebbtide.sessions import executor_of, spark_schema
 from ebbtide.tables import SinkTable
 from ebbtide.tables._spark_sink import MergeSink
 

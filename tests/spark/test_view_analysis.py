@@ -6,7 +6,7 @@ from oracles.view_inputs import ITEMS, PARTS
 
 from ebbtide.ddl import parse_ddl
 from ebbtide.errors import ViewQueryError
-from ebbtide.frames import spark_schema
+from ebbtide.sessions import spark_schema
 from ebbtide.views.query import analyse, new_session
 
 KEYS = {"a": ["id"], "b": ["id"], "c": ["id", "k"]}

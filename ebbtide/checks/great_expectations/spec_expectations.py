@@ -15,7 +15,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
 from ebbtide.errors import ConfigError
-from ebbtide.frames import columns as names_of
+from ebbtide.sessions import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import Log
-from ebbtide.frames import column, spark_schema
 from ebbtide.operators import Operator
+from ebbtide.sessions import column, spark_schema
 from ebbtide.tables._state.layout import columns_of_state
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from ebbtide import InProcess, Pipeline, UpsertPipeline
 from ebbtide.operations import Context, Report
 from ebbtide.runtime import system_clock
-from ebbtide.sessions import executor_of
-from ebbtide.spark_versions import arrow_table
+from ebbtide.sessions import arrow_table, executor_of
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOCAL = InProcess()

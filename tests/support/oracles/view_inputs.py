@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.model import TableVersion, ViewPosition
-from ebbtide.spark_versions import arrow_schema, arrow_table, frame_of_arrow
+from ebbtide.sessions import arrow_schema, arrow_table, frame_of_arrow
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session

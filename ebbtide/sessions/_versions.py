@@ -10,7 +10,6 @@ import importlib.metadata
 import logging
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -235,11 +234,3 @@ def rows_of_plan(session: SparkSession, plan: Any) -> Any:
     spark_sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     dataset = spark_sql.classic.Dataset if _pyspark().minor >= (4, 0) else spark_sql.Dataset
     return dataset.ofRows(session._jsparkSession, plan)
-
-
-def scala_iterator(jvm: Any, items: Iterable[Any]) -> Any:
-    """Return Scala's iterator over items; the class that newer ones have in its place is not in Scala 2.12."""
-    java = jvm.java.util.ArrayList()
-    for item in items:
-        java.add(item)
-    return jvm.scala.collection.JavaConverters.asScalaIteratorConverter(java.iterator()).asScala()
