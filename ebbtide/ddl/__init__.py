@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ebbtide.ddl._ddl import ddl_of as ddl_of
     from ebbtide.ddl._ddl import is_column_name as is_column_name
     from ebbtide.ddl._ddl import is_exact as is_exact
-    from ebbtide.ddl._ddl import is_listable as is_listable
     from ebbtide.ddl._ddl import parse_ddl as parse_ddl
     from ebbtide.ddl._ddl import type_ddl as type_ddl
     from ebbtide.ddl._dialect import SparkSql as SparkSql

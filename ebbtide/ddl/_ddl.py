@@ -70,6 +70,11 @@ class TableSchema:
     defaults: dict[str, Any]
     comments: dict[str, str]
 
+    @staticmethod
+    def is_listable(name: str) -> bool:
+        """Return whether a spec can hold a name: it is short enough, and all its characters are visible."""
+        return 0 < len(name) <= MOST_CHARACTERS and not has_unseen(name)
+
     @property
     def all_names(self) -> list[str]:
         """Names of the columns, and of the fields within them."""
@@ -166,11 +171,6 @@ def as_written(name: str) -> str:
     except ConfigError:
         return in_quotes
     return name if read == meant else in_quotes
-
-
-def is_listable(name: str) -> bool:
-    """Return whether a spec can hold a name: it is short enough, and all its characters are visible."""
-    return 0 < len(name) <= MOST_CHARACTERS and not has_unseen(name)
 
 
 def is_column_name(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
 from ebbtide.errors import ConfigError
-from ebbtide.runtime import Automatic, Diagnosed, Diagnosis, Plan, Stepper
+from ebbtide.runtime import Automatic, Diagnosis, Plan, Stepper
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
@@ -38,7 +38,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
-    parts: tuple[Diagnosed, ...] = Diagnosis.BELONGING,
+    parts: tuple[Diagnosis.Part, ...] = Diagnosis.BELONGING,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield its stepper.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ebbtide.changelog import RowKind
-from ebbtide.ddl import as_written, is_listable
+from ebbtide.ddl import TableSchema, as_written
 from ebbtide.errors import ConfigError
 from ebbtide.formats import (
     TOOLS,
@@ -111,7 +111,7 @@ class Proposal:
         recognised = reading.recognised
         not_taken = [column.name for column in columns if column.type is None or column.name in own_columns]
         # A name that cannot be written into a spec is left out without being listed.
-        left_out = list(filter(is_listable, not_taken))
+        left_out = list(filter(TableSchema.is_listable, not_taken))
         if left_out:
             attributes["ignored_columns"] = left_out
         notes = [

@@ -14,7 +14,6 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.runtime._comparing import SinkDifference as SinkDifference
-    from ebbtide.runtime._diagnosis import Diagnosed as Diagnosed
     from ebbtide.runtime._diagnosis import Diagnosis as Diagnosis
     from ebbtide.runtime._driver import refresh as refresh
     from ebbtide.runtime._driver import run as run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import DataFile, Log, Snapshot
@@ -20,8 +20,6 @@ from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
 
-Diagnosed = Literal["ledger", "place of the sink", "state", "rows of the state", "tables", "files", "spec"]
-"""A part that can be asked about. "files": the data files of state and sink, each folder listed once; no file is opened."""
 MOST_NAMED = 3
 """Missing files that the error names."""
 
@@ -36,9 +34,11 @@ class Diagnosis:
         newest: Returns the newest version of the state, None without one; called where a part needs it.
     """
 
-    BELONGING: ClassVar[tuple[Diagnosed, ...]] = ("state", "rows of the state", "tables")
+    Part: TypeAlias = Literal["ledger", "place of the sink", "state", "rows of the state", "tables", "files", "spec"]
+    """A part that can be asked about. "files": the data files of state and sink, each folder listed once; no file is opened."""
+    BELONGING: ClassVar[tuple[Part, ...]] = ("state", "rows of the state", "tables")
     """Parts that show whether the tables belong together."""
-    AT_REST: ClassVar[tuple[Diagnosed, ...]] = ("ledger", *BELONGING)
+    AT_REST: ClassVar[tuple[Part, ...]] = ("ledger", *BELONGING)
     """The same for a look without the lease."""
 
     def __init__(self, plan: Plan, tables: OwnTables, head: Head, newest: Callable[[], Snapshot | None]) -> None:
@@ -46,7 +46,7 @@ class Diagnosis:
         self._tables = tables
         self._head = head
         self._newest = newest
-        self._of: Mapping[Diagnosed, Callable[[], Iterator[Fault]]] = {
+        self._of: Mapping[Diagnosis.Part, Callable[[], Iterator[Fault]]] = {
             "ledger": self._of_ledger,
             "place of the sink": self._of_place,
             "state": self._of_state,
@@ -61,7 +61,7 @@ class Diagnosis:
         """Diagnose a pipeline that has no state yet."""
         return cls(plan, OwnTables(plan), Head(-1), lambda: None)
 
-    def faults(self, *parts: Diagnosed) -> Iterator[Fault]:
+    def faults(self, *parts: Part) -> Iterator[Fault]:
         """Find faults, one after the other as they are asked for.
 
         Args:
@@ -70,7 +70,7 @@ class Diagnosis:
         for part in parts:
             yield from self._of[part]()
 
-    def refuse(self, *parts: Diagnosed) -> None:
+    def refuse(self, *parts: Part) -> None:
         """Raise the error of the first fault; arguments as `faults`.
 
         Raises:
@@ -80,7 +80,7 @@ class Diagnosis:
         """
         Fault.refuse(self.faults(*parts))
 
-    def at_rest(self, *parts: Diagnosed) -> Fault | None:
+    def at_rest(self, *parts: Part) -> Fault | None:
         """Find the first fault without the lease: what a run does meanwhile is no fault.
 
         Args:
@@ -95,7 +95,7 @@ class Diagnosis:
         newest = Head.at_rest(self._plan.state.last())
         return found if newest.facts == self._head.facts else None
 
-    def refuse_at_rest(self, *parts: Diagnosed) -> None:
+    def refuse_at_rest(self, *parts: Part) -> None:
         """Raise the error of the first fault that `at_rest` finds; errors as `refuse`."""
         fault = self.at_rest(*parts)
         if fault is not None:

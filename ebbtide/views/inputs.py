@@ -11,7 +11,7 @@ from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.executors import Executor
 from ebbtide.model import TableVersion, ViewPosition
-from ebbtide.sources import Discovery, Part, Source, SourceBatch, Work
+from ebbtide.sources import Discovery, Part, Source, SourceBatch
 from ebbtide.storage import Location
 from ebbtide.tables import StateTable
 
@@ -98,7 +98,7 @@ class ViewTables(Source):
 class _NoRecords:
     """The records of a view: it has none."""
 
-    def run(self, work: Work) -> list[str]:
+    def run(self, work: object) -> list[str]:
         """See `Records`: a view computes its rows from its tables."""
         raise NotImplementedError("a view reads no records")
 
