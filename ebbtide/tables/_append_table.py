@@ -12,7 +12,6 @@ from ebbtide.delta import Action as LogAction
 from ebbtide.delta import DataFile, Definition, Snapshot
 from ebbtide.ledger import OwnTable, StepFacts, TableFacts, writer_of
 from ebbtide.model import Action, Append, Clear, Erase, Replace, Restore, Rewrite
-from ebbtide.sessions import read_delta
 from ebbtide.tables import _step_commits as step_commits
 from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._step_commits import commit_and_join, commit_stage, erase_stage
@@ -20,8 +19,6 @@ from ebbtide.tables._table import Work, cannot_perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,6 @@ class AppendTable(ABC):
     def last_step(self) -> int:
         """Return the last step that changed the table, 0 before the first."""
         return OwnTable(self.path, self.STAGE).last_step()
-
-    def read(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the rows as of a version."""
-        return read_delta(spark, self.path, version)
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: not those that change rows by their keys."""

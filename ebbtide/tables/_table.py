@@ -147,9 +147,6 @@ class Table(Protocol):
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once. A table that does not exist has nothing to clear, to restore or to alter."""
 
-    def read(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read its rows as of a version."""
-
 
 def cannot_perform(path: str, action: Action) -> EbbtideError:
     """Return the error of a table that cannot perform an action.
