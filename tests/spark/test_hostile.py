@@ -10,11 +10,11 @@ import pytest
 from clusters.spark_support import act, write
 from delta import DeltaTable
 from inputs.hostile import TEXTS, quoted
+from local.support import plain
 from oracles.judging import verdict_of
 
-from ebbtide import UpsertPipeline, run
+from ebbtide import InProcess, UpsertPipeline, run
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.cli.inspection import _those_where
 from ebbtide.ddl import TableSchema, as_compared, parse_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.inspect import state
@@ -162,11 +162,16 @@ def test_credential_reaches_spark_and_no_command_line():
 @pytest.mark.parametrize(
     "where", ["1=1); DROP TABLE x", "id ==", "no_such = 1", "'", "`", "id = 1; SELECT 1", "\x00", "id", "id IN (SELECT", "\u202eid"]
 )  # fmt: skip
-def test_text_that_is_no_condition_is_refused_in_our_words(spark, where):
+def test_text_that_is_no_condition_is_refused_in_our_words(spark, tmp_path, where):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.jsonl").write_text('{"kind": "+I", "id": 1}\n')
+    spec = plain("id BIGINT NOT NULL", source={"path": str(tmp_path / "in"), "records": "value"})
+    root = str(tmp_path / "root")
+    run(InProcess(), spec, root)
     with pytest.raises(
-        ConfigError, match=r"not a condition on the state's columns. Got: .* Allowed: SQL on id\."
+        ConfigError, match=r"not a condition on the state's columns. Got: .* Allowed: SQL on id, "
     ) as caught:
-        _those_where(spark.range(1), where)
+        state(spark, spec, root, where=where)
     assert not has_unseen(str(caught.value))
 
 
