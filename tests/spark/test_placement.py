@@ -49,6 +49,7 @@ def test_phases_of_the_smallest_step_are_tasks_where_the_spec_says_spark(spark, 
     assert made.keys() == {
         "on_spark: step 1: reading",
         "on_spark: step 1: deciding",
+        "on_spark: step 1: merging",
         "on_spark: step 2: expiring",
         "on_spark: compact",
     }

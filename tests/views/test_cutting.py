@@ -12,6 +12,7 @@ from local.local_pipeline import up
 from ebbtide import MaterializedView
 from ebbtide.delta import Feed, Log, Snapshot
 from ebbtide.errors import SourceReadError
+from ebbtide.executors import InProcess
 from ebbtide.model import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
@@ -125,7 +126,7 @@ def test_commit_that_changes_no_row_is_no_change(table):
     *_, before, last = Log(location).versions()
     assert Feed(location, before, last).has_changes()
     assert not Feed(location, last, last).has_changes()
-    table.plan.sink.join_files(None)
+    table.plan.sink.join_files(InProcess())
     folded = Log(location).versions()[-1]
     assert folded > last
     assert not Feed(location, last, folded).has_changes()
