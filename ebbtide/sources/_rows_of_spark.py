@@ -188,7 +188,7 @@ def _other_query(pipeline: str, rows: HandedRows, since: Span) -> SourceLostErro
         got=f"query '{rows.query}'",
         allowed=since.source_text,
         next_step="Start the query with the checkpoint that it had. If its rows may be applied again, as with an order by sequence, hand them over "
-        "with ebbtide.spark.into(spec, root, new_query=True) once.",
+        "with ebbtide.spark.into(spec, root, new_query=True) once. By arrival, begin again under another name or root.",
     )
 
 
