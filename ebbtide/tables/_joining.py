@@ -7,10 +7,12 @@ table has at most a few dozen small files, however many steps wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from ebbtide.delta import DataFile
 
+Item = TypeVar("Item")
 WIDTH = 8
 """Number of files of a class that become one of the next class, and the ratio of their sizes."""
 LEAST_BYTES = 64 * 2**10
@@ -87,17 +89,22 @@ def _is_half_empty(file: DataFile) -> bool:
 
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
     """Yield files in groups of at most `MOST_BYTES` in memory, or of one larger file."""
-    group: list[DataFile] = []
-    n_bytes = 0
     # Smallest first: the many small files share a group.
     smallest_first = sorted(files, key=lambda file: file.unpacked_bytes)
-    for file in smallest_first:
-        is_full = n_bytes + file.unpacked_bytes > MOST_BYTES
-        if group and is_full:
+    return in_groups(smallest_first, lambda file: file.unpacked_bytes, MOST_BYTES)
+
+
+def in_groups(items: Iterable[Item], n_bytes_of: Callable[[Item], int], most_bytes: int) -> Iterator[list[Item]]:
+    """Yield items in groups, in their order: of at most so many bytes, or of one larger item."""
+    group: list[Item] = []
+    n_bytes = 0
+    for item in items:
+        size = n_bytes_of(item)
+        if group and n_bytes + size > most_bytes:
             yield group
             group = []
             n_bytes = 0
-        group.append(file)
-        n_bytes += file.unpacked_bytes
+        group.append(item)
+        n_bytes += size
     if group:
         yield group

@@ -23,7 +23,7 @@ from ebbtide.delta import (
 from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
-from ebbtide.tables._joining import emptied_files, in_batches, is_small, small_files
+from ebbtide.tables._joining import emptied_files, in_batches, in_groups, is_small, small_files
 from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WriteLeft
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
@@ -260,7 +260,9 @@ class Upserter:
             return found.deleting(lost)
         partly = [each for each in lost if not each.is_whole]
         work = WriteLeft(self._files, Version.of(found))
-        left = [add for adds in executor.map(work, _groups(partly, executor.LITTLE_BYTES)) for add in adds]
+        # Small ones are written together.
+        groups = list(in_groups(partly, lambda each: each.file.size, executor.LITTLE_BYTES))
+        left = [add for adds in executor.map(work, groups) for add in adds]
         return DataFile.replacing([each.file for each in lost], left)
 
 
@@ -271,19 +273,6 @@ def _joined(parts: Sequence[Applied]) -> dict[FileId, BitMap64]:
         for id_, positions in part.dead.items():
             dead[id_] = dead[id_] | positions if id_ in dead else positions
     return dead
-
-
-def _groups(partly: Sequence[LostRows], most_bytes: int) -> list[list[LostRows]]:
-    """Return files in groups, each to be written as one: small ones together, up to so many bytes."""
-    groups: list[list[LostRows]] = []
-    n_bytes = most_bytes
-    for lost in partly:
-        if n_bytes + lost.file.size > most_bytes:
-            groups.append([])
-            n_bytes = 0
-        groups[-1].append(lost)
-        n_bytes += lost.file.size
-    return groups
 
 
 def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:

@@ -1,4 +1,4 @@
-"""Further outputs show the rows of the sink after every step, whatever the step does and wherever a run ends."""
+"""Further outputs show the rows of the sink after every step, regardless of what the step does and where a run ends."""
 
 import shutil
 
@@ -82,7 +82,7 @@ def test_step_that_the_output_has_is_not_performed_again(copied):
 
 
 @pytest.mark.parametrize("work", ["rewind", "refresh", "repair", "replay", "merge", "cleanup", "compaction"])
-def test_whatever_changes_the_sink_changes_the_output(copied, work):
+def test_work_that_changes_the_sink_changes_the_output(copied, work):
     pipeline = copied(ttl={"ttl": "1h"})
     pipeline.read(up(1, 1), up(2, 2))
     pipeline.read(up(1, 3), "{", up(4, 4))

@@ -12,6 +12,7 @@ from ebbtide.columns import equals
 from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
 from ebbtide.storage import ParquetFile
+from ebbtide.tables._joining import in_groups
 from ebbtide.tables._state.layout import EntryKind, columns_by_name, of_sink, typed
 from ebbtide.tables._state.lookup import Stored
 
@@ -50,15 +51,8 @@ class StepChanges:
     def pieces(self, columns: pa.Schema) -> list[ChangePiece]:
         """Return what reads it as `rows`, in parts of whole keys, in workers too; at least one."""
         # A file has the decisions of one task: all changes of some keys.
-        groups: list[list[Action]] = [[]]
-        n_bytes = 0
-        for add in Log(self.table).commit(self.version).adds():
-            size = int(add["size"])
-            if n_bytes and n_bytes + size > PIECE_BYTES:
-                groups.append([])
-                n_bytes = 0
-            groups[-1].append(add)
-            n_bytes += size
+        files = Log(self.table).commit(self.version).adds()
+        groups = list(in_groups(files, lambda add: int(add["size"]), PIECE_BYTES)) or [[]]
         entries, key = self.operator.schema, tuple(self.operator.key)
         return [ChangePiece(self.table, tuple(adds), entries, key, columns) for adds in groups]
 
