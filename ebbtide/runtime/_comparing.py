@@ -106,12 +106,11 @@ class SinkDifference:
         """
         compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
         key = tuple(plan.sink.key)
-        none = columns_named(plan.sink.schema, key).append(pa.field(STEP, pa.int64())).empty_table()
         work = CompareRange(
             decided=_rows_of(plan.backfill, key, sink_version),
             sink=_rows_of(plan, key, plan.delta_sink.version()),
             names=tuple(compared),
-            accepted=none,
+            accepted=_accepted_columns(plan, key).empty_table(),
             take=take,
         )
         return cls._by(executor, work, alike=True)
@@ -192,8 +191,9 @@ def take_sink(executor: Executor, plan: Plan, take: Take) -> list[Any]:
     """
     key = tuple(plan.sink.key)
     rows = _rows_of(plan, key, plan.delta_sink.version())
-    no_accepted = columns_named(plan.sink.schema, key).append(pa.field(STEP, pa.int64())).empty_table()
-    work = TakeRange(rows, key, no_accepted, TakeColumns(tuple(plan.sink.columns.names), take))
+    work = TakeRange(
+        rows, key, _accepted_columns(plan, key).empty_table(), TakeColumns(tuple(plan.sink.columns.names), take)
+    )
     results = executor.map(work, HashRange.covering(rows.n_rows))
     return [result for result in results if result is not None]
 
@@ -250,7 +250,7 @@ class _Sides:
         """The acknowledged keys, under the sink's names, and `_step`."""
         plan = self.plan
         rows = plan.state.acknowledged_in(self._state.files.values())
-        columns = columns_named(plan.sink.schema, self.key).append(pa.field(STEP, pa.int64()))
+        columns = _accepted_columns(plan, self.key)
         selected = rows.select([*self.key_of.values(), STEP])
         return selected.rename_columns(columns.names).cast(columns)
 
@@ -268,6 +268,11 @@ class _Sides:
     @property
     def _is_below(self) -> Any:
         return self.plan.delta_sink.below(self.facts.frontier.floor)
+
+
+def _accepted_columns(plan: Plan, key: Sequence[str]) -> pa.Schema:
+    """Return the columns of acknowledged keys: the sink's key, and `_step`."""
+    return columns_named(plan.sink.schema, key).append(pa.field(STEP, pa.int64()))
 
 
 def _rows_of(plan: Plan, key: Sequence[str], version: int) -> TableRows:
