@@ -20,8 +20,8 @@ from ebbtide.checks._inputs import Input
 from ebbtide.checks._rule import Expected, Rows
 from ebbtide.checks._samples import sample_of
 from ebbtide.executors import InProcess as HereExecutor
+from ebbtide.sessions import Frames, arrow_table
 from ebbtide.sessions import OnSpark as SparkExecutor
-from ebbtide.sessions import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,26 +129,26 @@ class OnSpark:
 
     def run(self, inputs: Mapping[str, Input], queries: Iterator[str]) -> Iterator[pa.Table]:
         """See `Engine`."""
-        spark = self.session()
-        with _views(spark, inputs) as named:
+        frames = Frames(self.session())
+        with _views(frames, inputs) as named:
             for query in queries:
-                selected = spark.sql(f"WITH {named} SELECT * FROM ({query}) AS _selected")
+                selected = frames.session.sql(f"WITH {named} SELECT * FROM ({query}) AS _selected")
                 yield arrow_table(selected)
 
 
 @contextmanager
-def _views(spark: SparkSession, inputs: Mapping[str, Input]) -> Iterator[str]:
+def _views(frames: Frames, inputs: Mapping[str, Input]) -> Iterator[str]:
     """Register inputs in a session under unique names during the queries; yield the WITH clauses that map the names in queries to them."""
     views = {name: f"ebbtide_{uuid.uuid4().hex}" for name in inputs}
     named = [f"{name} AS (SELECT * FROM {view})" for name, view in views.items()]
     try:
         for name, source in inputs.items():
-            frame = source.frame(spark)
+            frame = source.frame(frames)
             frame.createOrReplaceTempView(views[name])
         yield ", ".join(named)
     finally:
         for view in views.values():
-            spark.catalog.dropTempView(view)
+            frames.session.catalog.dropTempView(view)
 
 
 @dataclass(frozen=True)

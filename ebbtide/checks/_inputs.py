@@ -19,7 +19,9 @@ from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot, positions_in
 from ebbtide.errors import DeltaFeatureError, DeltaLogError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from ebbtide.sessions import Frames
 
 CHANGE_TYPE = pa.field("_change_type", pa.string())
 COMMIT_VERSION = pa.field("_commit_version", pa.int64())
@@ -51,7 +53,7 @@ class Input(ABC):
         """Read it here."""
 
     @abstractmethod
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, frames: Frames) -> DataFrame:
         """Read it in Spark."""
 
 
@@ -88,11 +90,9 @@ class TableRows(Input):
         """See `Input`."""
         return self._snapshot.rows(self.columns)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, frames: Frames) -> DataFrame:
         """See `Input`."""
-        from ebbtide.sessions import read_delta
-
-        return read_delta(spark, self.table, self.version)
+        return frames.of_delta(self.table, self.version)
 
 
 @dataclass(frozen=True)
@@ -183,20 +183,13 @@ class ChangeFeed(Input):
             live[positions_in(gone)] = False
         return live
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, frames: Frames) -> DataFrame:
         """See `Input`."""
         from ebbtide.sessions import columns, spark_schema
 
         if self.since >= self.until:  # Delta refuses to read from a version that is not there yet
-            return spark.createDataFrame([], spark_schema(self._schema))
-        feed = (
-            spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", self.since + 1)
-            .option("endingVersion", self.until)
-            .load(self.table)
-        )
-        return feed.select(*columns(self._schema.names))
+            return frames.of_arrow(self._schema.empty_table(), spark_schema(self._schema))
+        return frames.of_changes(self.table, self.since + 1, self.until).select(*columns(self._schema.names))
 
 
 def _change_files(actions: Iterable[Action]) -> list[Action]:
@@ -238,12 +231,11 @@ class GivenRows(Input):
         """See `Input`."""
         return self.rows
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, frames: Frames) -> DataFrame:
         """See `Input`."""
-        from ebbtide.sessions import arrow_frame, spark_schema
+        from ebbtide.sessions import spark_schema
 
-        schema = spark_schema(self.rows.schema, nullable=True)
-        return arrow_frame(spark, self.rows, schema)
+        return frames.of_arrow(self.rows, spark_schema(self.rows.schema, nullable=True))
 
 
 def _size(files: Iterable[DataFile]) -> Size | None:

@@ -57,12 +57,11 @@ class QuietSpark:
             return self._session or self._start()
 
     def _start(self) -> SparkSession:
-        from ebbtide.sessions import build_session, sigint_kept
+        from ebbtide.sessions import build_session
 
         self.live.show("starting Spark")
         self._log = new_log(self._root)
-        with sigint_kept():
-            self._session = build_session(settings=self.settings, log_file=self._log)
+        self._session = build_session(settings=self.settings, log_file=self._log, keeps_sigint=True)
         self._started_bytes = self._log.stat().st_size
         self.live.show("")
         return self._session

@@ -50,11 +50,10 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """The session; started now if it was not."""
         with self._starting:
             if self._session is None:
-                from ebbtide.sessions import build_session, refuse_literal_credentials, sigint_kept
+                from ebbtide.sessions import build_session, refuse_literal_credentials
 
                 refuse_literal_credentials(self.settings)
-                with sigint_kept():
-                    self._session = build_session("ebbtide", self.settings)
+                self._session = build_session("ebbtide", self.settings, keeps_sigint=True)
             return self._session
 
     @property

@@ -32,7 +32,7 @@ from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.redaction import MASK
-from ebbtide.sessions import arrow_frame, arrow_table, condition_of, query_logger, spark_schema, tried
+from ebbtide.sessions import Frames, arrow_table, condition_of, query_logger, spark_schema
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
 
@@ -115,7 +115,7 @@ class Expressions:
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
         row_if_fits = F.when(fits, row)
         whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
-        result = tried(self.context, whole)
+        result = self._frames.tried(whole)
         return self._called(frame).select(result.alias(RESULT))
 
     def select(
@@ -159,7 +159,7 @@ class Expressions:
         return F.expr(self.calls.texts[text])
 
     def _called(self, frame: DataFrame) -> DataFrame:
-        return self.calls.evaluated(frame, lambda value: tried(self.context, value))
+        return self.calls.evaluated(frame, self._frames.tried)
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
@@ -171,9 +171,13 @@ class Expressions:
         """The session that they run in."""
         return _session(self.context)
 
+    @property
+    def _frames(self) -> Frames:
+        return Frames(self.session)
+
     def _frame(self, rows: pa.Table) -> DataFrame:
         typed = rows.select(self.inputs.names).cast(self.inputs)
-        return arrow_frame(self.session, typed, spark_schema(self.inputs))
+        return self._frames.of_arrow(typed, spark_schema(self.inputs))
 
     def reasons(self, rows: pa.Table) -> list[str]:
         """Say of failing rows why they fail, in Spark's words for the first few.
@@ -201,13 +205,13 @@ class Expressions:
         fails = []
         names = []
         for field, value in self._values.items():
-            is_whole = tried(self.context, F.struct(value.alias("value")))
+            is_whole = self._frames.tried(F.struct(value.alias("value")))
             names.append(field)
             fails.append(is_whole.isNull())
         for column in self.sink:
             if not column.nullable:
                 names.append(f"null in {column.name}")
-                value = tried(self.context, self._value(column.name))
+                value = self._frames.tried(self._value(column.name))
                 fails.append(value.isNull())
         frame = self._called(self._frame(rows))
         tested = arrow_table(frame.select(F.array(*fails).alias("fails")))

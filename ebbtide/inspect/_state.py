@@ -83,10 +83,10 @@ def state(  # noqa: PLR0913 - options of a command
 
 def state_frame(spark: SparkSession, spec: Pipeline, root: str, *, as_of_step: int | None = None) -> DataFrame:
     """Return a pipeline's state as a frame of Spark, which is read in tasks; arguments and errors as `state`."""
-    from ebbtide.sessions import frame_of  # loads PySpark
+    from ebbtide.sessions import Frames  # loads PySpark
 
     rows = _shown(spec, root, as_of_step=as_of_step)
-    return frame_of(spark, rows, HashRange.covering(rows.n_rows), rows.schema)
+    return Frames(spark).of_items(rows, HashRange.covering(rows.n_rows), rows.schema)
 
 
 def _shown(

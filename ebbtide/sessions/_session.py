@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ def build_session(
     app_name: str = "ebbtide",
     settings: Mapping[str, str] | None = None,
     log_file: Path | None = None,
+    *,
+    keeps_sigint: bool = False,
 ) -> SparkSession:
     """Start Spark with Delta, tuned for small steps, or return the session that is running.
 
@@ -57,13 +59,19 @@ def build_session(
         app_name: Name of the application.
         settings: Spark settings that override ours; `${NAME}` is a variable of the environment.
         log_file: Takes what the JVM and Python workers write, if the JVM is started here. Default: this process's output.
+        keeps_sigint: The handler of SIGINT stays. PySpark's own stops jobs, and takes the caller's way to end a run.
 
     Raises:
         JavaMissingError: there is no Java to start, or it is too old.
         ConfigError: a setting names a variable that is not set.
     """
+    with _sigint_kept() if keeps_sigint else nullcontext():
+        return _built(app_name, settings or {}, log_file)
+
+
+def _built(app_name: str, settings: Mapping[str, str], log_file: Path | None) -> SparkSession:
     of_file = settings_of_file()
-    asked = effective_settings(app_name, settings or {}, of_file)
+    asked = effective_settings(app_name, settings, of_file)
     os.environ["PYSPARK_PYTHON"] = python_of_workers(of_file | asked)  # else the workers take python3 from PATH
     effective = with_known_jars(asked)
     has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -147,8 +155,8 @@ def has_died(session: SparkSession) -> bool:
 
 
 @contextmanager
-def sigint_kept() -> Iterator[None]:
-    """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it the caller's way to end a run."""
+def _sigint_kept() -> Iterator[None]:
+    """Give SIGINT back to who had it: PySpark takes it on the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -21,7 +21,6 @@ import pyarrow as pa
 from ebbtide.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -214,9 +213,9 @@ def query_logger() -> logging.Logger:
     return PySparkLogger.getLogger(name)
 
 
-def tried(context: SparkContext, value: Column) -> Column:
+def tried(session: SparkSession, value: Column) -> Column:
     """Return a value, null where its evaluation fails."""
-    jvm: Any = context._jvm
+    jvm: Any = session.sparkContext._jvm
     spark_sql = jvm.org.apache.spark.sql
     try_of = spark_sql.catalyst.expressions.TryEval
     if _pyspark().minor >= (4, 0):

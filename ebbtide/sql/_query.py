@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.columns import quoted
 from ebbtide.errors import SqlError
+from ebbtide.sessions import Frames
 from ebbtide.sql._operations import Batch, Changes, Listed, Output, Whole, as_ours
 from ebbtide.sql._references import Referring, find_references
 from ebbtide.sql._results import Result, ResultColumn, ResultKind
@@ -268,7 +269,7 @@ class Queries:
     def _analysed(self, referring: Referring, versions: Versions) -> DataFrame:
         with self.analysing:
             for reference in referring.references:
-                rows = frame(self.spark, self.names, reference, versions)
+                rows = frame(Frames(self.spark), self.names, reference, versions)
                 rows.createOrReplaceTempView(f"`{reference.view}`")
             return self.spark.sql(referring.text)
 

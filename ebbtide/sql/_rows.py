@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -21,7 +21,7 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Log
 from ebbtide.errors import SqlError
 from ebbtide.runtime import Plan
-from ebbtide.sessions import spark_schema
+from ebbtide.sessions import Frames, spark_schema
 from ebbtide.sql._catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql._listing import steps
 from ebbtide.sql._references import Pin, PinKind, Reference
@@ -56,7 +56,7 @@ class Names:
 
 
 def frame(
-    spark: SparkSession,
+    frames: Frames,
     names: Names,
     reference: Reference,
     versions: Mapping[str, int],
@@ -64,7 +64,7 @@ def frame(
     """Read a table, or a part of one, as of a moment.
 
     Args:
-        spark: Session of the query.
+        frames: Makes frames in the session of the query.
         names: Catalog of the statement.
         reference: Table to be read.
         versions: Name of a table to the version of its sink as of now.
@@ -78,22 +78,22 @@ def frame(
         case None:
             pin = reference.pin
             version = versions[reference.table] if pin is None else _version(plan, reference, pin)
-            return _shown(entry, _at(spark, plan.at("sink"), version))
+            return _shown(entry, frames.of_delta(plan.at("sink"), version))
         case Part.STATE:
-            return state_frame(spark, entry.spec, names.root, as_of_step=_step(plan, reference))
+            return state_frame(frames.session, entry.spec, names.root, as_of_step=_step(plan, reference))
         case Part.STEPS:
             columns, listed = steps(plan)
             schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
             rows = [tuple(row) for row in listed]
-            return spark.createDataFrame(rows, schema=schema)
+            return frames.session.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
-            return _shown(entry, _feed(spark, _existing(plan, reference), reference), *FEED_COLUMNS)
+            return _shown(entry, _feed(frames, _existing(plan, reference), reference), *FEED_COLUMNS)
         case Part.QUARANTINE if not Log(plan.quarantine.path).versions():
-            of_bad_records = spark_schema(plan.quarantine.schema)
-            return spark.createDataFrame([], of_bad_records)  # the first bad record creates the table
+            no_rows = plan.quarantine.schema.empty_table()
+            return frames.of_arrow(no_rows, spark_schema(no_rows.schema))  # the first bad record creates the table
         case _:
             location = _existing(plan, reference)
-            return _at(spark, location, _newest(location))
+            return frames.of_delta(location, _newest(location))
 
 
 def sink_version(names: Names, name: str) -> int:
@@ -127,10 +127,6 @@ def _existing(plan: Plan, reference: Reference) -> str:
 
 def _newest(location: str) -> int:
     return Log(location).versions()[-1]
-
-
-def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
-    return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
 def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
@@ -173,15 +169,14 @@ def _step_of_version(table: str, version: int) -> int | None:
     return None if facts is None else int(facts["step"])
 
 
-def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
+def _feed(frames: Frames, location: str, reference: Reference) -> DataFrame:
     """Read the change feed from the oldest commit that is still there."""
     if reference.pin is not None:
         raise SqlError.of(
             f"'{reference.view}' cannot be read as of a version or step: it has the changes of all versions.",
             next_step="Filter by _commit_version.",
         )
-    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": Log(location).versions()[0]}
-    return spark.read.format("delta").options(**options).load(location)
+    return frames.of_changes(location, Log(location).versions()[0])
 
 
 _AS_TEXT = ("void", "interval", "variant", "time", "geo")

@@ -230,15 +230,14 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
-    from ebbtide.sessions import build_session, sigint_kept
+    from ebbtide.sessions import build_session
 
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
     }
-    with sigint_kept():
-        return build_session("ebbtide-sql", settings, log_file).newSession()
+    return build_session("ebbtide-sql", settings, log_file, keeps_sigint=True).newSession()
 
 
 @dataclass(frozen=True)

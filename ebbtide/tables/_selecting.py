@@ -133,10 +133,10 @@ def _by_spark(
         ) from error
     from pyspark.errors import AnalysisException, PySparkException
 
-    from ebbtide.sessions import arrow_table, columns, condition_of, frame_of
+    from ebbtide.sessions import Frames, arrow_table, columns, condition_of
 
     try:
-        found = frame_of(spark, rows, parts, rows.schema).where(where).select(*columns(selection.names))
+        found = Frames(spark).of_items(rows, parts, rows.schema).where(where).select(*columns(selection.names))
         found = found.distinct() if selection.is_distinct else found
         kept = found if selection.most is None else found.limit(selection.most)
         wanted = pa.schema([rows.schema.field(name) for name in selection.names])

@@ -21,7 +21,6 @@ from ebbtide.changelog import ORDER, SequenceColumns
 from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import OwnTable, TableFacts, writer_of
-from ebbtide.sessions import read_delta
 from ebbtide.tables._bounded import bounded_columns, hiding_properties
 from ebbtide.tables._sink import Sink
 
@@ -137,7 +136,9 @@ class SinkDefinition(Sink):
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the rows as of a version."""
-        return read_delta(spark, self.path, version)
+        from ebbtide.sessions import Frames
+
+        return Frames(spark).of_delta(self.path, version)
 
     def _has_other_columns(self) -> bool:
         found = self.snapshot()

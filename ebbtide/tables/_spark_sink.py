@@ -26,7 +26,7 @@ from ebbtide.executors import Executor
 from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
-from ebbtide.sessions import arrow_frame, column, columns, spark_schema
+from ebbtide.sessions import Frames, columns, spark_schema
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._table import ChangeSet, Work
 
@@ -111,7 +111,7 @@ class MergeSink(SparkMadeSink):
             return
         table = DeltaTable.forPath(executor.spark(), self.path).alias("t")
         source = decided.select("_change", *own).alias("s")
-        values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
+        values: dict[str, str | Column] = {quoted(name): F.col(quoted(name, "s")) for name in names}
         is_deleted = F.col("s._change") == SinkChange.DELETE
         is_newer = F.lit(True)
         # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
@@ -136,8 +136,8 @@ class MergeSink(SparkMadeSink):
         """The condition that `t` and `s` have the same key; null equals null."""
         are_same = []
         for name in self.key:
-            value = column(name, "s")
-            is_same = column(name, "t").eqNullSafe(value)
+            value = F.col(quoted(name, "s"))
+            is_same = F.col(quoted(name, "t")).eqNullSafe(value)
             are_same.append(is_same)
         return reduce(Column.__and__, are_same)
 
@@ -150,7 +150,7 @@ class MergeSink(SparkMadeSink):
         # In two commits. Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
         differing = work.difference(action, _as_they_are)
         spark = executor.spark()
-        keys = arrow_frame(spark, differing.present, spark_schema(differing.present.schema)).alias("s")
+        keys = Frames(spark).of_arrow(differing.present, spark_schema(differing.present.schema)).alias("s")
         with self._own.settled():
             merge = DeltaTable.forPath(spark, self.path).alias("t").merge(keys, self._is_same_row)
             merge.whenMatchedDelete().execute()
@@ -169,7 +169,7 @@ class MergeSink(SparkMadeSink):
     def _frame(self, executor: Executor, tables: Sequence[pa.Table]) -> DataFrame:
         """Return rows as a frame under the sink's columns."""
         rows = pa.concat_tables([self.schema.empty_table(), *tables])
-        return arrow_frame(executor.spark(), rows, spark_schema(self.schema, nullable=True))
+        return Frames(executor.spark()).of_arrow(rows, spark_schema(self.schema, nullable=True))
 
     def restore(
         self,
@@ -199,7 +199,7 @@ class MergeSink(SparkMadeSink):
             fill = fills[name].as_py() if name in fills else None
             value = F.lit(fill)
             if old_name in stored_names:
-                value = column(old_name)
+                value = F.col(quoted(old_name))
             typed = value.cast(types[name].dataType)
             selected.append(typed.alias(name))
         self._own.write(rows.select(*selected), facts, "overwrite")

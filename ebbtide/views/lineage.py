@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ebbtide.sessions import arrow_schema, rows_of_plan
+from ebbtide.sessions import Frames, arrow_schema
 from ebbtide.views import catalyst
 from ebbtide.views.catalyst import TABLE, column, kind, listed, output
 from ebbtide.views.origins import Origin, Origins
@@ -201,7 +201,7 @@ class Pushdown:
         filter_above = spark_sql.catalyst.plans.logical.Filter
         for condition in conditions:
             plan = filter_above(condition, plan)
-        return rows_of_plan(self.session, plan).queryExecution().optimizedPlan()
+        return Frames(self.session).of_plan(plan).queryExecution().optimizedPlan()
 
     def _below(self, plan: Any, above: Any = None) -> Iterator[Reading]:
         """Yield the readings in a plan, given the node above it, if any."""

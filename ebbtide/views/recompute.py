@@ -25,7 +25,7 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Action, Log
 from ebbtide.model import ViewPosition
 from ebbtide.runtime import Stager
-from ebbtide.sessions import arrow_frame, columns
+from ebbtide.sessions import Frames, columns
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
@@ -209,7 +209,7 @@ class Recomputing:
         """Return a superset of the rows of a table with touched values."""
         rows = table.cut(cuts, touched)
         if rows is not None:
-            frame = arrow_frame(self.session, rows, table.schema)
+            frame = Frames(self.session).of_arrow(rows, table.schema)
             return frame.coalesce(1)  # so that joins of few rows need no shuffle
         whole = self._read(table)
         if len(cuts) != 1:
@@ -218,15 +218,14 @@ class Recomputing:
         return with_values(whole, cut, self._frame(touched))
 
     def _frame(self, values: pa.Table) -> DataFrame:
-        frame = arrow_frame(self.session, values)
+        frame = Frames(self.session).of_arrow(values)
         if not cutting.are_exact(values.schema):
             frame = frame.distinct()  # `cutting.distinct` leaves this to Spark
         is_small = len(values) <= cutting.MOST_ROWS
         return frame.coalesce(1) if is_small else frame
 
     def _read(self, table: PinnedTable) -> DataFrame:
-        reader = self.session.read.format("delta")
-        rows = reader.option("versionAsOf", table.version).load(table.location)
+        rows = Frames(self.session).of_delta(table.location, table.version)
         return rows.select(*columns(table.schema.names))
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.columns import quoted
 from ebbtide.delta import Log
 from ebbtide.operators import Operator
-from ebbtide.sessions import column, spark_schema
+from ebbtide.sessions import spark_schema
 from ebbtide.tables._state.layout import columns_of_state
 
 BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
@@ -52,9 +53,9 @@ class StateFrames:
         key = dict(self._output_key)
         out = []
         for name in self.operator.schema.field("_out").type.names:
-            value = column(name, "_out")
+            value = F.col(quoted(name, "_out"))
             if name in key:
-                value = column(key[name])
+                value = F.col(quoted(key[name]))
             out.append(value.alias(name))
         beside = [name for name in BESIDE_OUT if name in self.operator.schema.names]
         return rows.select(*beside, *out)

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.model import TableVersion, ViewPosition
-from ebbtide.sessions import arrow_frame, arrow_schema, arrow_table
+from ebbtide.sessions import Frames, arrow_schema, arrow_table
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session
@@ -161,7 +161,7 @@ class Oracle:
             return self.session.createDataFrame(rows, pinned.schema)
         reader = self.session.read.format("delta").option("versionAsOf", version)
         read = reader.load(location).drop(*RESERVED)
-        return arrow_frame(self.session, arrow_table(read), read.schema)
+        return Frames(self.session).of_arrow(arrow_table(read), read.schema)
 
     def rows(self, query: str) -> list[Row]:
         """Return what a query gives."""
