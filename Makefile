@@ -26,13 +26,13 @@ MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)"
 IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 
 # Four at a time, on two cores too: runs that Dagster launches and those on Spark mostly wait.
+# To collect the tests takes one core for most of a minute: what must be done before them is done on the others meanwhile.
+BEFORE := --beside ".ci/packages $(if $(CI),,|| true)" --beside "$(MAKE) --no-print-directory lint" --beside "$(MAKE) --no-print-directory classes"
 test: java .venv ## Run linters, type checks and all tests; what needs a program that cannot be brought here is left out, and named
-	@.ci/packages || true
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint classes
-	$(IN_MEMORY) $(RUN) pytest -q --forks 4 --durations 20
+	$(IN_MEMORY) $(RUN) pytest -q --forks 4 $(BEFORE) --durations 20
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
-# Made once before the tests, beside the linters: the archive from which each JVM starts.
+# Made once before the tests: the archive from which each JVM starts.
 classes: java .venv
 	$(RUN) python tests/support/warm_up.py
 

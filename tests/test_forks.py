@@ -1,9 +1,12 @@
 """Tests in forks of one process (`pytest --forks`)."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from frame.forks import GIVING_WAY
 
 SUPPORT = Path(__file__).parent / "support"
 PROJECT = """
@@ -42,6 +45,7 @@ def test_number(folder, n):
 @pytest.mark.parametrize("n", range(20))
 def test_group(folder, ended, n):
     note(folder, "group")
+    (folder / "niceness").write_text(str(os.nice(0)))
 
 
 def test_that_fails(tmp_path):
@@ -96,3 +100,23 @@ def test_first_failure_ends_all_where_that_is_asked_for(tmp_path):
 
 def test_process_that_has_nothing_left_takes_nothing_of_a_group(tmp_path):
     assert re.search(r"\n20 passed, 24 deselected in", run(tmp_path, "--forks", "2", "-k", "test_group"))
+
+
+def test_second_half_of_the_forks_gives_way_to_the_first(tmp_path):
+    run(tmp_path, "--forks", "2", "-k", "number or group")  # the second one begins with the group
+    assert int((tmp_path / "niceness").read_text()) == os.nice(0) + GIVING_WAY
+    run(tmp_path, "--forks", "2", "-k", "group")
+    assert int((tmp_path / "niceness").read_text()) == os.nice(0)
+
+
+def test_tests_begin_once_what_runs_beside_their_collection_has_succeeded(tmp_path):
+    output = run(tmp_path, "--forks", "2", "-k", "test_group", "--beside", "echo made > made; cat made")
+    assert "$ echo made > made; cat made\nmade\n" in output, output
+    assert "20 passed" in output
+
+
+def test_no_test_is_run_where_a_command_beside_their_collection_fails(tmp_path):
+    output = run(tmp_path, "--forks", "2", "--beside", "echo said; exit 3", "--beside", "true")
+    assert "said" in output
+    assert "no test is run: failed echo said; exit 3 (exit code 3)" in output
+    assert not (tmp_path / "numbers").exists()

@@ -1,9 +1,14 @@
-"""Runs tests in forks of the process that has collected them, so that all is imported and collected once: `pytest --forks 4`."""
+"""Runs tests in forks of the process that has collected them, so that all is imported and collected once: `pytest --forks 4`.
+
+To collect takes one core. What must have succeeded before the first test runs on the others meanwhile: `--beside "make lint"`.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import subprocess
+import tempfile
 import threading
 import traceback
 from collections import deque
@@ -12,18 +17,78 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import IO, Any
 
 import pytest
+
+GIVING_WAY = 5
+"""What the second half of the forks adds to its niceness: the first half has begun with what takes longest."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=0, metavar="N", help="run tests in N forks of this process")
+    parser.addoption(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="run while tests are collected; no test if it fails",
+    )
+
+
+@dataclass
+class _Beside:
+    """A command that runs while tests are collected.
+
+    Args:
+        command: Of a shell.
+    """
+
+    command: str
+    _output: IO[bytes] = field(init=False, default_factory=tempfile.TemporaryFile)
+    _process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._process = subprocess.Popen(self.command, shell=True, stdout=self._output, stderr=subprocess.STDOUT)  # noqa: S602 - ours
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for its end; return its exit code, and what it said."""
+        code = self._process.wait()
+        self._output.seek(0)
+        return code, self._output.read().decode(errors="replace")
+
+
+_BESIDE = pytest.StashKey[list[_Beside]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_BESIDE] = [_Beside(command) for command in session.config.option.beside]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave no command behind where tests could not be collected."""
+    _failed_beside(session)
+
+
+def _failed_beside(session: pytest.Session) -> list[str]:
+    """Wait for all commands, and say what each has printed; return those that failed."""
+    commands = session.config.stash[_BESIDE]
+    terminal = session.config.get_terminal_writer()
+    failed = []
+    while commands:
+        beside = commands.pop(0)
+        code, said = beside.ended()
+        terminal.write(f"\n$ {beside.command}\n{said}", flush=True)
+        if code != 0:
+            failed.append(f"{beside.command} (exit code {code})")
+    return failed
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run the tests in forks, if that is asked for."""
+    if failed := _failed_beside(session):
+        pytest.exit(f"no test is run: failed {', '.join(failed)}", returncode=1)
     n_forks = session.config.option.forks
     if n_forks == 0 or session.testsfailed or session.config.option.collectonly:
         return None
@@ -72,6 +137,7 @@ class _Forks:
         self._left = units_of(session.items)
         self._forks: dict[Connection, _Fork] = {}
         self._n_started = 0
+        self._n_first = 0
         session.config._tmp_path_factory.getbasetemp()  # made here, all processes have their folders in it
 
     def run(self, n_forks: int) -> None:
@@ -80,6 +146,7 @@ class _Forks:
         Raises:
             pytest.Session.Failed: so many failed as `--maxfail` allows.
         """
+        self._n_first = (n_forks + 1) // 2
         try:
             for _ in range(n_forks):
                 self._start(_Unit(is_group=False))
@@ -100,6 +167,8 @@ class _Forks:
         if pid == 0:
             for connection in [ours, *self._forks]:
                 connection.close()
+            if self._n_started > self._n_first:
+                os.nice(GIVING_WAY)
             _end_after(lambda: _Runner(self._session, theirs, self._n_started).run())
         theirs.close()
         fork = self._forks[ours] = _Fork(pid, ours, unit)
