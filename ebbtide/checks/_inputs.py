@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.columns import Mask
+from ebbtide.columns import Mask, quoted
 from ebbtide.delta import Action, Commit, DataFile, Log, Snapshot, positions_in
 from ebbtide.errors import DeltaFeatureError, DeltaLogError
 
@@ -185,11 +185,11 @@ class ChangeFeed(Input):
 
     def frame(self, frames: Frames) -> DataFrame:
         """See `Input`."""
-        from ebbtide.sessions import columns, spark_schema
+        from ebbtide.sessions import spark_schema
 
         if self.since >= self.until:  # Delta refuses to read from a version that is not there yet
             return frames.of_arrow(self._schema.empty_table(), spark_schema(self._schema))
-        return frames.of_changes(self.table, self.since + 1, self.until).select(*columns(self._schema.names))
+        return frames.of_changes(self.table, self.since + 1, self.until).select(*map(quoted, self._schema.names))
 
 
 def _change_files(actions: Iterable[Action]) -> list[Action]:

@@ -16,7 +16,7 @@ from ebbtide.cli.errors import error_text, exit_code
 from ebbtide.cli.verbs import ADDED, WRITTEN, sections
 from ebbtide.environment import VARIABLES, refuse_unusable_variables
 from ebbtide.errors import ConfigError, MissingExtraError
-from ebbtide.operations import added_commands
+from ebbtide.operations import Listed
 
 
 class _Commands(NamingGroup):
@@ -69,7 +69,7 @@ class _Commands(NamingGroup):
 
 def _added(own: list[str]) -> list[str]:
     """Return the first words of operations from other packages."""
-    return sorted(added_commands().difference(own))
+    return sorted(Listed.added().difference(own))
 
 
 @click.group(

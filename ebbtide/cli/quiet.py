@@ -90,9 +90,7 @@ class QuietSpark:
         """Return whether the JVM of a started session has ended by itself."""
         if self._session is None:
             return False
-        from ebbtide.sessions import has_died
-
-        return has_died(self._session)
+        return OnSpark.has_died(self._session)
 
     def end(self) -> None:
         """Stop the session and its JVM, if started."""

@@ -32,7 +32,7 @@ from ebbtide.expressions._function_calls import FunctionCalls
 from ebbtide.expressions._plans import Parser
 from ebbtide.expressions._tasks import Finishing, Reading, unpickled
 from ebbtide.redaction import MASK
-from ebbtide.sessions import Frames, arrow_table, condition_of, query_logger, spark_schema
+from ebbtide.sessions import Frames, SparkVersion, arrow_table, spark_schema
 from ebbtide.spec import Transform, UnfitFunctionError
 from ebbtide.sqltext import SqlText
 
@@ -242,7 +242,7 @@ class Expressions:
                 arrow_table(called.select(self._values[field]))
         except PySparkException as error:
             if self._reads_personal(field):
-                return f"[{condition_of(error)}] {MASK}"
+                return f"[{SparkVersion.of_pyspark().condition_of(error)}] {MASK}"
             return _first_line(str(error))
         return "its value does not fit"
 
@@ -358,7 +358,7 @@ def _session(context: SparkContext) -> SparkSession:
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
-    logger = query_logger()
+    logger = SparkVersion.of_pyspark().query_logger()
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self, get_args
+from typing import Self
 
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect._backlog import Lag
@@ -13,7 +13,7 @@ from ebbtide.inspect._exposition import openmetrics
 from ebbtide.inspect._host import Copies, copies_of, host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._status import Status, status
-from ebbtide.ledger import LastVerdict, Outcome
+from ebbtide.ledger import LastVerdict
 from ebbtide.spec import Pipeline
 
 
@@ -105,7 +105,7 @@ def set_checks(values: Values, verdicts: Iterable[LastVerdict]) -> None:
     """Set the last verdicts of a pipeline's checks."""
     for verdict in verdicts:
         check = verdict.check
-        for outcome in get_args(Outcome):
+        for outcome in LastVerdict.OUTCOMES:
             is_this_one = verdict.outcome == outcome
             values.set("ebbtide_check", float(is_this_one), check, outcome)
         values.set("ebbtide_check_broken_rows", verdict.broken, check)

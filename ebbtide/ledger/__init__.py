@@ -12,7 +12,6 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.ledger._erasures import ErasureLedger as ErasureLedger
-    from ebbtide.ledger._erasures import Erasures as Erasures
     from ebbtide.ledger._facts import Beginning as Beginning
     from ebbtide.ledger._facts import Cause as Cause
     from ebbtide.ledger._facts import Head as Head
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ebbtide.ledger._ledger import Ledger as Ledger
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
-    from ebbtide.ledger._verdicts import Outcome as Outcome
     from ebbtide.ledger._writers import writer_of as writer_of
 else:
     __getattr__, __all__ = names_of(__name__)

@@ -9,11 +9,13 @@ materialized view has that file alone.
 from __future__ import annotations
 
 import os
+import secrets
 import uuid
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Self
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.errors import DamagedFileError
@@ -27,6 +29,7 @@ UNFINISHED = "unfinished"
 """The file that exists while files with erased rows may still exist."""
 BEGUN_WITH = "begun-with"
 """The file that is valid before the first step: for a backfill, a copy of the pipeline's."""
+SALT_BYTES = 32
 _WHAT = "The ledger of erasures"
 
 
@@ -60,6 +63,14 @@ class Erasures(BaseModel):
         """The keys of all erasures."""
         hashes = [text for erasure in self.erasures for text in erasure.keys]
         return ErasedKeys(bytes.fromhex(self.salt), frozenset(hashes))
+
+    def hashes_of(self, keys: pa.Table) -> frozenset[str]:
+        """Return the hashes of keys, with the pipeline's salt.
+
+        Args:
+            keys: (n,) keys, with the sink's key columns.
+        """
+        return ErasedKeys.hashes_of(keys, keys.column_names, bytes.fromhex(self.salt))
 
     def plus(self, hashes: Iterable[str], *, at_ms: int, by: str, reason: str) -> Self:
         """Return them and one more.
@@ -109,6 +120,15 @@ class ErasureLedger:
             )
         stored = StoredDocument(_WHAT, location)
         return stored.read(Erasures, stored.parsed(raw))
+
+    def as_of(self, last: StepFacts | NoStep) -> Erasures:
+        """Return the erasures as of the last step; none, with a new salt, before the first erasure.
+
+        Args:
+            last: See `newest`.
+        """
+        name = self.newest(last)
+        return Erasures(salt=secrets.token_hex(SALT_BYTES)) if name is None else self.read(name)
 
     def keys(self, name: str) -> ErasedKeys:
         """Return the erased keys of a file; read once in a process, as it never changes. Arguments and errors as `read`."""

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal, Self
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model import StoredDocument
 from ebbtide.storage import Location
 
-Outcome = Literal["passed", "warning", "failed"]
 WHAT = "A verdict"
 SUFFIX = ".json"
 
@@ -25,9 +24,14 @@ class LastVerdict(BaseModel):
 
     format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     check: str = Field(description="Name of the check.")
-    outcome: Outcome = Field(description="Failed: a rule of severity critical was broken.")
+    outcome: Literal["passed", "warning", "failed"] = Field(
+        description="Failed: a rule of severity critical was broken."
+    )
     broken: int = Field(description="Rows that break a rule.")
     at_ms: int = Field(description="When it was judged, epoch ms.")
+
+    OUTCOMES: ClassVar[Sequence[str]] = ("passed", "warning", "failed")
+    """The values of `outcome`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -1,7 +1,7 @@
 """Operations on a pipeline's tables: maintenance, repair, rewind, migration, backfill, quarantine, adoption, clock, pause.
 
 An `Operation` is planned or applied in a `Context`, and returns a `Report`; `operations` returns all of them, `maintain` runs one
-maintenance job. `BUILT_IN`, `Listed`, `Heading` and `added_commands` are what `ebbtide --help` shows, which loads no operation. `dropped` says
+maintenance job. `BUILT_IN`, `Listed` and `Heading` are what `ebbtide --help` shows, which loads no operation. `dropped` says
 what a refresh drops, `delete_older_sites` deletes Data Docs from before an erasure.
 """
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ebbtide.operations._built_in import BUILT_IN as BUILT_IN
     from ebbtide.operations._built_in import Heading as Heading
     from ebbtide.operations._built_in import Listed as Listed
-    from ebbtide.operations._built_in import added_commands as added_commands
     from ebbtide.operations._erase.data_docs import delete_older_sites as delete_older_sites
     from ebbtide.operations._operation import Context as Context
     from ebbtide.operations._operation import Operation as Operation

@@ -52,6 +52,11 @@ class Listed(NamedTuple):
         """The arguments of the command, as an example; empty: it has none."""
         return f"{self.spec} {self.options}".strip()
 
+    @staticmethod
+    def added() -> set[str]:
+        """Return the first words of the commands of installed packages' operations."""
+        return {first_word(point.name) for point in added()}
+
 
 BUILT_IN = {
     "backfill.drop": Listed("_backfill.operations:Drop"),
@@ -132,11 +137,6 @@ def first_word(name: str) -> str:
 def added() -> Sequence[EntryPoint]:
     """Return the entry points of the operations of installed packages."""
     return _added_on(tuple(sys.path))
-
-
-def added_commands() -> set[str]:
-    """Return the first words of the commands of installed packages' operations."""
-    return {first_word(point.name) for point in added()}
 
 
 @lru_cache(maxsize=1)

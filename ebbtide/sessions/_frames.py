@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from ebbtide.columns import quoted
 from ebbtide.sessions._versions import arrow_frame, rows_of_plan, tried
 
 if TYPE_CHECKING:
@@ -88,13 +87,6 @@ class Frames:
     def tried(self, value: Column) -> Column:
         """Return a value, null where its evaluation fails."""
         return tried(self.session, value)
-
-
-def columns(names: Iterable[str]) -> list[Column]:
-    """Return columns by their names, which may have any characters."""
-    from pyspark.sql import functions as F
-
-    return [F.col(quoted(name)) for name in names]
 
 
 def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:

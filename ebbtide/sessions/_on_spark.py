@@ -63,6 +63,13 @@ class OnSpark(Executor):
         """Return whether settings, or those of Spark's files and the environment, name a cluster."""
         return names_cluster(settings)
 
+    @staticmethod
+    def has_died(session: SparkSession) -> bool:
+        """Return whether the JVM of a session of `build_session` has ended by itself."""
+        from ebbtide.sessions._session import has_died  # loads PySpark
+
+        return has_died(session)
+
     def spark(self) -> SparkSession:
         """Return the session; it starts now if it was not."""
         if callable(self._session):

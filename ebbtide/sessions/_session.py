@@ -39,7 +39,7 @@ from ebbtide.sessions._settings import (
     python_of_workers,
     settings_of_file,
 )
-from ebbtide.sessions._versions import query_logger
+from ebbtide.sessions._versions import SparkVersion
 from ebbtide.users import has_passwd_entry
 
 JVM_ENDS_WITHIN_S = 300
@@ -84,7 +84,7 @@ def _built(app_name: str, settings: Mapping[str, str], log_file: Path | None) ->
     level = LOG_LEVEL.value
     session.sparkContext.setLogLevel(level)
     logging.getLogger("py4j").setLevel(level)
-    query_logger().setLevel(level)
+    SparkVersion.of_pyspark().query_logger().setLevel(level)
     if not has_jvm and PACKAGES in effective:
         note_jars(effective, session.conf.get(JARS) or "")
     master = str(session.conf.get(MASTER))

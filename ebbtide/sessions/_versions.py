@@ -86,6 +86,14 @@ class SparkVersion:
             return cls.of(version, scala)
         return cls.of(importlib.metadata.version("pyspark"))
 
+    @classmethod
+    @cache
+    def of_pyspark(cls) -> Self:
+        """Return the version of PySpark's Python code, which SPARK_HOME does not change."""
+        import pyspark
+
+        return cls.of(pyspark.__version__)
+
     @property
     def delta(self) -> str:
         """The Maven coordinate of its Delta."""
@@ -98,6 +106,21 @@ class SparkVersion:
         if self.minor >= (4, 1):
             package += ".checkpointing"
         return f"{package}.FileSystemBasedCheckpointFileManager"
+
+    def condition_of(self, error: PySparkException) -> str | None:
+        """Return the name of an error's condition, if it has one."""
+        if self.minor >= (4, 0):
+            return error.getCondition()
+        return error.getErrorClass()  # the older name
+
+    def query_logger(self) -> logging.Logger:
+        """Return the logger of what queries raise."""
+        name = "SQLQueryContextLogger"
+        if self.minor < (4, 0):
+            return logging.getLogger(name)  # nothing is logged there
+        from pyspark.logger import PySparkLogger
+
+        return PySparkLogger.getLogger(name)
 
     def field_names(self, product: Any) -> list[str]:
         """Return the names of the fields of an instance of a case class, in the order of their values.
@@ -136,17 +159,9 @@ def spark_home() -> Path:
     return Path(pyspark.origin).resolve().parent
 
 
-@cache
-def _pyspark() -> SparkVersion:
-    """Return the version of PySpark's Python code."""
-    import pyspark
-
-    return SparkVersion.of(pyspark.__version__)
-
-
 def arrow_table(rows: DataFrame) -> pa.Table:
     """Return the rows of a frame in Arrow."""
-    if _pyspark().minor >= (4, 0):
+    if SparkVersion.of_pyspark().minor >= (4, 0):
         return rows.toArrow()
     schema = arrow_schema(rows.schema)
     collected: Any = rows
@@ -164,7 +179,7 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     """
     # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
     rows = rows.combine_chunks()
-    if _pyspark().minor >= (4, 0):
+    if SparkVersion.of_pyspark().minor >= (4, 0):
         return spark.createDataFrame(rows, schema)
     return _frame_of_arrow_in_3_5(spark, rows, schema)
 
@@ -191,26 +206,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas import types
 
     to_arrow: Any = types.to_arrow_schema
-    if _pyspark().minor >= (4, 2):
+    if SparkVersion.of_pyspark().minor >= (4, 2):
         return to_arrow(schema, timezone="UTC")
     return to_arrow(schema)
-
-
-def condition_of(error: PySparkException) -> str | None:
-    """Return the name of an error's condition, if it has one."""
-    if _pyspark().minor >= (4, 0):
-        return error.getCondition()
-    return error.getErrorClass()  # the older name
-
-
-def query_logger() -> logging.Logger:
-    """Return the logger of what queries raise."""
-    name = "SQLQueryContextLogger"
-    if _pyspark().minor < (4, 0):
-        return logging.getLogger(name)  # nothing is logged there
-    from pyspark.logger import PySparkLogger
-
-    return PySparkLogger.getLogger(name)
 
 
 def tried(session: SparkSession, value: Column) -> Column:
@@ -218,7 +216,7 @@ def tried(session: SparkSession, value: Column) -> Column:
     jvm: Any = session.sparkContext._jvm
     spark_sql = jvm.org.apache.spark.sql
     try_of = spark_sql.catalyst.expressions.TryEval
-    if _pyspark().minor >= (4, 0):
+    if SparkVersion.of_pyspark().minor >= (4, 0):
         from pyspark.sql.classic.column import Column as ClassicColumn
 
         utils = spark_sql.classic.ExpressionUtils
@@ -231,5 +229,5 @@ def tried(session: SparkSession, value: Column) -> Column:
 def rows_of_plan(session: SparkSession, plan: Any) -> Any:
     """Return Java's frame of a logical plan."""
     spark_sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    dataset = spark_sql.classic.Dataset if _pyspark().minor >= (4, 0) else spark_sql.Dataset
+    dataset = spark_sql.classic.Dataset if SparkVersion.of_pyspark().minor >= (4, 0) else spark_sql.Dataset
     return dataset.ofRows(session._jsparkSession, plan)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ebbtide.columns import quoted
 from ebbtide.errors import ConfigError, JavaMissingError, MissingExtraError
 from ebbtide.executors import Executor
 from ebbtide.redaction import MASK
@@ -133,10 +134,10 @@ def _by_spark(
         ) from error
     from pyspark.errors import AnalysisException, PySparkException
 
-    from ebbtide.sessions import Frames, arrow_table, columns, condition_of
+    from ebbtide.sessions import Frames, SparkVersion, arrow_table
 
     try:
-        found = Frames(spark).of_items(rows, parts, rows.schema).where(where).select(*columns(selection.names))
+        found = Frames(spark).of_items(rows, parts, rows.schema).where(where).select(*map(quoted, selection.names))
         found = found.distinct() if selection.is_distinct else found
         kept = found if selection.most is None else found.limit(selection.most)
         wanted = pa.schema([rows.schema.field(name) for name in selection.names])
@@ -145,4 +146,6 @@ def _by_spark(
         raise UnfitExpressionError(str(error)) from error
     except PySparkException as error:
         # Spark's text quotes the value, which may be personal.
-        raise ConfigError.of("The condition fails on a row.", got=f"[{condition_of(error)}] {MASK}") from None
+        raise ConfigError.of(
+            "The condition fails on a row.", got=f"[{SparkVersion.of_pyspark().condition_of(error)}] {MASK}"
+        ) from None

@@ -26,7 +26,7 @@ from ebbtide.executors import Executor
 from ebbtide.formats import Coding
 from ebbtide.ledger import StepFacts
 from ebbtide.model import Action, Replace, Restore, RestoreAndApply, Rewrite, SchemaChange
-from ebbtide.sessions import Frames, columns, spark_schema
+from ebbtide.sessions import Frames, spark_schema
 from ebbtide.tables._delta_sink import SinkTable
 from ebbtide.tables._table import ChangeSet, Work
 
@@ -104,7 +104,7 @@ class MergeSink(SparkMadeSink):
         """Apply a step's change set; only inserts are appended."""
         names = self.schema.names
         decided = changes.frame(executor.spark())
-        own = columns(names)
+        own = [quoted(name) for name in names]
         if only_inserts:
             # An append does not read the sink: a MERGE would scan it for matches that do not exist.
             self._own.write(decided.select(*own), facts)

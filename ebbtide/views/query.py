@@ -17,7 +17,7 @@ from ebbtide.ddl import type_ddl
 from ebbtide.errors import ViewQueryError
 from ebbtide.expressions import Call, Parser
 from ebbtide.redaction import MASK
-from ebbtide.sessions import condition_of
+from ebbtide.sessions import SparkVersion
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
     refuse_changing,
@@ -157,7 +157,7 @@ def errors_as_ours(*, has_personal: bool = False) -> Iterator[None]:
         own = ViewQueryError.within(error)
         if own is not None:
             raise own from error
-        condition = condition_of(error)
+        condition = SparkVersion.of_pyspark().condition_of(error)
         if condition is None:
             raise  # an error of a machine or a store, not of the query
         text = f"[{condition}] {MASK}" if has_personal else _first_line(error)

@@ -25,7 +25,7 @@ from ebbtide.columns import quoted
 from ebbtide.delta import Action, Log
 from ebbtide.model import ViewPosition
 from ebbtide.runtime import Stager
-from ebbtide.sessions import Frames, columns
+from ebbtide.sessions import Frames
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
@@ -163,7 +163,7 @@ class Recomputing:
             new = self.computed(touched)
             near = self.cut(self.own, (self.extent.columns,), touched)
             old = with_values(near, self.extent.columns, self._frame(touched))
-        shown = columns(self.tables.view.table.columns.names)
+        shown = [quoted(name) for name in self.tables.view.table.columns.names]
         return difference(
             new.select(*shown),
             old.select(*shown),
@@ -226,7 +226,7 @@ class Recomputing:
 
     def _read(self, table: PinnedTable) -> DataFrame:
         rows = Frames(self.session).of_delta(table.location, table.version)
-        return rows.select(*columns(table.schema.names))
+        return rows.select(*map(quoted, table.schema.names))
 
 
 def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame) -> DataFrame:

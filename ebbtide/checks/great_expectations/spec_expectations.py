@@ -14,8 +14,8 @@ from great_expectations.expectations.registry import get_expectation_impl
 
 from ebbtide.checks._judged import Batch, Judged
 from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
+from ebbtide.columns import quoted
 from ebbtide.errors import ConfigError
-from ebbtide.sessions import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
@@ -40,7 +40,7 @@ def judge(judged: Judged) -> Iterator[Batch]:
 
 def _on_spark(judged: Judged, given: Sequence[BatchExpectation]) -> Iterator[Batch]:
     sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
-    frame = sink.select(*names_of(judged.tables.spec.sink_table.columns.names))
+    frame = sink.select(*map(quoted, judged.tables.spec.sink_table.columns.names))
     queries, rest = _parted(given)
     if queries:
         yield judged.batch(frame, *queries, result_format="COMPLETE")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from ebbtide.ledger import Outcome
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Verdict:
         return any(finding.broken and finding.severity == "critical" for finding in self.findings)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Literal["passed", "warning", "failed"]:
         """`passed`, `warning` or `failed`."""
         if self.passed:
             return "passed"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta import Held, Snapshot
-from ebbtide.ledger import Cause, Erasures, Head, StepFacts
+from ebbtide.ledger import Cause, Head, StepFacts
 from ebbtide.model import Decision, ErasedKeys
 from ebbtide.model import Erase as EraseRows
 from ebbtide.operations._erase.beyond import data_docs, places_beside, refuse_others
@@ -21,11 +21,8 @@ from ebbtide.operations._stepping import stepping
 from ebbtide.runtime import ErasureKey, Plan, Stepper, purge
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ebbtide.executors import Executor
 
-SALT_BYTES = 32
 TABLES = ("state", *Decision.OWN_OUTPUTS)
 
 
@@ -40,7 +37,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     tables = Plan.under(ctx.root, ctx.spec)
     refuse_others(tables)
     keys = asked_keys(ctx.executor, tables, file, where)
-    salt = secrets.token_bytes(SALT_BYTES)
+    salt = secrets.token_bytes()
     hashes = ErasedKeys.hashes_of(keys, keys.column_names, salt)
     head = Head.at_rest(tables.state.last())
     names = [tables.spec.name, *views_above(tables)]
@@ -74,8 +71,8 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
     with stepping(executor, tables, ctx.now_ms) as stepper:
         stepper.diagnosis.refuse("spec")
         stepper.publish(executor)
-        ledger = _ledger(stepper)
-        hashes = _hashes(keys, ledger)
+        ledger = stepper.plan.erasures.as_of(stepper.last)
+        hashes = ledger.hashes_of(keys)
         is_continued = tables.erasures.unfinished() is not None
         new = hashes - ledger.keys.hashes
         ledger = ledger.plus(new, at_ms=ctx.now_ms, by=ctx.by, reason=reason)
@@ -106,8 +103,8 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
     with stepping(ctx.executor, tables, ctx.now_ms) as stepper:
         stepper.diagnosis.refuse("spec")
         stepper.publish(ctx.executor)
-        ledger = _ledger(stepper)
-        hashes = _hashes(keys, ledger)
+        ledger = stepper.plan.erasures.as_of(stepper.last)
+        hashes = ledger.hashes_of(keys)
         n_known = len(hashes & ledger.keys.hashes)
         counts = {"released": n_known}
         if not n_known:
@@ -120,22 +117,6 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
     released = amount(n_known, "key")
     done = f"{released} released in step {facts.step}: their records are accepted again."
     return Report(ctx.spec.name, [done], counts, step=facts.step)
-
-
-def _ledger(stepper: Stepper) -> Erasures:
-    """Return the ledger of erasures as of the last step; before the first erasure a new one with a new salt."""
-    erasures = stepper.plan.erasures
-    name = erasures.newest(stepper.last)
-    if name is not None:
-        return erasures.read(name)
-    salt = secrets.token_hex(SALT_BYTES)
-    return Erasures(salt=salt)
-
-
-def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
-    """Return the hashes of keys, with the salt of a ledger."""
-    salt = bytes.fromhex(ledger.salt)
-    return ErasedKeys.hashes_of(keys, keys.column_names, salt)
 
 
 def _step(executor: Executor, stepper: Stepper, name: str, reason: str) -> StepFacts:
