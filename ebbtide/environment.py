@@ -87,7 +87,13 @@ CACHE_BYTES = Variable(
     "a whole number of bytes, such as 10737418240",
     str(10 * 2**30),
 )
-VARIABLES = (ROOT, ENGINE, LOG_FORMAT, DRIVER_MEMORY, MASTER, LOG_LEVEL, FSYNC, CACHE, CACHE_BYTES)
+THREADS = Variable(
+    "EBBTIDE_THREADS",
+    "Threads of a run without Spark. Default: one a core, up to 8.",
+    r"[1-9]\d?",
+    "a number from 1 to 99",
+)
+VARIABLES = (ROOT, ENGINE, LOG_FORMAT, DRIVER_MEMORY, MASTER, LOG_LEVEL, FSYNC, CACHE, CACHE_BYTES, THREADS)
 """All of them, as `ebbtide --help` lists them."""
 
 

@@ -5,6 +5,7 @@ Loading numba and the compiled code takes about a second per process, so small i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -39,7 +40,11 @@ class CompiledLoop:
     @property
     def code(self) -> Loop:
         """The machine code, which is cached on disk for the next process, if possible."""
-        return _compiled(self.loop)
+        with _compiling:  # once: a second thread waits
+            return _compiled(self.loop)
+
+
+_compiling = threading.Lock()
 
 
 @cache
@@ -52,8 +57,9 @@ def _compiled(loop: Loop) -> Loop:
     # Imported here: numba takes a second to load, and most processes never need it.
     import numba
 
+    # Without Python's lock, so that loops of several threads run at the same time.
     try:
-        machine_code: Loop = numba.njit(cache=True)(loop)
+        machine_code: Loop = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no writable cache directory
-        machine_code = numba.njit(loop)
+        machine_code = numba.njit(nogil=True)(loop)
     return machine_code

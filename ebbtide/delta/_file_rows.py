@@ -7,6 +7,7 @@ rows were read as the file has. So reading costs at most twice as much as the be
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -98,6 +99,7 @@ class FileRows:
         self._source = source
         self._copy = copy
         self._n_read = 0
+        self._copying = threading.Lock()
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -144,8 +146,9 @@ class FileRows:
 
     def prepare(self) -> None:
         """Make a copy now, if allowed: all rows will be read."""
-        if self._copy is None and self._source.admits():
-            self._copy_all()
+        with self._copying:  # by one thread: another one that needs it waits
+            if self._copy is None and self._source.admits():
+                self._copy_all()
 
     def _some(self, names: Sequence[str] | None) -> pa.Schema:
         if names is None:
@@ -160,9 +163,11 @@ class FileRows:
         groups = np.unique(positions // ROW_GROUP)
         self._n_read += len(groups) * ROW_GROUP
         has_paid = self._n_read >= len(self)
-        if has_paid and self._source.admits():
-            rows = self._copy_all()
-            return rows.take(pa.array(numbers))
+        if has_paid:
+            with self._copying:
+                if self._copy is None and self._source.admits():
+                    rows = self._copy_all()
+                    return rows.take(pa.array(numbers))
         return self._source.read(positions, columns.names)
 
     def _copy_all(self) -> pa.Table:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +58,7 @@ class Indexed(NamedTuple):
 
 
 class IndexCache:
-    """The cached indices of a table's data files.
+    """The cached indices of a table's data files; several threads may use it.
 
     Args:
         table: Location of the table.
@@ -103,6 +105,9 @@ class IndexCache:
         # The stems of copies, which are deleted when their file no longer counts.
         self._closed: dict[_FileKey, str] = {}
         self._live: set[_FileKey] = set()
+        # Held for moments: to make an index takes long, and may close those of other caches.
+        self._lock = threading.Lock()
+        self._making: defaultdict[_FileKey, threading.Lock] = defaultdict(threading.Lock)
         copy_space.USERS.add(self)
 
     @classmethod
@@ -117,12 +122,13 @@ class IndexCache:
     ) -> IndexCache:
         """Return the cache that all steps and runs of this process share, so that each copy is mapped once; arguments as `IndexCache`."""
         identity = table, tuple(key), columns, where
-        found = _shared.get(identity)
-        # Another id means another table: copies of the old one have other rows under the same paths.
-        if found is None or found.table_id != table_id:
-            found = cls(table, key, columns, where=where, table_id=table_id)
-            _shared[identity] = found
-        return found
+        with _sharing:
+            found = _shared.get(identity)
+            # Another id means another table: copies of the old one have other rows under the same paths.
+            if found is None or found.table_id != table_id:
+                found = cls(table, key, columns, where=where, table_id=table_id)
+                _shared[identity] = found
+            return found
 
     def index_of(self, file: DataFile) -> KeyIndex:
         """Return the index of a data file: from a copy, else the one attached to the file, else from the file's keys.
@@ -138,11 +144,18 @@ class IndexCache:
                 with contextlib.suppress(OSError):
                     copy_files.note_use(path)
             return opened.index
+        with self._lock:
+            making = self._making[file_key]
+        with making:  # by one thread: another one that needs it waits
+            made = self._open.get(file_key)
+            return self._note(file_key, self._made(file)) if made is None else made.index
+
+    def _made(self, file: DataFile) -> _Opened:
         stem = self._stem(file)
         opened = self._from_copy(file, stem)
         if opened is None:  # missing, damaged or of another boot: made again
             opened = self._from_file(file, stem)
-        return self._note(file_key, opened)
+        return opened
 
     def opened(self, file: DataFile) -> KeyIndex | None:
         """Return the index of a data file if this process has a copy of its rows open, as of a file that it has just written."""
@@ -193,40 +206,44 @@ class IndexCache:
         """
         # Only when the version changes: files that were indexed since the last call are written, and not committed yet.
         live = {_file_key(file) for file in files}
-        if live == self._live:
-            return
-        self._live = live
-        for file_key in self._open.keys() - live:
-            opened = self._open.pop(file_key)
-            self.space.delete(opened.stem)
-        for file_key in self._closed.keys() - live:
-            stem = self._closed.pop(file_key)
+        with self._lock:
+            if live == self._live:
+                return
+            self._live = live
+            dead = [self._open.pop(file_key).stem for file_key in self._open.keys() - live]
+            dead += [self._closed.pop(file_key) for file_key in self._closed.keys() - live]
+            self._making.clear()
+        for stem in dead:
             self.space.delete(stem)
         self.close_deleted()
 
     def close(self) -> None:
         """Close all indices that have a copy; the next use opens them again."""
-        for file_key, opened in list(self._open.items()):
-            if opened.path is not None:
-                self._closed[file_key] = opened.stem
-                del self._open[file_key]
+        with self._lock:
+            for file_key, opened in list(self._open.items()):
+                if opened.path is not None:
+                    self._closed[file_key] = opened.stem
+                    del self._open[file_key]
 
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
-        for file_key, opened in list(self._open.items()):
-            path = opened.path
-            is_deleted = path is not None and not path.exists()
-            if is_deleted:
-                del self._open[file_key]
+        with self._lock:
+            for file_key, opened in list(self._open.items()):
+                path = opened.path
+                is_deleted = path is not None and not path.exists()
+                if is_deleted:
+                    del self._open[file_key]
 
     def copies_in_use(self) -> set[Path]:
         """Return the copies whose indices are open."""
-        paths = {opened.path for opened in self._open.values()}
+        with self._lock:
+            paths = {opened.path for opened in self._open.values()}
         return {path for path in paths if path is not None}
 
     def _note(self, file_key: _FileKey, opened: _Opened) -> KeyIndex:
-        self._open[file_key] = opened
-        self._closed.pop(file_key, None)
+        with self._lock:
+            self._open[file_key] = opened
+            self._closed.pop(file_key, None)
         return opened.index
 
     def _stem(self, file: DataFile) -> str:
@@ -325,6 +342,7 @@ class IndexCache:
 
 _CacheKey = tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None]
 """Table, key, columns and `where` of a cache."""
+_sharing = threading.Lock()
 _shared: dict[_CacheKey, IndexCache] = {}
 """The caches of this process: the last one of each table, by the columns of its copies."""
 

@@ -30,14 +30,15 @@ class Executor(ABC):
 
     Attributes:
         LITTLE_BYTES: Maximum bytes of data files that are read or rewritten where the work is handed out: elsewhere costs more.
-        is_serial: Items are done one after the other, in this process: a step need not be laid out for several tasks.
+        MOST_ROWS: Maximum changes that a task decides: more changes make more tasks, each with less memory. None: a task bounds what it holds by
+            bytes.
         has_spark: Work runs on Spark: what only Spark can do is possible, and a step has no bound on its size.
         place: Where work runs, for people.
         batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
     """
 
     LITTLE_BYTES: ClassVar[int] = 8 * 2**20
-    is_serial: ClassVar[bool] = False
+    MOST_ROWS: ClassVar[int | None] = 50_000
     has_spark: ClassVar[bool] = False
     place: ClassVar[str] = "in this process"
     batch_time: Callable[[int], int] | None = None
@@ -46,6 +47,14 @@ class Executor(ABC):
     @abstractmethod
     def parallelism(self) -> int:
         """Number of items that large work should be divided into. Spark starts to answer, so little work does not ask."""
+
+    @property
+    def slices(self) -> int:
+        """Number of parts that a step's changes are laid out in, by the first bits of their keys' hashes: a power of two, at most 64.
+
+        The tasks that decide take whole parts: there are more parts than tasks, so that these get about equal shares.
+        """
+        return 64
 
     @abstractmethod
     def map(
@@ -101,8 +110,13 @@ class Executor(ABC):
         """Have Spark's user interface show what the jobs of this thread do, in the `with` block."""
         return nullcontext()
 
-    def for_engine(self, engine: EngineKind) -> Self:
-        """Return the executor for a spec with an `engine`: with `spark` the smallest work runs in Spark's jobs."""
+    def for_pipeline(self, engine: EngineKind, *, runs_user_code: bool) -> Self:
+        """Return the executor for the work of one pipeline.
+
+        Args:
+            engine: Its spec's: with `spark` the smallest work runs in Spark's jobs.
+            runs_user_code: Code of a user or of another package runs in its steps: only one thread of a process runs it.
+        """
         return self
 
     def drive(self, name: str, batches: Iterable[int], stop: threading.Event) -> None:

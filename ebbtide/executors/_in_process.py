@@ -1,42 +1,95 @@
-"""Runs work in this process, without a JVM: one item after the other."""
+"""Runs work in this process, without a JVM, in threads.
+
+Arrow, numpy and compiled loops run at the same time in several threads; Python itself in one at a time.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TextIO
+from contextvars import copy_context
+from typing import Self, TextIO
 
-from ebbtide.executors._executor import Executor, Item, Result
+from ebbtide.environment import THREADS
+from ebbtide.executors._executor import EngineKind, Executor, Item, Result
 
 _redirected: list[TextIO] = []
 """Standard output as it was, once for each thread under way that has redirected it."""
 _redirecting = threading.Lock()
 
 
+MOST_THREADS = 8
+"""The most threads without a setting: each holds rows, and what Python does itself takes turns."""
+
+
 class InProcess(Executor):
-    """Runs work in this process, one item after the other.
+    """Runs work in threads of this process; little work, and that with a user's code, one item after the other.
 
     Args:
         batch_time: Returns when a batch is planned, epoch ms, by its number: its step's clock. Default: the run's clock does; with
             a given one a run can be repeated to the millisecond, for tests.
+        threads: Number of threads. Default: `EBBTIDE_THREADS`, else one for each core that this process may use, up to eight.
     """
 
-    is_serial = True
+    MOST_ROWS = None
 
-    def __init__(self, batch_time: Callable[[int], int] | None = None) -> None:
+    def __init__(self, batch_time: Callable[[int], int] | None = None, *, threads: int | None = None) -> None:
         self.batch_time = batch_time
+        self._threads = threads or int(THREADS.value or min(_cores(), MOST_THREADS))
 
     @property
     def parallelism(self) -> int:
-        """1: items are bounded in size, and done in turn."""
-        return 1
+        """Number of its threads."""
+        return self._threads
+
+    @property
+    def slices(self) -> int:
+        """See `Executor`: two for each thread, so that the last one does not wait long; with one thread all is decided as a whole."""
+        return 1 if self._threads == 1 else _power_of_two(2 * self._threads)
+
+    def for_pipeline(self, engine: EngineKind, *, runs_user_code: bool) -> Self:
+        """See `Executor`: a user's code may not expect several threads."""
+        if not runs_user_code:
+            return self
+        serial = copy.copy(self)
+        serial._threads = 1  # noqa: SLF001 - of this class
+        return serial
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, is_little: bool = False) -> list[Result]:
         """See `Executor`; the work's output goes to standard error, since standard output belongs to the command."""
+        n_threads = min(self._threads, len(items))
         with _stdout_to_stderr():
-            return [work(item) for item in items]
+            if is_little or n_threads < 2:
+                return [work(item) for item in items]
+            with ThreadPoolExecutor(n_threads, thread_name_prefix="work") as pool:
+                # Each in the context of the caller: the step's requests, its description, and the place that logs name.
+                futures = [pool.submit(copy_context().run, work, item) for item in items]
+                try:
+                    return [future.result() for future in futures]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+
+
+def _power_of_two(least: int) -> int:
+    """Return the first power of two that is not below a number.
+
+    Example:
+        >>> _power_of_two(6)
+        8
+    """
+    return 1 << (least - 1).bit_length()
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 @contextmanager

@@ -148,8 +148,8 @@ class DebeziumDecoder(DebeziumRules, Format):
         return TypedEnvelopes(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`: envelopes and flattened rows, except retractions and deletes by content (whole rows)."""
-        if self.retract or self.own_sequence:
+        """See `Format.scanned`: envelopes and flattened rows, except retractions."""
+        if self.retract:
             return ()
         return ScannedEnvelopes(self, row), ScannedFlattened(self, row)
 

@@ -84,6 +84,7 @@ class ScannedEnvelopes:
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         keeps_key = self._keeps_key(scanned)
         is_taken &= ~is_update | keeps_key
+        is_taken &= _can_judge(self._rules, op)
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
         of_position = [(field, cells[FieldPath.of(field.path)]) for field in self._rules.log_fields]
@@ -161,6 +162,7 @@ class ScannedFlattened:
         event_ms = cells[_TIME,]
         is_taken = marked(kind.is_valid())
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        is_taken &= _can_judge(self._rules, op)
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
         of_position = [(field, self._first_of(scanned, names_in_row(field.path))) for field in self._rules.log_fields]
@@ -205,6 +207,13 @@ class ScannedFlattened:
             is_absent = np.asarray(first.kind == ABSENT)
             first = first.but(is_absent, other)
         return first
+
+
+def _can_judge(rules: DebeziumRules, op: pa.StringArray) -> Mask:
+    """Mark the records that the scan can judge: not deletes whose sequence is in their old row, which may be a part of it."""
+    if not rules.own_sequence:
+        return np.ones(len(op), bool)
+    return ~marked(pc.equal(op, "d"))
 
 
 def _kinds_of(op: pa.StringArray) -> pa.StringArray:

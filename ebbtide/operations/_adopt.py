@@ -132,7 +132,7 @@ def _adopt(
     number = stepper.number + 1
     folder = Location(tables.at("staged")) / str(number)
     operator = tables.operator
-    stager = Stager(folder, operator.changes, operator.key)
+    stager = Stager(folder, operator.changes, operator.key, n_slices=executor.slices)
     adopt = _AdoptRows(tables.sink.path, tables.spec.sink_table.columns, tables.decoding, stager, number)
     staged = Staged.of(executor.map(adopt, pieces))
     clock = stepper.next_clock(clock_ms)

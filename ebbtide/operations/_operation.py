@@ -214,7 +214,8 @@ class Operation:
                     allowed="a text, kept with the step",
                 )
         # A plan does not start Spark for data that the driver can read.
-        executor = ctx.executor.for_engine("auto" if action == "plan" else ctx.spec.engine)
+        engine = "auto" if action == "plan" else ctx.spec.engine
+        executor = ctx.executor.for_pipeline(engine, runs_user_code=ctx.spec.runs_user_code)
         executor.describe(f"{ctx.spec.name}: {self.command}")
         try:
             report: Report = getattr(self, action)(replace(ctx, executor=executor), params)

@@ -25,7 +25,7 @@ from ebbtide.runtime._outputs import with_outputs
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
-from ebbtide.runtime._workers.staging import SLICES, Share, balanced
+from ebbtide.runtime._workers.staging import Share, balanced
 from ebbtide.sources import Part
 from ebbtide.storage import Location
 from ebbtide.tables import Stored
@@ -40,10 +40,8 @@ OVERWRITING = frozenset({"updated", "deleted", "filled"})
 """Counts of a step that changes rows which the sink has."""
 PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
-ROWS_PER_TASK = 50_000
-"""Changes that one task takes; more make more tasks, each with less memory."""
 GROUP_BYTES = 64 * 2**20
-"""Maximum bytes of changes and entries that a process decides at once if it decides all: a Spark task has fewer rows."""
+"""Maximum bytes of changes and entries that a task without a bound on its rows decides at once."""
 ROWS_IN_DRIVER = 20_000
 """Maximum changes of a step that the driver decides itself: a Spark job costs more."""
 
@@ -74,7 +72,7 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
-    if executor.is_serial:
+    if executor.MOST_ROWS is None:
         work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))
@@ -156,7 +154,9 @@ def expire(
 
 def partitions(executor: Executor, rows: int) -> int:
     """Return how many tasks a step's rows go to."""
-    for_size = -(-rows // ROWS_PER_TASK)  # rounded up
+    if executor.MOST_ROWS is None:
+        return executor.parallelism
+    for_size = -(-rows // executor.MOST_ROWS)  # rounded up
     return max(executor.parallelism, for_size)
 
 
@@ -193,8 +193,7 @@ def _shares(executor: Executor, staged: Staged, linked: pa.Table | None) -> list
     dealt = balanced(staged.files, n_tasks)
     shares = [Share(staged.files, slices, linked) for slices in dealt]
     if linked is not None:
-        all_slices = tuple(range(SLICES))
-        shares.append(Share(staged.files, all_slices, linked, has_linked=True))
+        shares.append(Share(staged.files, None, linked, has_linked=True))
     return shares
 
 
@@ -276,9 +275,8 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
 
 def _staged_columns(staged: Staged, names: Sequence[str]) -> Iterator[pa.Table]:
     """Yield some columns of all changes of a batch."""
-    all_slices = range(SLICES)
     for file in staged.files:
-        for batch in file.read(all_slices):
+        for batch in file.read():
             changes = pa.table(batch)
             yield changes.select(names)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ebbtide import java
 from ebbtide.amounts import amount
@@ -24,6 +24,9 @@ MOST_BYTES = 64 * 2**20
 """Bytes of files that a step in this process reads; decision 0036 has the measurement."""
 MOST_RECORDS = 100_000
 """Records that such a step reads of a source that does not know their bytes."""
+
+
+Runs = TypeVar("Runs", bound=Executor)
 
 
 class OtherEngineError(Exception):
@@ -124,14 +127,15 @@ class Engine:
             JavaMissingError: Spark is needed, and cannot start.
         """
         if not isinstance(executor, Automatic):
-            return cls(executor.for_engine(spec.engine), "as the caller asked")
+            return cls(_of_pipeline(executor, spec), "as the caller asked")
         if spec.engine == "local":
-            return cls(InProcess(), "engine: local")
+            return cls(_of_pipeline(InProcess(), spec), "engine: local")
         reason = _why_spark(spec, root)
         if reason is None:
+            executor = _of_pipeline(executor, spec)
             return cls(executor, "nothing to read", _Step.of(spec), executor)
         java.refuse_missing()  # before a table is made
-        return cls(OnSpark.for_root(executor.spark, root).for_engine(spec.engine), reason)
+        return cls(_of_pipeline(OnSpark.for_root(executor.spark, root), spec), reason)
 
     def for_found(self, found: Discovery) -> Engine:
         """Choose again, now that it is known what waits.
@@ -163,6 +167,11 @@ class Engine:
     def text(self) -> str:
         """Write it for people."""
         return f"{self.executor.place}: {self.reason}"
+
+
+def _of_pipeline(executor: Runs, spec: Pipeline) -> Runs:
+    """Return the executor for the work of one pipeline; see `Executor.for_pipeline`."""
+    return executor.for_pipeline(spec.engine, runs_user_code=spec.runs_user_code)
 
 
 def _why_spark(spec: Pipeline, root: str) -> str | None:

@@ -330,13 +330,21 @@ class Plan:
         for output in self.outputs.values():
             output.create(executor)
 
-    def stager(self, folder: str, refused: Refused | None, head: Head | None = None) -> Stager:
+    def stager(
+        self,
+        folder: str,
+        refused: Refused | None,
+        head: Head | None = None,
+        *,
+        n_slices: int = 1,
+    ) -> Stager:
         """Return the writer of decoded changes to a folder: partitioned by the state's key, unless a transform computes the key.
 
         Args:
             folder: The folder.
             refused: Leaves out the records of erased keys (`ErasureKey.refused`); None: no key was erased.
             head: The last step, whose facts say which offsets were read; None: no record is read.
+            n_slices: Number of slices: see `Executor.slices`.
         """
         columns, key = self.operator.changes, tuple(self.operator.key)
         if self.spec.selects_changes:
@@ -347,7 +355,7 @@ class Plan:
             read_before = None if head is None else self.offsets_read(head)
             new = partial(self.quarantine.new, read_before=read_before)
         limit = BadLimit(self.spec.name, most_bad, self.at("staged"), new)
-        return Stager(folder, columns, key, refused, limit=limit)
+        return Stager(folder, columns, key, refused, n_slices, limit)
 
     @property
     def tracks_offsets(self) -> bool:

@@ -392,7 +392,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused, stepper.head), in_one=executor.is_serial),
+        plan.stager(folder, refused, stepper.head, n_slices=executor.slices),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

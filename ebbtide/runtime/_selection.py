@@ -124,7 +124,7 @@ def select_staged(executor: Executor, plan: Plan, staged: Staged, folder: str, n
     before = plan.stager(folder, refused=None)  # its columns and key alone
     inputs = StagedInputs(names, before.columns, tuple(before.key))
     operator = plan.operator
-    stager = Stager(folder, operator.changes, operator.key)
+    stager = Stager(folder, operator.changes, operator.key, n_slices=executor.slices)
     finish = StagedFinish(inputs, stager, results_of(plan, expressions))
     shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks)]
     done = expressions.select(

@@ -86,7 +86,7 @@ def stage_view(
         wall_ms: Its wall time, epoch ms.
     """
     source = cast("ViewSource", plan.source)
-    stager = plan.stager(folder, refused=None)
+    stager = plan.stager(folder, refused=None, n_slices=executor.slices)
     results, reason = source.stage(executor.spark(), plan.sink.path, stager, (last, to), step=step, wall_ms=wall_ms)
     staged = Staged.of(results)
     summary = replace(staged.summary, view=to, recomputed=reason)

@@ -43,7 +43,7 @@ class OnSpark(Executor):
             refuse_unfit_session(session)
         self._session = session
         self._leaves_nothing = leaves_nothing
-        self._here = InProcess()
+        self._here = InProcess(threads=1)
 
     @classmethod
     def for_root(cls, session: SparkSession | Callable[[], SparkSession], root: str) -> Self:
@@ -85,8 +85,8 @@ class OnSpark(Executor):
         """Number of tasks that run at a time."""
         return self.spark().sparkContext.defaultParallelism
 
-    def for_engine(self, engine: EngineKind) -> Self:
-        """See `Executor`."""
+    def for_pipeline(self, engine: EngineKind, *, runs_user_code: bool) -> Self:
+        """See `Executor`; each of Spark's workers is a process."""
         return type(self)(self._session, leaves_nothing=engine == "spark")
 
     def does_itself(self, *, is_little: bool) -> bool:

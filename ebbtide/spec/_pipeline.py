@@ -196,6 +196,12 @@ class Pipeline(PipelineFields):
         return frozenset(self.column_sources)
 
     @property
+    def runs_user_code(self) -> bool:
+        """Return whether code of a user or of another package runs in its steps."""
+        parts = (self.source, self.format, self.sink, *self.outputs.values())
+        return not all(type(part).__module__.startswith("ebbtide.") for part in parts)
+
+    @property
     def has_transform(self) -> bool:
         """Return whether a transform computes the sink's rows."""
         return self.selects_changes or self.selects_rows

@@ -127,6 +127,11 @@ class StatefulPipeline(Pipeline):
             )
 
     @property
+    def runs_user_code(self) -> bool:
+        """See `Pipeline`: the function."""
+        return True
+
+    @property
     def function_class(self) -> type[StatefulFunction]:
         """The function."""
         return _class_of(self.function)

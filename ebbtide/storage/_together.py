@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
+from threading import Lock, RLock
 from typing import TypeVar
 
 AT_ONCE = 8
@@ -141,6 +141,8 @@ class Together:
         self._n_bytes = 0
         self._under_way: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = RLock()
+        """Held for moments: several threads do the work of a step."""
 
     def held(self, location: str) -> bytes | None:
         """Return the bytes of a file; None if they are not held."""
@@ -148,18 +150,20 @@ class Together:
 
     def hold(self, location: str, data: bytes) -> bool:
         """Hold a file's bytes; return whether there is room."""
-        self.forget(location)
-        n_bytes = self._n_bytes + len(data)
-        if n_bytes > HELD_BYTES:
-            return False
-        self._held[location] = data
-        self._n_bytes = n_bytes
-        return True
+        with self._lock:
+            self.forget(location)
+            n_bytes = self._n_bytes + len(data)
+            if n_bytes > HELD_BYTES:
+                return False
+            self._held[location] = data
+            self._n_bytes = n_bytes
+            return True
 
     def forget(self, location: str) -> None:
         """Hold a file no more that is deleted, or written again."""
-        forgotten = self._held.pop(location, b"")
-        self._n_bytes -= len(forgotten)
+        with self._lock:
+            forgotten = self._held.pop(location, b"")
+            self._n_bytes -= len(forgotten)
 
     def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
         """Put a file while the step continues.
@@ -196,9 +200,10 @@ class Together:
             return list(answers)
 
     def _submit(self, call: Callable[[], Answer]) -> Future[Answer]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
-        return self._pool.submit(call)
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
+            return self._pool.submit(call)
 
     def wait(self) -> None:
         """Wait for all calls under way."""

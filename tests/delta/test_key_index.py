@@ -1,5 +1,7 @@
 """Rows of a file by key: indexed, from copies that may be torn."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -299,3 +301,18 @@ def test_room_for_copies_is_known_without_a_scan_for_each_answer(tmp_path, monke
     space.delete("stem")
     assert (space.admits(800_000), space.admits(800_001)) == (True, False)
     assert len(scans) == 1
+
+
+def test_threads_that_need_one_index_make_it_once(tmp_path, written):
+    where, file, _ = written
+    cache = cache_of(where, tmp_path / "c")
+    together = threading.Barrier(8, timeout=60)
+
+    def index(_):
+        together.wait()
+        return cache.index_of(file)
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(index, range(8)))
+    assert all(each is made[0] for each in made)
+    assert len(list((tmp_path / "c").iterdir())) == 1

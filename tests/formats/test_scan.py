@@ -72,6 +72,8 @@ SPECS = {
     "flattened, binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
     "flattened, delete": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "flattened, own column": spec(SCHEMA + ", __v INT, __source_scn STRING", order={"sequence": ["source.scn"]}),
+    "row's sequence": spec(SCHEMA, order={"sequence": ["n"]}),
+    "flattened, row's sequence": spec(SCHEMA, order={"sequence": ["n", "small"]}),
     "sqlserver": spec(SCHEMA, order={"sequence": BY_COMMIT}),
     "sqlserver, snapshot": spec(SCHEMA, order={"sequence": BY_COMMIT}),
     "transactions": spec(SCHEMA, order={"sequence": ["source.gtid", "transaction.total_order"]}),
@@ -99,6 +101,8 @@ VALUES = {
     "flattened, binary log": ROW | {"__op": "c", "__file": "bin.000003", "__source_pos": 4, "__pos": 9, "__row": 0},
     "flattened, delete": ROW | {"__deleted": "true", "__lsn": 5},
     "flattened, own column": ROW | {"__v": 1, "__op": "u", "__source_scn": "1001", "__commit_scn": "9"},
+    "row's sequence": UPDATE,
+    "flattened, row's sequence": ROW | OF_EVENT,
     "sqlserver": envelope("u", 1, before=ROW, after=ROW | {"n": 2}) | {"source": OF_SQLSERVER},
     "sqlserver, snapshot": envelope("r", 1, after=ROW)
     | {"source": OF_SQLSERVER | {"change_lsn": None, "event_serial_no": None}},
@@ -169,6 +173,17 @@ def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
         value, data.draw(st.sampled_from([each for each in paths(value) if each[:1] == ("payload",)])), data.draw(JSON)
     )
     refuse_unlike_exact(SPECS[name].decoding, batch_of([line_of(name, each) for each in (value, value, other)]))
+
+
+@pytest.mark.parametrize("name", ["row's sequence", "flattened, row's sequence"])
+def test_delete_whose_sequence_is_in_its_old_row_is_left(name):
+    deleted = {
+        "row's sequence": envelope("d", 5, before=ROW, ts_ms=3, schema="public", table="t"),
+        "flattened, row's sequence": ROW | OF_EVENT | {"__op": "d", "__deleted": "true"},
+    }
+    records = batch_of([line_of(name, each) for each in (VALUES[name], deleted[name], VALUES[name])])
+    assert scanned(SPECS[name].decoding, records) == (2, 1)
+    refuse_unlike_exact(SPECS[name].decoding, records)
 
 
 def test_decimal_that_cannot_be_read_in_a_row_that_does_not_count_leaves_its_record():

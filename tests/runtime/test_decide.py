@@ -10,6 +10,7 @@ from local.local_run import HOUR, START
 from local.quarantine_support import by_seq
 from local.support import change, envelope, record, spec
 
+from ebbtide import InProcess
 from ebbtide.delta import IndexCache
 from ebbtide.runtime._decide import partitions
 from ebbtide.tables import StateTable
@@ -27,7 +28,11 @@ def rows_in_driver(request):
     ("parallelism", "rows", "tasks"), [(8, 0, 8), (8, 400_000, 8), (8, 400_001, 9), (1, 50_000, 1), (1, 50_001, 2)]
 )
 def test_many_rows_go_to_more_tasks_than_run_at_a_time(parallelism, rows, tasks):
-    assert partitions(SimpleNamespace(parallelism=parallelism), rows) == tasks
+    assert partitions(SimpleNamespace(MOST_ROWS=50_000, parallelism=parallelism), rows) == tasks
+
+
+def test_threads_take_equal_shares_however_many_rows():
+    assert partitions(InProcess(threads=3), 400_001) == 3
 
 
 def test_batch_is_decided_alike_wherever(tmp_path, rows_in_driver):

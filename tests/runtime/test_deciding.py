@@ -12,7 +12,7 @@ from local.support import UNAVAILABLE, change, envelope, plain, record, spec
 
 from ebbtide.delta import Log
 from ebbtide.runtime import Stager
-from ebbtide.runtime._workers.staging import SLICES, StagedFile, balanced
+from ebbtide.runtime._workers.staging import StagedFile, balanced
 from ebbtide.testing import MemoryPipeline
 
 
@@ -155,9 +155,11 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     records = pa.record_batch([["f"] * len(raw), [0] * len(raw), range(len(raw)), raw], schema=RECORDS)
     tables = [pa.Table.from_batches([each]) for each in decoding.decode([records], step=1, wall_ms=None)]
     operator = pipeline.plan.operator
-    staged = Stager(str(tmp_path / "staged"), operator.changes, operator.key).stage(tables)
+    stager = Stager(str(tmp_path / "staged"), operator.changes, operator.key, n_slices=16)
+    staged = stager.stage(tables)
     assert StagedFile.of(staged.as_dict()) == staged
-    rows = [row for n in range(SLICES) for batch in staged.read([n]) for row in batch.to_pylist()]
+    assert len(set(staged.slices)) > 8
+    rows = [row for n in range(16) for batch in staged.read([n]) for row in batch.to_pylist()]
     assert sorted(row["n"] for row in rows) == list(range(200))
     of_key = [row["n"] for row in rows if row["id"] == 7]
     assert of_key == sorted(of_key)
@@ -168,11 +170,11 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     at = table.column_names.index("_detail")
     without_details = table.set_column(at, "_detail", pa.nulls(len(table), pa.string()))
     parts = [without_details.slice(start, 60) for start in range(0, 201, 60)]
-    in_turn = Stager(str(tmp_path / "staged"), operator.changes, operator.key).stage(parts)
+    in_turn = stager.stage(parts)
     assert len(in_turn.slices) > len(staged.slices)
-    again = [row for n in range(SLICES) for batch in in_turn.read([n]) for row in batch.to_pylist()]
+    again = [row for n in range(16) for batch in in_turn.read([n]) for row in batch.to_pylist()]
     assert again == rows
     assert len(pq.read_table(in_turn.bad)) == 1
-    in_one = Stager(str(tmp_path / "staged"), operator.changes, operator.key, in_one=True).stage(parts)
+    in_one = Stager(str(tmp_path / "staged"), operator.changes, operator.key).stage(parts)
     assert set(in_one.slices) == {0}
-    assert [row["n"] for batch in in_one.read([0]) for row in batch.to_pylist()] == list(range(200))
+    assert [row["n"] for batch in in_one.read() for row in batch.to_pylist()] == list(range(200))

@@ -97,4 +97,4 @@ def test_executor_stands_for_itself():
     ("engine", "is_little", "is_here"), [("auto", True, True), ("auto", False, False), ("spark", True, False)]
 )
 def test_spark_leaves_little_work_to_this_process_but_for_engine_spark(engine, is_little, is_here):
-    assert OnSpark(object).for_engine(engine).does_itself(is_little=is_little) is is_here
+    assert OnSpark(object).for_pipeline(engine, runs_user_code=False).does_itself(is_little=is_little) is is_here

@@ -8,7 +8,7 @@ from ebbtide.errors import ViewKeyError
 from ebbtide.operators import SequenceOperator
 from ebbtide.redaction import MASK
 from ebbtide.runtime import Stager
-from ebbtide.runtime._workers.staging import SLICES, from_json
+from ebbtide.runtime._workers.staging import from_json
 from ebbtide.storage import ParquetFile
 from ebbtide.views.staging import StageDifference
 
@@ -52,7 +52,7 @@ def rows(*given):
 def staged(work, *batches):
     [result] = work(iter(batches))
     file, summary = from_json(result["result"][0].as_py())
-    changes = [row for batch in file.read(range(SLICES)) for row in batch.to_pylist()]
+    changes = [row for batch in file.read() for row in batch.to_pylist()]
     return sorted(changes, key=lambda row: row["id"]), summary, file
 
 

@@ -26,9 +26,6 @@ from ebbtide.formats import Decoding, StagedKind
 from ebbtide.model import BatchCounts, BatchSummary
 from ebbtide.storage import ArrowFile, Location, ParquetFile
 
-SLICE_BITS = 6
-SLICES = 1 << SLICE_BITS
-"""Number of slices: many times the tasks of a step, so that the tasks can get about equal shares."""
 FLUSH_BYTES = 64 * 2**20
 """Bytes of rows that are divided into slices at a time: bounds memory."""
 BAD_ROWS = pa.schema(
@@ -107,9 +104,9 @@ class StagedFile:
             bad=values["bad"],
         )
 
-    def read(self, slices: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of some slices."""
-        wanted = set(slices)
+    def read(self, slices: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of some slices. Default: of all."""
+        wanted = set(self.slices if slices is None else slices)
         if self.changes is None or wanted.isdisjoint(self.slices):
             return
         with ArrowFile(self.changes).reading() as file:
@@ -118,9 +115,15 @@ class StagedFile:
                     yield file.get_batch(number)
 
 
-def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
-    """Return the slices of some hashes; as bytes, which are sorted in O(n)."""
-    first_bits = hashes >> np.uint64(64 - SLICE_BITS)
+def slices_of(hashes: Hashes, n_slices: int) -> NDArray[np.uint8]:
+    """Return the slices of some hashes; as bytes, which are sorted in O(n).
+
+    Args:
+        hashes: The hashes.
+        n_slices: Number of slices: a power of two, from 2 to 256.
+    """
+    n_bits = n_slices.bit_length() - 1
+    first_bits = hashes >> np.uint64(64 - n_bits)
     return first_bits.astype(np.uint8)
 
 
@@ -220,7 +223,7 @@ class Stager:
         columns: Columns of a change.
         key: Names of the key's columns.
         refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
-        in_one: One process decides on all rows: they are one slice.
+        n_slices: Number of slices: a power of two.
         limit: The most bad records; None: any number is written.
     """
 
@@ -228,7 +231,7 @@ class Stager:
     columns: pa.Schema
     key: Sequence[str]
     refused: Refused | None = None
-    in_one: bool = False
+    n_slices: int = 1
     limit: BadLimit | None = None
 
     def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
@@ -299,17 +302,17 @@ class Stager:
             return
         # A stable sort: the rows of a slice keep the order of reading, which decides among changes of a key.
         table = pa.concat_tables(tables).cast(self.columns)
-        if self.in_one:
+        if self.n_slices == 1:
             for batch in table.to_batches():
                 writer.write_batch(batch)
                 slices.append(0)
                 rows.append(len(batch))
             return
         hashes = key_hashes(table, self.key)
-        slice_of = slices_of(hashes)
+        slice_of = slices_of(hashes, self.n_slices)
         order = np.argsort(slice_of, kind="stable")
         in_order = table.take(pa.array(order)).combine_chunks()
-        numbers = np.arange(SLICES)
+        numbers = np.arange(self.n_slices)
         ends = np.searchsorted(slice_of[order], numbers, side="right")
         start = 0
         for number, end in enumerate(ends.tolist()):
@@ -402,13 +405,13 @@ class Share:
 
     Args:
         staged: The staged files.
-        slices: Its slices.
+        slices: Its slices; None: all.
         linked: Keys that are decided together, once each.
         has_linked: It has only the linked keys, of all its slices; else all keys but these.
     """
 
     staged: tuple[StagedFile, ...]
-    slices: tuple[int, ...]
+    slices: tuple[int, ...] | None
     linked: pa.Table | None = None
     has_linked: bool = False
 
@@ -436,21 +439,23 @@ class Share:
 def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
     """Divide slices into shares of about as many rows each; empty shares are left out.
 
+    The slices of a share follow each other, so its keys' hashes are in one range, as are those of the files that it writes.
+
     Args:
         staged: The staged files.
         n_shares: The most shares.
     """
     rows_of_slice = _rows_of_slices(staged)
-    shares: list[list[int]] = [[] for _ in range(n_shares)]
-    sizes = [0] * n_shares
-    # Greedy: the largest slice first, each to the share with the fewest rows. No share exceeds the mean by more than a slice.
-    for slice_, n_rows in rows_of_slice.most_common():
-        least = min(sizes)
-        smallest = sizes.index(least)
-        shares[smallest].append(slice_)
-        sizes[smallest] += n_rows
-    with_rows = [share for share in shares if share]
-    return [tuple(sorted(share)) for share in with_rows]
+    n_all = rows_of_slice.total()
+    shares: dict[int, list[int]] = {}
+    n_before = 0
+    # A slice goes where its middle row would: no share exceeds the mean by more than a slice.
+    for slice_ in sorted(rows_of_slice):
+        middle = n_before + rows_of_slice[slice_] / 2
+        share = int(middle * n_shares / n_all)
+        shares.setdefault(share, []).append(slice_)
+        n_before += rows_of_slice[slice_]
+    return [tuple(share) for share in shares.values()]
 
 
 def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:

@@ -57,7 +57,7 @@ class DiskPipeline(Executor):
         tables = [pa.Table.from_batches([b]) for b in decoding.decode([records], step=number, wall_ms=now_ms)]
         summaries = [decoding.summarize(rows, tracks_offsets=self.plan.tracks_offsets) for rows in tables]
         operator = self.plan.operator
-        staged = Stager(self.plan.at("staged"), operator.changes, operator.key).stage(tables)
+        staged = Stager(self.plan.at("staged"), operator.changes, operator.key, n_slices=self.slices).stage(tables)
         summary = BatchSummary.total(summaries)
         summary, facts = self._with_bad_rows(staged, summary, now_ms)
         self.snapshot, facts = deciding.decide(
