@@ -19,6 +19,7 @@ GOOD = {
     "EBBTIDE_FSYNC": ["on", "off"],
     "EBBTIDE_CACHE": ["/var/cache/ebbtide"],
     "EBBTIDE_CACHE_BYTES": ["0", "10737418240"],
+    "EBBTIDE_THREADS": ["1", "8", "99"],
 }  # fmt: skip
 HOSTILE = ["lots", "-1", "1e9", "10 GB", "0x10", "\N{ARABIC-INDIC DIGIT FIVE}", "9" * 400, "yes", "ON", " on", "auto ", "\x1b[2J", "a\nb", "${HOME}"]  # fmt: skip
 ANY_PATH = {"EBBTIDE_ROOT", "EBBTIDE_CACHE"}

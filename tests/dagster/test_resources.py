@@ -12,7 +12,7 @@ def spark_of(**settings):
 
 def test_settings_of_a_profile_build_the_session(monkeypatch):
     built = []
-    monkeypatch.setattr("ebbtide.sessions.build_session", lambda name, settings: built.append((name, settings)))
+    monkeypatch.setattr("ebbtide.sessions.build_session", lambda name, settings, **_: built.append((name, settings)))
     spark = spark_of(**{"spark.master": "spark://host:7077", "spark.hadoop.fs.s3a.secret.key": "${S3_SECRET}"})
     assert built == [], "nothing starts before it is asked for"
     _ = spark.session
