@@ -21,7 +21,7 @@ from ebbtide.delta import DataFile, KeyIndex, Snapshot
 from ebbtide.ledger import Head, StepFacts
 from ebbtide.model import Action, Append, Apply
 from ebbtide.operators import FormerKeys
-from ebbtide.runtime._outputs import with_outputs
+from ebbtide.runtime._outputs import to_commit
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.deciding import Decided, Decider, DecideShare
@@ -209,9 +209,7 @@ def _commit(
     own = _actions(plan, facts, counts)
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
-    facts = facts.with_decision(decision)
-    facts = with_outputs(plan, head.facts, facts)
-    plan.refuse_unable_step(facts)
+    facts = to_commit(plan, head.facts, facts.with_decision(decision))
     adds = list(decided.adds)
     if parts:
         # In the same commit as the decision, so that no crash lets a file be read twice, or never.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ebbtide.runtime._plan import Plan
 
 
-def with_outputs(plan: Plan, last: StepFacts | NoStep, facts: StepFacts) -> StepFacts:
-    """Return the facts of a step with the actions of further outputs, which follow from that of the sink.
+def to_commit(plan: Plan, last: StepFacts | NoStep, facts: StepFacts) -> StepFacts:
+    """Return the facts of a step as they are committed: with the actions of further outputs, which follow from that of the sink.
 
     An output that was added to the spec is filled by the first step in which the sink changes, or by `Stepper.fill_new_outputs`.
 
@@ -24,8 +24,9 @@ def with_outputs(plan: Plan, last: StepFacts | NoStep, facts: StepFacts) -> Step
         last: Facts of the step before.
 
     Raises:
-        ConfigError: an output cannot perform its action.
+        ConfigError: the sink, or a further output, cannot perform its action.
     """
+    plan.refuse_unable_step(facts)
     there = [name for name in plan.outputs if name in facts.state.tables]
     if not there:
         return facts

@@ -290,11 +290,9 @@ class Plan:
         Args:
             name: `sink`, `changelog`, `quarantine`, or that of a further output.
         """
-        if name in self.outputs:
-            return self.outputs[name]
-        if name == "sink" and self.sink_log is None:
-            return self.sink
-        return OwnTable(self.at(name), name)
+        if name in Decision.OWN_OUTPUTS and (name != "sink" or self.sink_log is not None):
+            return OwnTable(self.at(name), name)
+        return cast("Sink", self.beside(name))
 
     @property
     def changelog(self) -> ChangelogTable:
@@ -320,7 +318,7 @@ class Plan:
 
     def location_of(self, name: str) -> str:
         """Return the location of an output; a sink of another package says where it is."""
-        return self.outputs[name].path if name in self.outputs else self.at(name)
+        return self.beside(name).path
 
     def create_outputs(self, executor: Executor) -> None:
         """Make the outputs that do not exist: not the quarantine, which the first bad record makes."""

@@ -21,7 +21,7 @@ from ebbtide.runtime._decide import decide
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._missing_rows import MissingRows, missing_rows
-from ebbtide.runtime._outputs import new_outputs, with_outputs
+from ebbtide.runtime._outputs import new_outputs, to_commit
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._publish import publish
@@ -292,8 +292,7 @@ class Stepper:
             LeaseLostError: another run committed this step first.
             ConfigError: the sink, or a further output, cannot perform its action.
         """
-        facts = with_outputs(self.plan, self.last, facts)
-        self.plan.refuse_unable_step(facts)
+        facts = to_commit(self.plan, self.last, facts)
         self.lease.check()
         self.advance_to(facts, self.plan.state.perform(actions, facts, self.snapshot))
 

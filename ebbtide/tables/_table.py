@@ -144,6 +144,10 @@ class Table(Protocol):
     def can(self, action: Action) -> bool:
         """Return whether it can perform an action."""
 
+    @property
+    def path(self) -> str:
+        """Its location."""
+
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once. A table that does not exist has nothing to clear, to restore or to alter."""
 

@@ -107,18 +107,14 @@ class Upserter:
             back: See `apply`.
         """
         adds: list[Action] = []
-        is_written = False
 
         def changes(found: Snapshot, *, feeds: bool) -> list[Action]:
             # Called for each version that is tried: another client may have moved the old rows. The new ones are written once.
-            nonlocal is_written
             self._refuse_altered(found)
             version = Version.of(found)
-            work = ApplyPiece(self._files, version, writes_rows=not is_written, feeds=feeds)
+            work = ApplyPiece(self._files, version, writes_rows=not adds, feeds=feeds)
             parts = executor.map(work, pieces)
-            if not is_written:
-                adds.extend(add for part in parts for add in part.adds)
-                is_written = True
+            adds.extend(add for part in parts for add in part.adds)
             dead = _joined(parts)
             feed = self._feed(executor, pieces, parts, version) if feeds and dead else []
             return self._changes(executor, found, adds, dead, feed)
