@@ -1,7 +1,7 @@
 # Needs git, make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test classes suite lint audit ui grid model mutants torture live bench soak java gcc
+.PHONY: help demo docs test classes suite lint audit ui grid versions model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -14,7 +14,7 @@ PORT ?= 3000
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture and compare the tables with the truth
 	@$(RUN) python data/shop/demo.py
@@ -59,6 +59,10 @@ docs: $(UV_HERE) .venv ## Serve the documentation on http://127.0.0.1:8000 (anot
 
 grid: java $(UV_HERE) .venv ## Run the long tests, those marked grid
 	$(RUN) pytest -q -m grid -o faulthandler_timeout=0
+
+# Each environment is built by uv in .environments, from what a user would install: 1 to 2 GB.
+versions: java $(UV_HERE) .venv ## Run the shop on each Spark, and with the oldest and the newest packages (one: ONLY=4.1)
+	$(RUN) pytest -q -m grid -o faulthandler_timeout=0 -k "$(ONLY)" tests/test_versions.py
 
 model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model -o faulthandler_timeout=0

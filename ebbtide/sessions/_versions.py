@@ -94,6 +94,11 @@ class SparkVersion:
 
         return cls.of(pyspark.__version__)
 
+    @staticmethod
+    def minors() -> list[str]:
+        """Return the first two numbers of each version that Ebbtide runs on, as in `4.1`."""
+        return [".".join(map(str, minor)) for minor in DELTA]
+
     @property
     def delta(self) -> str:
         """The Maven coordinate of its Delta."""
