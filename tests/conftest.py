@@ -143,7 +143,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
     settings = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+        # Room for what each query throws away, and for classes: else each 20 ms are a collection, and loading classes five whole ones.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
+        "-Xmn512m -XX:MetaspaceSize=400m",
         # Compiling an expression costs more than a small step has rows to save. Launched runs compile, as users' do.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -7,7 +7,6 @@ import re
 import shlex
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,7 +214,7 @@ def test_two_specs_with_one_name_exit_with_2(tmp_path, command):
 
 
 @pytest.mark.parametrize(("java", "said"), [(None, "Java is missing."), ("11.0.2", "Java is too old. Got: 11.0.2")])
-def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
+def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, warm_programs, java, said):
     home = tmp_path / "jdk"
     (home / "bin").mkdir(parents=True)
     if java:
@@ -226,7 +225,7 @@ def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
     (tmp_path / "pyproject.toml").touch()
     spec_at(tmp_path)
     environment = os.environ | {"JAVA_HOME": str(home)}
-    command = [sys.executable, "-m", "ebbtide.cli", "run", ".", "--engine", "spark"]
+    command = [warm_programs / "ebbtide", "run", ".", "--engine", "spark"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     make = subprocess.run(["make", "java"], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert (run.returncode, run.stdout) == (5, "")

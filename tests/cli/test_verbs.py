@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -78,15 +77,16 @@ def test_help_and_page_have_every_variable_that_the_code_reads():
         assert f"`{name}`" in page
 
 
-def test_completion_of_the_shell_knows_commands_and_options():
+def test_completion_of_the_shell_knows_commands_and_options(warm_programs):
     def completed(words, number):
         environment = os.environ | {
             "_EBBTIDE_COMPLETE": "bash_complete",
             "COMP_WORDS": words,
             "COMP_CWORD": str(number),
         }
-        command = [sys.executable, "-c", "from ebbtide.cli import main; main(prog_name='ebbtide')"]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout.split()
+        return subprocess.run(
+            [warm_programs / "ebbtide"], capture_output=True, text=True, env=environment, check=True
+        ).stdout.split()
 
     assert completed("ebbtide re", 1) == [
         "plain,replay",

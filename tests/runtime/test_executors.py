@@ -51,11 +51,18 @@ class Pool(Executor):
         self._pool.shutdown()
 
 
-@pytest.fixture
-def pool():
+@pytest.fixture(scope="module")
+def started_pool():
+    """Started once: each of its processes takes a second to begin."""
     made = Pool(2)
     yield made
     made.close()
+
+
+@pytest.fixture
+def pool(started_pool):
+    started_pool.workers.clear()
+    return started_pool
 
 
 @pytest.mark.parametrize("write", ["vectors", "rewrite"])
