@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from ebbtide.cli.commands import level_options
-from ebbtide.cli.errors import REFUSED
+from ebbtide.cli.errors import FAILED, PAUSED, REFUSED
 from ebbtide.cli.options import json_option, of_pipelines, personal_option, spark_options
 from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
@@ -24,13 +24,21 @@ if TYPE_CHECKING:
     from ebbtide.spec import Pipeline
 
 
+EXIT_CODES: Mapping[str, int] = {"healthy": 0, "attention": FAILED, "paused": PAUSED, "refused": REFUSED}
+
+"""Level of a status to the exit code of `ebbtide status`."""
+
+
 @click.command()
 @of_pipelines
 @click.option(
     "--metrics", "as_metrics", is_flag=True, help="Print metrics as OpenMetrics text, with the backlogs of the sources."
 )
 def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -> None:
-    """Show the status of pipelines, without starting Spark."""
+    """Show the status of pipelines, and what their next runs would meet, without starting Spark.
+
+    Exit codes: 0 healthy, 1 one needs a look, 4 one is paused, 5 the next run of one is refused; of several the highest.
+    """
     from ebbtide.inspect import status as status_of
 
     if as_metrics and as_json:
@@ -39,12 +47,20 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
     if as_metrics:
         _print_metrics(load_specs(specs), reporter)
     else:
+        codes = {0}
 
         def show(location: str, spec: Pipeline) -> None:
             report = status_of(spec, root)
             reporter.result(report, type(report).text, location)
+            codes.add(EXIT_CODES[report.level])
 
-        reporter.each(load_specs(specs), show)
+        try:
+            reporter.each(load_specs(specs), show)
+        except click.exceptions.Exit as unreadable:
+            codes.add(unreadable.exit_code)
+        # A person reads it: the worst goes first.
+        if max(codes):
+            raise click.exceptions.Exit(max(codes))
 
 
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:

@@ -9,9 +9,7 @@ from hashlib import sha256
 from typing import Any, Self
 
 from ebbtide.amounts import amount
-from ebbtide.delta import Snapshot
-from ebbtide.ledger import Head
-from ebbtide.runtime import Diagnosis, OwnTables, Plan
+from ebbtide.runtime import AtRest, Plan
 from ebbtide.sources import Backlog, Discovery, FileSource, Span
 from ebbtide.spec import Pipeline, UpsertPipelines
 
@@ -46,20 +44,12 @@ class Lag:
             SourceUnavailableError: it does not answer.
             SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
         """
-        plan = Plan.under(root, spec)
-        state = plan.at("state")
-        tables = OwnTables(plan)
-        commit = plan.state.last()
-        snapshot = Snapshot.read(state)
-        head = Head.at_rest(commit)
-        Diagnosis(plan, tables, head, lambda: snapshot).refuse_at_rest(*Diagnosis.AT_REST)
-        files = snapshot.files.values() if snapshot else ()
-        files_read = plan.state.files(files)
-        last_read = Span.from_stored(head.facts.source.position)
-        turn = plan.ledger.turn if last_read is None else None
-        since = plan.follows_on(last_read, turn.beginning if turn else None)
-        found = plan.source.discover(files_read, clock_ms, since)
-        return _lag(plan, found, clock_ms)
+        return cls.at_rest(AtRest.of(spec, root), clock_ms)
+
+    @classmethod
+    def at_rest(cls, found: AtRest, clock_ms: int) -> Lag:
+        """Measure the backlog of a pipeline that was looked at; errors as `of`."""
+        return _lag(found.plan, found.discovered(clock_ms), clock_ms)
 
     @property
     def behind_ms(self) -> int | None:
@@ -83,6 +73,11 @@ class Lag:
             "behind_ms": self.behind_ms,
             "behind_ms_of": dict(self.behind_ms_of),
         }
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing waits."""
+        return not any(self._parts())
 
     def text(self) -> str:
         """Describe the backlog."""

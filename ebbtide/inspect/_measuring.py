@@ -51,20 +51,20 @@ class MetricsAtRest:
 def _measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> tuple[Values, list[EbbtideError]]:
     """Measure a pipeline; return its values, and the reasons for missing ones."""
     values = Values("status", spec.name)
-    errors: list[EbbtideError] = []
     try:
-        found = status(spec, root)
-        set_status(values, found)
-        set_copies(values, found.root, copies)
+        found = status(spec, root, clock_ms=clock_ms)
     except EbbtideError as error:
-        errors.append(error)
-    values.set("ebbtide_readable", float(not errors), "tables")
-    try:
-        set_lag(values, Lag.of(spec, root, clock_ms))
-        values.set("ebbtide_readable", 1, "source")
-    except EbbtideError as error:
-        errors.append(error)
-        values.set("ebbtide_readable", 0, "source")
+        for what in ("tables", "source"):
+            values.set("ebbtide_readable", 0, what)
+        return values, [error]
+    set_status(values, found)
+    set_copies(values, found.root, copies)
+    values.set("ebbtide_readable", 1, "tables")
+    next_run = found.next_run
+    values.set("ebbtide_readable", float(next_run.waiting is not None), "source")
+    if next_run.waiting is not None:
+        set_lag(values, next_run.waiting)
+    errors = [error for error in (next_run.refusal, next_run.unavailable) if error is not None]
     return values, errors
 
 

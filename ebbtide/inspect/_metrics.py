@@ -77,7 +77,7 @@ METRICS = (
     Metric("ebbtide_sink_rows", "gauge", "Rows of the sink.", SINK_LOG, viewers=STATUS),
     Metric("ebbtide_sink_bytes", "gauge", "Bytes of the sink's data files.", SINK_LOG, viewers=STATUS),
     Metric("ebbtide_foreign_writes", "gauge", "Commits of other clients.", "state's and sink's logs", viewers=STATUS),
-    Metric("ebbtide_misfit", "gauge", "1: the next run is refused.", "`misfit` of the status", viewers=STATUS),
+    Metric("ebbtide_misfit", "gauge", "1: the next run is refused.", "tables, spec and source", viewers=STATUS),
     Metric("ebbtide_lease_held", "gauge", "1: a live process holds the lease; of a run: it does.", LEDGER),
     Metric("ebbtide_lease_taken", "counter", "Times that the lease was taken.", LEDGER),
     Metric("ebbtide_paused", "gauge", "1: the pipeline is paused.", LEDGER),

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ebbtide.amounts import amount
 from ebbtide.ddl import added_ddl
 from ebbtide.delta import Snapshot
 from ebbtide.inspect._all_bad import fault_of_all_bad
+from ebbtide.inspect._next_run import NextRun
 from ebbtide.ledger import (
     DataCommit,
     ForeignWrites,
-    Head,
     Holder,
     LastVerdict,
     LedgerFacts,
+    NoStep,
     StepFacts,
 )
-from ebbtide.runtime import Diagnosis, OwnTables, Plan
+from ebbtide.runtime import AtRest, Plan, system_clock
 from ebbtide.spec import Pipeline
 
+Level = Literal["healthy", "attention", "paused", "refused"]
 LOOK_BACK = 100
 """Steps whose ignored columns, and records of other tables, are reported."""
 
@@ -179,7 +181,7 @@ class Status:
         lease: Its lease.
         checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
-        misfit: Why the next run is refused: a table was deleted, replaced or restored, or data files are missing. None: no such reason.
+        next_run: What the next run would meet.
         all_bad: That all records were bad so far, with the first reason; None: they were not.
     """
 
@@ -194,8 +196,25 @@ class Status:
     lease: LeaseStatus = LeaseStatus()
     checks: tuple[LastVerdict, ...] = ()
     foreign_writes: tuple[DataCommit, ...] = ()
-    misfit: str | None = None
+    next_run: NextRun = field(default_factory=NextRun)
     all_bad: str | None = None
+
+    @property
+    def misfit(self) -> str | None:
+        """Why the next run is refused; None: it is not."""
+        error = self.next_run.refusal
+        return None if error is None else str(error)
+
+    @property
+    def level(self) -> Level:
+        """`refused`: the next run is; `paused`; `attention`: something else needs a look; `healthy`."""
+        if self.misfit:
+            return "refused"
+        if self.pause.by is not None:
+            return "paused"
+        has_failed = any(verdict.outcome == "failed" for verdict in self.checks)
+        needs_look = has_failed or self.all_bad or self.foreign_writes or self.next_run.unavailable
+        return "attention" if needs_look else "healthy"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the status as plain values, without levels: the form that `ebbtide status --json` prints."""
@@ -232,13 +251,19 @@ class Status:
             "lease_epoch": self.lease.epoch,
             "checks": [verdict.as_dict() for verdict in self.checks],
             "foreign_writes": tuple(asdict(write) for write in self.foreign_writes),
+            "level": self.level,
             "misfit": self.misfit,
+            "unavailable": None if self.next_run.unavailable is None else str(self.next_run.unavailable),
+            "waiting": None if self.next_run.waiting is None else self.next_run.waiting.as_dict(),
             "all_bad": self.all_bad,
         }
 
     def text(self) -> str:
         """Return the status as text for a terminal."""
         lines = [self._first_line(), *self._warnings()]
+        waiting = self.next_run.waiting
+        if waiting is not None and not waiting.is_empty:
+            lines.append(waiting.text())
         if self.last.step:
             lines += self._details()
         return "\n  ".join(lines)
@@ -296,7 +321,9 @@ class Status:
     def _warnings(self) -> Iterator[str]:
         """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
         if self.misfit:
-            yield self.misfit
+            yield f"the next run is refused: {self.misfit}"
+        if self.next_run.unavailable:
+            yield f"the source could not be read: {self.next_run.unavailable}"
         if self.all_bad:
             yield self.all_bad
         pause = self.pause
@@ -315,41 +342,37 @@ class Status:
                 yield f"check {verdict.check} failed at {at}"
 
 
-def status(spec: Pipeline, root: str) -> Status:
-    """Read a pipeline's status.
+def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int | None = None) -> Status:
+    """Read a pipeline's status, and find what its next run would meet.
 
     Args:
         root: Folder of all pipelines' tables.
+        asks_source: Look at the source too; else a refusal of it is not found, and what waits is unknown.
+        clock_ms: The time, epoch ms. Default: now.
     """
-    plan = Plan.under(root, spec)
-    commit = plan.state.last()
-    state = Snapshot.read(plan.at("state"), any_features=True)
-    own_tables = OwnTables(plan)
-    turn = plan.ledger.turn
-    head = Head.at_rest(commit)
-    look = plan.look_for_foreign_writes(turn)
-    fault = Diagnosis(plan, own_tables, head, lambda: state).at_rest(*Diagnosis.AT_REST, "files")
-    found = Status(
+    now_ms = system_clock() if clock_ms is None else clock_ms
+    found = AtRest.of(spec, root)
+    known = Status(
         spec.name,
-        plan.root,
-        pause=PauseStatus.of(turn),
-        lease=LeaseStatus.of(turn),
-        checks=LastVerdict.of_checks(plan.root),
-        foreign_writes=look.writes,
-        misfit=None if fault is None else str(fault.error),
+        found.plan.root,
+        pause=PauseStatus.of(found.turn),
+        lease=LeaseStatus.of(found.turn),
+        checks=LastVerdict.of_checks(found.plan.root),
+        foreign_writes=found.plan.look_for_foreign_writes(found.turn).writes,
+        next_run=NextRun.of(found, now_ms if asks_source else None),
     )
-    if commit is None:
-        return found
-    _, last = commit
-    all_bad = None if found.misfit else fault_of_all_bad(spec, root)
-    sink_step = own_tables.last_step("sink")
+    last = found.head.facts
+    if isinstance(last, NoStep):
+        return known
+    all_bad = None if known.misfit else fault_of_all_bad(spec, root)
+    sink_step = found.tables.last_step("sink")
     return replace(
-        found,
+        known,
         last=LastStep.of(last),
-        read=_records_read(plan, last),
-        sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
-        state=TableStatus.of(state, last.step),
-        outputs={name: TableStatus(own_tables.last_step(name), given.type) for name, given in spec.outputs.items()},
+        read=_records_read(found.plan, last),
+        sink=TableStatus.of(found.tables.sink(), sink_step, spec.sink.type),
+        state=TableStatus.of(found.state, last.step),
+        outputs={name: TableStatus(found.tables.last_step(name), given.type) for name, given in spec.outputs.items()},
         all_bad=None if all_bad is None else str(all_bad),
     )
 

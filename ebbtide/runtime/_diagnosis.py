@@ -34,7 +34,9 @@ class Diagnosis:
         newest: Returns the newest version of the state, None without one; called where a part needs it.
     """
 
-    Part: TypeAlias = Literal["ledger", "place of the sink", "state", "rows of the state", "tables", "files", "spec"]
+    Part: TypeAlias = Literal[
+        "ledger", "place of the sink", "state", "rows of the state", "tables", "files", "spec", "place of the source"
+    ]
     """A part that can be asked about. "files": the data files of state and sink, each folder listed once; no file is opened."""
     BELONGING: ClassVar[tuple[Part, ...]] = ("state", "rows of the state", "tables")
     """Parts that show whether the tables belong together."""
@@ -54,6 +56,7 @@ class Diagnosis:
             "tables": self._of_tables,
             "files": self._of_files,
             "spec": self._of_spec,
+            "place of the source": self._of_source,
         }
 
     @classmethod
@@ -265,6 +268,13 @@ class Diagnosis:
             given="; ".join(f"{each}: {given.get(each)}" for each in changed),
             stored="; ".join(f"{each}: {stored.get(each)}" for each in changed),
         )
+
+    def _of_source(self) -> Iterator[Fault]:
+        """Find whether the source is somewhere else than at the last step."""
+        stored = self._head.facts.source.path
+        given = self._plan.spec.source_path
+        if stored is not None and stored != given:
+            yield Fault.of("source", "moved", pipeline=self._plan.spec.name, path=given, stored=stored)
 
 
 def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:

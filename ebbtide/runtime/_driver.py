@@ -26,7 +26,6 @@ from ebbtide.runtime._purging import finish_purge, purge_view
 from ebbtide.runtime._reading import SourceSteps
 from ebbtide.runtime._refusals import (
     lost_by_refresh,
-    refuse_other_path,
     refuse_rereading,
     refuse_unfit,
 )
@@ -362,7 +361,8 @@ class _Run:
             self._rehearse(plan, _log_begins_kept(stepper))
         else:
             stepper.diagnosis.refuse(*Diagnosis.BELONGING, "files", "spec")
-            refuse_other_path(stepper, accepts=accepts_path)
+            if not accepts_path:
+                stepper.diagnosis.refuse("place of the source")
         plan.refuse_unable_outputs(Apply(), Rewrite())
         plan.create_outputs(self.executor)
         stepper.source_path = self.spec.source_path

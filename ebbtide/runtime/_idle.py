@@ -13,13 +13,14 @@ from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.operators import Operator
+from ebbtide.runtime._at_rest import AtRest
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._outputs import new_outputs
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import RunSummary
 from ebbtide.runtime._unused import has_unused_of_spec
-from ebbtide.sources import Discovery, Span
+from ebbtide.sources import Discovery
 from ebbtide.spec import Pipeline
 from ebbtide.tables import StateTable
 
@@ -60,24 +61,21 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if last is None:
         return _idle_before_first_step(plan, turn, snapshot, clock_ms)
     version, facts = last
-    tables = OwnTables(plan)
-    diagnosis = Diagnosis(plan, tables, Head(version, facts), lambda: snapshot)
-    diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
+    found = AtRest(plan, turn, Head(version, facts), snapshot)
+    found.diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
     is_idle = (
         not spec.misfits(facts.state.spec)
         and spec.source_path == facts.source.path
         and _is_free(plan)
-        and _is_finished(tables, facts)
+        and _is_finished(found.tables, facts)
         and not _has_erased_rows(plan, facts)
         and not new_outputs(plan, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:
         return None
-    diagnosis.refuse("files")
-    files_read = plan.state.files(snapshot.files.values())
-    since = plan.follows_on(Span.from_stored(facts.source.position), turn.beginning if turn else None)
-    listed = plan.source.discover(files_read, clock_ms, since)
+    found.diagnosis.refuse("files")
+    listed = found.discovered(clock_ms)
     if listed.nothing_matched:
         return None
     return _summary(plan, turn, listed)
@@ -92,17 +90,16 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         state: The newest version of its state.
         clock_ms: The time, epoch ms.
     """
-    diagnosis = Diagnosis(plan, OwnTables(plan), Head(state.version), lambda: state)
-    diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
+    found = AtRest(plan, turn, Head(state.version), state)
+    found.diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
     if asks_spark or not _is_free(plan):
         return None
     if not has_unused_of_spec(plan):
         return None
-    since = plan.follows_on(None, turn.beginning if turn else None)
-    listed = plan.source.discover({}, clock_ms, since)
-    begins = since is None and listed.span is not None  # a run stores where it will begin
+    listed = found.discovered(clock_ms)
+    begins = found.since is None and listed.span is not None  # a run stores where it will begin
     return None if begins else _summary(plan, turn, listed)
 
 

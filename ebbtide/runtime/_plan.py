@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -145,6 +145,12 @@ class Plan:
             "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
         }
         return [part for part, is_there in parts.items() if is_there]
+
+    def spark_needed(self) -> Iterator[Fault]:
+        """Find whether the pipeline cannot run in this process."""
+        needs = ", ".join(self.spark_needed_for)
+        if needs:
+            yield Fault.of("spec", "needs Spark", pipeline=self.spec.name, needs=needs)
 
     @property
     def all_pipelines(self) -> str:

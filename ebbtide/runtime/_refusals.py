@@ -12,7 +12,6 @@ from ebbtide.runtime._diagnosis import of_ledger
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import FileSource
-from ebbtide.spec import Pipeline
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
@@ -30,7 +29,8 @@ def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
     Fault.refuse(of_ledger(plan, turn))
     if turn is not None:
         turn.refuse_paused()
-    refuse_spark_only(executor, plan.spec)
+    if not executor.has_spark:
+        Fault.refuse(plan.spark_needed())
     plan.refuse_unread_sink()
     if fresh:
         plan.refuse_unable(Clear(), "refresh")
@@ -38,19 +38,6 @@ def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
     if fresh or not Log(plan.state.path).versions():
         plan.source.refuse_absent()
     refuse_unfit_transform(executor, plan)
-
-
-def refuse_spark_only(executor: Executor, spec: Pipeline) -> None:
-    """Refuse to run a pipeline in this process if it needs Spark.
-
-    Raises:
-        ConfigError: it is a materialized view, has a transform, or has a sink that Spark makes.
-    """
-    if executor.has_spark:
-        return
-    found = Plan("", spec).spark_needed_for
-    if found:
-        raise Fault.of("spec", "needs Spark", pipeline=spec.name, needs=", ".join(found)).error
 
 
 def refuse_rereading(plan: Plan) -> None:
@@ -119,12 +106,3 @@ def refuse_unfit_transform(executor: Executor, plan: Plan) -> None:
     from ebbtide.runtime._selection import expressions_of
 
     expressions_of(executor, plan).refuse_unfit()
-
-
-def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
-    """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
-    stored = stepper.source_path
-    given = stepper.spec.source_path
-    has_moved = stored is not None and stored != given
-    if has_moved and not accepts:
-        raise Fault.of("source", "moved", pipeline=stepper.spec.name, path=given, stored=stored).error

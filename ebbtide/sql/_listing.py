@@ -102,7 +102,7 @@ def _table_row(table: Summary) -> Row:
 def _pipeline_row(entry: Filled, root: str) -> Row:
     from ebbtide import status
 
-    found = status(entry.spec, root)
+    found = status(entry.spec, root, asks_source=False)
     last = found.last
     return [
         entry.name,

@@ -35,7 +35,7 @@ def test_sink_that_is_gone_has_neither(make):
     shutil.rmtree(pipeline.home / "sink")
     found = status(pipeline.spec, pipeline.root)
     assert (found.sink.version, found.sink.rows) == (None, None)
-    assert f"  The table at '{pipeline.home}/sink' is gone." in found.text()
+    assert f"  the next run is refused: The table at '{pipeline.home}/sink' is gone." in found.text()
     assert "Run 'ebbtide repair'" in found.misfit
 
 
@@ -133,6 +133,8 @@ def test_json_has_all_in_one_level(make):
     versions = pipeline.versions()
     printed = json.loads(json.dumps(found.as_dict(), default=str))
     [write] = printed.pop("foreign_writes")
+    waiting = json.loads(json.dumps(found.next_run.waiting.as_dict()))
+    assert waiting["files"] == 0
     assert write["version"] == versions["sink"]
     assert list(printed.items()) == [
         ("pipeline", "t"),
@@ -163,7 +165,10 @@ def test_json_has_all_in_one_level(make):
         ("held_by", holder),
         ("lease_epoch", 2),
         ("checks", [{"check": "expiry", "outcome": "failed", "broken": 2, "at_ms": 1000}]),
+        ("level", "paused"),
         ("misfit", None),
+        ("unavailable", None),
+        ("waiting", waiting),
         ("all_bad", None),
     ]
 

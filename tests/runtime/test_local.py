@@ -24,7 +24,6 @@ from ebbtide.cli import main
 from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import Plan
-from ebbtide.runtime._refusals import refuse_spark_only
 from ebbtide.testing import MemoryPipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -84,15 +83,15 @@ def test_large_step_is_decided_group_by_group(tmp_path):
         ({"sink": {"write": "merge"}}, "a sink that Spark writes"),
     ],
 )
-def test_what_only_spark_can_do_is_refused_by_name(fields, reason):
+def test_what_only_spark_can_do_is_refused_by_name(tmp_path, fields, reason):
     with pytest.raises(ConfigError, match=reason):
-        refuse_spark_only(SPARK, plain(**fields))
+        ebbtide.run(SPARK, plain(**fields), str(tmp_path))
 
 
-def test_view_is_refused():
+def test_view_is_refused(tmp_path):
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id BIGINT", key=["id"], inputs=["t"])
     with pytest.raises(ConfigError, match="a materialized view"):
-        refuse_spark_only(SPARK, view)
+        ebbtide.run(SPARK, view, str(tmp_path))
 
 
 def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(tmp_path):

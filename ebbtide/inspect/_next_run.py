@@ -1,0 +1,48 @@
+"""What the next run of a pipeline would meet: the one answer of status, metrics and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from ebbtide.errors import EbbtideError, Transient
+from ebbtide.inspect._backlog import Lag
+from ebbtide.runtime import AtRest
+
+
+@dataclass(frozen=True)
+class NextRun:
+    """What the next run would meet; a pause and a live lease stand elsewhere.
+
+    Args:
+        refusal: Why it would be refused; None: it would not be.
+        unavailable: Why the source could not be read just now; a later run may read it. None: it could, or was not asked.
+        waiting: What it would read; None: the source was not asked, or could not be read.
+    """
+
+    refusal: EbbtideError | None = None
+    unavailable: EbbtideError | None = None
+    waiting: Lag | None = None
+
+    @classmethod
+    def of(cls, found: AtRest, clock_ms: int | None) -> Self:
+        """Find what the next run would meet.
+
+        Args:
+            found: The pipeline.
+            clock_ms: The time, epoch ms; None: the source is not asked.
+        """
+        refusal = unavailable = waiting = None
+        try:
+            found.refuse()
+        except EbbtideError as error:
+            refusal = error
+        if clock_ms is not None:
+            # Also of a run that is refused for another reason: meanwhile more and more waits.
+            try:
+                waiting = Lag.at_rest(found, clock_ms)
+            except Transient as error:
+                unavailable = error
+            except EbbtideError as error:
+                refusal = refusal or error
+        return cls(refusal, unavailable, waiting)
