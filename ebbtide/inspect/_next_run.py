@@ -1,4 +1,4 @@
-"""What the next run of a pipeline would meet: the one answer of status, metrics and checks."""
+"""Answers what the next run of a pipeline would meet, for status and metrics alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebbtide.runtime import AtRest
 
 @dataclass(frozen=True)
 class NextRun:
-    """What the next run would meet; a pause and a live lease stand elsewhere.
+    """The outcome of a look ahead. It leaves out a pause and a live lease.
 
     Args:
         refusal: Why it would be refused; None: it would not be.

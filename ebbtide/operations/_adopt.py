@@ -30,7 +30,7 @@ from ebbtide.formats import Decoding
 from ebbtide.ledger import Cause, StepFacts
 from ebbtide.model import Rewrite
 from ebbtide.operations._operation import Report
-from ebbtide.runtime import OwnTables, Plan, Staged, Stager, Stepper
+from ebbtide.runtime import AtRest, Plan, Staged, Stager, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 from ebbtide.tables import HashRange, Stored
@@ -257,7 +257,7 @@ def _refuse_steps(tables: Plan) -> None:
     if commit is not None:
         _, last = commit
         is_adoption = last.state.unadopted is not None
-    last_step = OwnTables(tables).last_step()
+    last_step = AtRest.of(tables.spec, tables.all_pipelines).tables.last_step()
     if last_step and not is_adoption:
         raise AdoptionError.of(
             f"'{tables.spec.name}' has already made steps.",

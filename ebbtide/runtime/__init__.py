@@ -3,7 +3,7 @@
 `run` and `refresh` run a pipeline, on an executor, with `Automatic` where the spec and the records say; an `Observer` gets a run's `RunBegun`, `Phase`,
 `StepProgress` and `RunEnded`, and a `RunSummary` sums it up. A `Plan` has a pipeline's parts and tables, a `Stepper` makes steps under the
 lease, `SourceSteps` those that read; a `Stager` writes a batch, which is `Staged` until it is decided. `Diagnosis` says which parts
-of the `OwnTables` do not fit together, and `AtRest` what the next run would meet. Operations ask `SinkHistory` and `SinkDifference` what a sink must show, `StateRewrite` and `Selecting` for
+do not fit together, and `AtRest` what the next run would meet. Operations ask `SinkHistory` and `SinkDifference` what a sink must show, `StateRewrite` and `Selecting` for
 the state's files with other rows, `ErasureKey` and `purge` for the rows of erased keys. `idle_run` sees without a session that a run would
 find nothing to do. A fleet gives each run its `InTurn`, and gets a `Look` at the source; SQL asks `view_source` for a view's `ViewLineage`.
 """
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ebbtide.runtime._observers import Observer as Observer
     from ebbtide.runtime._observers import RunBegun as RunBegun
     from ebbtide.runtime._observers import RunEnded as RunEnded
-    from ebbtide.runtime._own_tables import OwnTables as OwnTables
     from ebbtide.runtime._plan import Plan as Plan
     from ebbtide.runtime._progress import Phase as Phase
     from ebbtide.runtime._progress import RunSummary as RunSummary

@@ -19,7 +19,6 @@ from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
 from ebbtide.runtime._following import Faults, Following, GoingOn
 from ebbtide.runtime._observers import Look, Observer, Observers, RunBegun, observers_of_environment
-from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.runtime._purging import finish_purge, purge_view
@@ -150,7 +149,7 @@ def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
     for name, reason in stepper.tables.leave_out_unreadable().items():
         aside = Location(plan.at(name)).move_aside()
         _log.warning("The %s could not be read, and is now at '%s'. %s", name, aside, reason)
-    stepper.tables = OwnTables(plan)
+    stepper.look_again()
 
 
 def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:

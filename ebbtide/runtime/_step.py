@@ -73,9 +73,13 @@ class Stepper:
             OwnTable(plan.at("sink"), "sink").settle_newest()
         self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
         plan.drop_older_copies(self.last)
-        self.tables = OwnTables(plan)
+        self.look_again()
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
+
+    def look_again(self) -> None:
+        """Forget what is known of the output tables: they were moved aside."""
+        self.tables = OwnTables(self.plan)
 
     @property
     def spec(self) -> Pipeline:

@@ -11,7 +11,7 @@ from local.local_pipeline import up
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger import Cause
-from ebbtide.runtime import OwnTables
+from ebbtide.runtime import AtRest
 
 REPAIR = "Run 'ebbtide repair' to restore it from the state, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -142,12 +142,12 @@ def test_sink_whose_adoption_is_not_done_is_refused(two_steps):
 
 
 def test_what_is_known_of_tables_is_what_wrote_them_last(two_steps):
-    tables = OwnTables(two_steps.plan)
+    tables = AtRest.of(two_steps.spec, two_steps.root).tables
     assert tables.facts().keys() == {"sink", "quarantine"}
     assert tables.last_step() == 2
     two_steps.read(up(1, 3))
     assert (tables.last_step(), tables.last_step("sink"), tables.last_step("quarantine")) == (3, 3, 2)
-    assert OwnTables(two_steps.plan).last_step("changelog") == 0
+    assert AtRest.of(two_steps.spec, two_steps.root).tables.last_step("changelog") == 0
 
 
 def change_by_another_client(pipeline, *, data_change=True, removes=False, operation="DELETE"):

@@ -9,7 +9,8 @@ from ebbtide.delta import Snapshot
 from ebbtide.errors import DamagedFileError
 from ebbtide.inspect import status
 from ebbtide.ledger import Head
-from ebbtide.runtime import Diagnosis, OwnTables
+from ebbtide.runtime import Diagnosis
+from ebbtide.runtime._own_tables import OwnTables
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from ebbtide.operations._quarantine.redecoding import (
 )
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.redaction import printable
-from ebbtide.runtime import Diagnosis, OwnTables, Plan, Selecting, Stepper
+from ebbtide.runtime import AtRest, Plan, Selecting, Stepper
 from ebbtide.spec import Pipeline
 from ebbtide.storage import Location
 from ebbtide.tables import Selection
@@ -160,7 +160,7 @@ def plan(
     if commit is None:
         return Found().report(spec.name)
     _, last = commit
-    Diagnosis(tables, OwnTables(tables), Head(*commit), lambda: None).refuse("spec")
+    AtRest(tables, None, Head(*commit), None).diagnosis.refuse("spec")
     attempt = _attempt(tables, last, clock_ms, selection, corrected)
     return _found(attempt, last, clock_ms, corrected).report(spec.name)
 

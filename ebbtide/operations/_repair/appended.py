@@ -11,7 +11,7 @@ from pathlib import Path
 from ebbtide.delta import Log
 from ebbtide.ledger import TableFacts
 from ebbtide.operations._repair.report import Finding
-from ebbtide.runtime import OwnTables, Stepper
+from ebbtide.runtime import Stepper
 from ebbtide.storage import Location
 
 
@@ -95,7 +95,7 @@ def set_aside(stepper: Stepper, names: list[str]) -> None:
             _set_log_aside(folder)
         else:
             Location(folder).move_aside()
-    stepper.tables = OwnTables(stepper.plan)
+    stepper.look_again()
 
 
 def _set_log_aside(folder: str) -> None:
