@@ -70,7 +70,9 @@ def test_that_is_skipped():
 
 def run(folder: Path, *options: str) -> str:
     (folder / "test_project.py").write_text(PROJECT)
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {SUPPORT}\nmarkers = group: of one process\n")
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {SUPPORT}\nmarkers = group: of one process\nfilterwarnings = error\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "frame.forks", *options]
     ended = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(SUPPORT)}

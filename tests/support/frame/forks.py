@@ -54,8 +54,9 @@ class _Beside:
     def ended(self) -> tuple[int, str]:
         """Wait for its end; return its exit code, and what it said."""
         code = self._process.wait()
-        self._output.seek(0)
-        return code, self._output.read().decode(errors="replace")
+        with self._output as output:
+            output.seek(0)
+            return code, output.read().decode(errors="replace")
 
 
 _BESIDE = pytest.StashKey[list[_Beside]]()
