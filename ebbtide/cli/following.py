@@ -12,9 +12,9 @@ from ebbtide.cli.errors import NOTHING_MATCHED, error_text, exit_code, exit_with
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.logs import log_names
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
-from ebbtide.cli.reporting import Located, Reporter, say
+from ebbtide.cli.reporting import Located, Reporter
 from ebbtide.cli.stopping import restart, stop_on_signal
-from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
 
 if TYPE_CHECKING:
@@ -25,39 +25,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[Reporter, str, "Pipeline", "RunSummary", Live], None]
 """Prints the summary of a run that has ended."""
-
-
-def going_on(located: Sequence[Located], *, follow: bool) -> list[Located]:
-    """Return the pipelines that run continuously; none if all runs end by themselves.
-
-    Args:
-        located: The pipelines.
-        follow: Run all continuously.
-
-    Raises:
-        ConfigError: some are continuous and some are not, or all continuous ones are materialized views.
-    """
-    views = [spec.name for _, spec in located if spec.is_view]
-    if follow and len(views) == len(located):
-        raise ConfigError.of(
-            "A materialized view is not followed: its refresh decides when it runs.",
-            got=", ".join(views),
-            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW start jobs that follow it (docs/reference/views.md).",
-        )
-    if follow and views:
-        say(f"Not followed: {', '.join(views)}. The refresh of a materialized view decides when it runs.")
-    if follow:
-        return [
-            (location, spec.model_copy(update={"run": "continuous"})) for location, spec in located if not spec.is_view
-        ]
-    names = [spec.name for _, spec in located if spec.run == "continuous"]
-    if names and len(names) < len(located):
-        raise ConfigError.of(
-            "Continuous and bounded runs cannot be started together.",
-            got=f"run: continuous of {', '.join(names)}",
-            next_step="Add --follow to run all continuously, or use two commands.",
-        )
-    return list(located) if names else []
 
 
 class Followers:

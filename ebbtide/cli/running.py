@@ -13,7 +13,6 @@ import click
 from ebbtide.amounts import amount
 from ebbtide.cli.commands import QUIET, VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED
-from ebbtide.cli.following import Followers, going_on
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option, spark_options
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
@@ -107,12 +106,13 @@ def run(
     reporter = Reporter(root, as_json)
     located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     with reporter.errors():
-        followed = going_on(located, follow=follow)
+        followed = _going_on(located, follow=follow)
         if metrics_port is not None:
             refuse_unwatched(followed)
     if not followed:
         _run_each(located, reporter, partial(operate, **accepted), run_idle)
         return
+    from ebbtide.cli.following import Followers
     from ebbtide.fleet import Fleet
 
     with ExitStack() as stack:
@@ -286,3 +286,36 @@ def _count_text(name: str, n: int) -> str:
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"
+
+
+def _going_on(located: Sequence[Located], *, follow: bool) -> list[Located]:
+    """Return the pipelines that run continuously; none if all runs end by themselves.
+
+    Args:
+        located: The pipelines.
+        follow: Run all continuously.
+
+    Raises:
+        ConfigError: some are continuous and some are not, or all continuous ones are materialized views.
+    """
+    views = [spec.name for _, spec in located if spec.is_view]
+    if follow and len(views) == len(located):
+        raise ConfigError.of(
+            "A materialized view is not followed: its refresh decides when it runs.",
+            got=", ".join(views),
+            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW start jobs that follow it (docs/reference/views.md).",
+        )
+    if follow and views:
+        say(f"Not followed: {', '.join(views)}. The refresh of a materialized view decides when it runs.")
+    if follow:
+        return [
+            (location, spec.model_copy(update={"run": "continuous"})) for location, spec in located if not spec.is_view
+        ]
+    names = [spec.name for _, spec in located if spec.run == "continuous"]
+    if names and len(names) < len(located):
+        raise ConfigError.of(
+            "Continuous and bounded runs cannot be started together.",
+            got=f"run: continuous of {', '.join(names)}",
+            next_step="Add --follow to run all continuously, or use two commands.",
+        )
+    return list(located) if names else []

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ebbtide.columns._json import json_text as json_text
     from ebbtide.columns._longs import Long as Long
     from ebbtide.columns._quoting import quoted as quoted
-    from ebbtide.columns._schemas import columns_named as columns_named
-    from ebbtide.columns._schemas import inner_fields as inner_fields
+    from ebbtide.columns._values import columns_named as columns_named
     from ebbtide.columns._values import entry_table as entry_table
     from ebbtide.columns._values import equals as equals
     from ebbtide.columns._values import flags as flags
+    from ebbtide.columns._values import inner_fields as inner_fields
     from ebbtide.columns._values import ints as ints
     from ebbtide.columns._values import is_set as is_set
     from ebbtide.columns._values import only as only

@@ -1,6 +1,8 @@
-"""Columns of Arrow tables as numpy arrays, and back."""
+"""Columns of Arrow tables as numpy arrays, and back; parts of schemas and of nested types."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +66,18 @@ def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Tab
         array = _typed(values, column.type, n)
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def columns_named(columns: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """Return some of the columns, in the order of the names."""
+    fields = [columns.field(name) for name in names]
+    return pa.schema(fields)
+
+
+def inner_fields(type_: pa.DataType) -> list[pa.Field]:
+    """Return the fields within a type: a list's items, a map's entries; none for a plain type."""
+    numbers = range(type_.num_fields)
+    return [type_.field(number) for number in numbers]
 
 
 def _typed(values: object, type_: pa.DataType, n: int) -> pa.Array | pa.ChunkedArray:

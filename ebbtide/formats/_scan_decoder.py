@@ -20,7 +20,6 @@ from ebbtide.formats._places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._scan import Scanned, Scanner, marked
 from ebbtide.formats._scan_columns import ScanColumns, is_scannable
-from ebbtide.formats._scan_envelopes import KafkaEnvelopes
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
 from ebbtide.formats._settings import DELETING, DecodingSettings
@@ -99,6 +98,8 @@ class ScanDecoder:
         is_dropped = np.zeros(len(batch), bool)
         envelopes = None
         if self._settings.in_envelopes and not are_placed(batch):
+            from ebbtide.formats._scan_envelopes import KafkaEnvelopes
+
             envelopes = KafkaEnvelopes.scan(values, self._settings.topic)
             values = envelopes.values
             is_dropped = may_take & envelopes.is_other

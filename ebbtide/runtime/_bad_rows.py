@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
+from ebbtide.ddl import as_compared, is_column_name
 from ebbtide.errors import SchemaDriftError
-from ebbtide.formats import BadRecordError
+from ebbtide.formats import BadRecordError, agreed
 from ebbtide.ledger import Head, StepFacts
-from ebbtide.model import Append
+from ebbtide.model import Append, BatchSummary
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._stage import Staged
 from ebbtide.runtime._workers.staging import too_many_bad
@@ -96,3 +97,23 @@ def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:
         allowed="records that fit, as schema_evolution_mode is fail",
         next_step="Change the schema and run 'ebbtide migrate', list a column under ignored_columns, or set schema_evolution_mode: quarantine.",
     )
+
+
+def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
+    """Return the columns of a batch that the pipeline adds, to their types: those whose type and name are certain.
+
+    Args:
+        summary: Summary of the batch.
+    """
+    if spec.schema_evolution_mode != "evolve":
+        return {}
+    names = map(as_compared, spec.table.columns.names)
+    taken = Pipeline.RESERVED_COLUMNS.union(names)
+    types = {}
+    for name, stated in sorted(summary.types.items()):
+        type_ = agreed(stated)
+        compared = as_compared(name)
+        if type_ is not None and is_column_name(name) and compared not in taken:
+            taken = taken | {compared}
+            types[name] = type_
+    return types

@@ -26,7 +26,6 @@ from ebbtide.ledger import (
 )
 from ebbtide.model import Action, Apply, Clear, Decision, Erase, Frontier, Reading, Restore, StepRules
 from ebbtide.operators import Operator
-from ebbtide.runtime._guests import view_source
 from ebbtide.runtime._kinds import OPERATORS, of_kind, sink_of
 from ebbtide.runtime._workers.staging import BadLimit, Refused, Stager
 from ebbtide.sources import Source, Span
@@ -104,6 +103,8 @@ class Plan:
     def source(self) -> Source:
         """The source of the records; of a view its inputs' tables."""
         if self.spec.is_view:
+            from ebbtide.runtime._guests import view_source
+
             return view_source()(cast("MaterializedView", self.spec), self.all_pipelines)
         spec = self.spec
         return spec.source.opened(spec.name, in_order=spec.applies_in_order, has_positions=spec.has_positions)

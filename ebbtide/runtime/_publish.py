@@ -14,17 +14,16 @@ from ebbtide.delta import Doomed, Snapshot
 from ebbtide.errors import BackfillError, LeaseLostError, SpecChangedError
 from ebbtide.ledger import Head, NoStep, StepFacts
 from ebbtide.model import Action, Alter, Append, Decision, Erase, Replace, RestoreAndApply, Rewrite
-from ebbtide.runtime._comparing import SinkDifference, take_shown, take_sink
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._missing_rows import appendable
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
-from ebbtide.runtime._way_back import SinkHistory
 from ebbtide.storage import Location
 from ebbtide.tables import ChangeSet, Take
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
+    from ebbtide.runtime._comparing import SinkDifference
 
 
 def publish(
@@ -96,6 +95,8 @@ class PlannedWork:
 
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
         """Return the net effect of the steps to apply again."""
+        from ebbtide.runtime._way_back import SinkHistory  # few steps look back
+
         return SinkHistory(self.plan, self.facts).net_changes(action)
 
     def way_back(self) -> RestoreAndApply | None:
@@ -103,10 +104,14 @@ class PlannedWork:
 
         A repair decides this itself. A `Rewrite` that it did not decide, of an older release or of a migration, finds it here.
         """
+        from ebbtide.runtime._way_back import SinkHistory  # few steps look back
+
         return SinkHistory(self.plan, self.facts).way_of_forgotten()
 
     def take_shown(self, action: Rewrite, take: Take) -> list[Any]:
         """Take all rows that the state shows, without acknowledged ones if the sink cannot be read; a further output takes those of the sink."""
+        from ebbtide.runtime._comparing import take_shown, take_sink  # few steps take all rows
+
         self._refuse_other_spec()
         if self.name in self.plan.outputs:
             return take_sink(self.executor, self.plan, take)
@@ -114,6 +119,8 @@ class PlannedWork:
 
     def difference(self, action: Rewrite | Replace, take: Take) -> SinkDifference:
         """Compare the sink with the state's rows, or with the backfill's."""
+        from ebbtide.runtime._comparing import SinkDifference  # few steps compare
+
         if isinstance(action, Replace):
             _refuse_gone(self.plan, action)
             return SinkDifference.to_backfill(self.executor, self.plan, action.version or 0, take)

@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any, Self
 from ebbtide.ddl import ddl_of
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
-from ebbtide.runtime._bad_rows import BadRows
+from ebbtide.runtime._bad_rows import BadRows, columns_taken_in
 from ebbtide.runtime._decide import expire, selected_changes
-from ebbtide.runtime._drift import columns_taken_in
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._plan import Plan

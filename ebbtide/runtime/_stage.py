@@ -18,13 +18,13 @@ from ebbtide.changelog import Intervals
 from ebbtide.errors import EbbtideError, QuarantineThresholdError
 from ebbtide.model import BatchSummary, ViewPosition
 from ebbtide.runtime._finding import Found, Order, nothing_found
-from ebbtide.runtime._guests import ViewSource
 from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
 from ebbtide.storage import Location, ParquetFile, Together
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
+    from ebbtide.runtime._guests import ViewSource
     from ebbtide.runtime._plan import Plan
 
 Find = Callable[[Sequence[Order]], Found]

@@ -17,7 +17,6 @@ from ebbtide.environment import MASTER as MASTER_VARIABLE
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
 from ebbtide.redaction import hide, is_credential
-from ebbtide.sessions._versions import SparkVersion
 
 UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
 """The mode bits that Hadoop's clients remove from new files, and their default, regardless of the process' umask."""
@@ -64,6 +63,8 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
         ConfigError: a setting names a variable that is not set; the Spark that is installed is too old or too new.
     """
     cores = os.cpu_count() or 2
+    from ebbtide.sessions._versions import SparkVersion
+
     version = SparkVersion.installed()
     ours = {
         MASTER: "local[*]",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.sources import _listing as listing
-from ebbtide.sources._records import ReadRecords
-from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
+from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, ReadRecords, Source, SourceBatch
 from ebbtide.sources._span import Span
 
 if TYPE_CHECKING:

@@ -16,9 +16,17 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats import stored_form
 from ebbtide.model import NoOptions
 from ebbtide.sources._available import Available, Start
-from ebbtide.sources._records import ReadRecords
 from ebbtide.sources._sizing import note_most, offsets_within
-from ebbtide.sources._source import MAX_SAMPLED_BYTES, Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
+from ebbtide.sources._source import (
+    MAX_SAMPLED_BYTES,
+    Backlog,
+    BatchPlanner,
+    Discovery,
+    ReadRecords,
+    Source,
+    SourceBatch,
+    Work,
+)
 from ebbtide.sources._span import Offsets, Span
 from ebbtide.sources._span_planner import SpanPlanner
 

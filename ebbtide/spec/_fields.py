@@ -36,8 +36,8 @@ from ebbtide.spec._parts import (
     SchemaEvolutionMode,
     ToolFormat,
 )
+from ebbtide.spec._positioned import SparkSource
 from ebbtide.spec._scheduling import FreshnessConfig, SchedulesConfig
-from ebbtide.spec._spark_source import SparkSource
 from ebbtide.spec._traits import Traits
 
 

@@ -1,4 +1,4 @@
-"""Fields of any source that is read by position: by offsets of partitions."""
+"""Fields of any source that is read by position, by offsets of partitions; and the source whose rows a query of Spark hands over."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ebbtide import sources
 from ebbtide.spec._parts import Name, SpecPart, refuse
 
 if TYPE_CHECKING:
-    from ebbtide.sources import PositionedSource, SourceSettings
+    from ebbtide.sources import HandedRows, PositionedSource, SourceSettings
 
 STEP_S = 10
 """Maximum seconds' worth of records in a step at a limited rate."""
@@ -136,3 +136,30 @@ class PositionedPart(SpecPart):
     def identity(self) -> dict[str, Any]:
         """Fields that select the records; address and start are compared separately."""
         return {"type": self.type, "table": self.table}
+
+
+class SparkSource(PositionedPart):
+    """Rows that a query of Spark hands over: `ebbtide.spark.into` and `ebbtide.spark.upsert`. Each row is a record, as JSON, of the spec's format."""
+
+    type: Literal["spark"] = Field(description="'spark'.")
+    # The query decides where rows begin, and how many a micro-batch has.
+    start: ClassVar[Literal["earliest"]] = "earliest"  # type: ignore[misc]
+    max_records_per_step: ClassVar[int] = 1  # type: ignore[misc]
+    max_bytes_per_step: ClassVar[None] = None  # type: ignore[misc]
+    max_records_per_second: ClassVar[None] = None  # type: ignore[misc]
+    _rows: HandedRows | None = PrivateAttr(default=None)
+
+    @property
+    def topic(self) -> None:
+        """None: records are not selected by topic."""
+        return None
+
+    def handed(self, rows: HandedRows) -> Self:
+        """Return the source with the rows of a micro-batch."""
+        copy = self.model_copy()
+        copy._rows = rows  # noqa: SLF001 - of this class
+        return copy
+
+    def with_settings(self, settings: SourceSettings) -> PositionedSource:
+        """See `PositionedPart.with_settings`."""
+        return sources.HandedRows.source(self._rows, settings)

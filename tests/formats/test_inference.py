@@ -9,7 +9,7 @@ from local.support import UNAVAILABLE, change, envelope, plain, spec
 
 from ebbtide.formats import agreed, type_of_value
 from ebbtide.model import BatchSummary
-from ebbtide.runtime._drift import columns_taken_in
+from ebbtide.runtime._bad_rows import columns_taken_in
 
 pytestmark = pytest.mark.usefixtures("scanned_or_not")
 
