@@ -36,7 +36,7 @@ BOOKKEEPING = frozenset(
         ),
         *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
         *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
-        *("unknown_column", "newest_event_ms", "behind_ms", "_file", "_files", "_bytes"),
+        *("refusal", "unknown_column", "newest_event_ms", "behind_ms", "_file", "_files", "_bytes"),
         *SequenceColumns.LOG_POSITIONS,
     }
 )

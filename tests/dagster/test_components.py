@@ -107,7 +107,7 @@ def test_component_takes_parts_of_other_packages_with_their_options(sandbox, tmp
         graph = definitions.resolve_asset_graph()
         assert graph.get(dg.AssetKey("a")).kinds == set()
         checks = {key.name for key in graph.asset_check_keys}
-        assert checks == {"expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss"}
+        assert checks == {"next_run", "expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss"}
     add(sandbox, "b", **parts | {"sink": {"type": "documents", "indent": "deep"}}, order="arrival")
     with pytest.raises(Exception) as caught, sandbox.build_all_defs():  # noqa: PT011 - Dagster's, around ours
         pass

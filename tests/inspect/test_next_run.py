@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from frame.limits import set_limits
 from local.local_pipeline import LATER, up
+from local.support import plain
 
 from ebbtide.cli import main
 from ebbtide.delta import Snapshot, Writer
@@ -174,6 +176,18 @@ def test_pipeline_that_needs_spark_is_refused_where_its_spec_says_local(make):
     with pytest.raises(EbbtideError) as refused:
         pipeline.run()
     assert found.misfit == str(refused.value)
+
+
+def test_source_that_does_not_answer_needs_a_look(tmp_path):
+    set_limits(answer_s=0.5)
+    spec = plain(
+        "id BIGINT NOT NULL, n INT", source={"type": "kafka", "bootstrap_servers": "localhost:1", "topic": "t"}
+    )
+    found = status(spec, str(tmp_path), clock_ms=LATER)
+    assert (found.level, found.misfit) == ("attention", None)
+    assert f"the source could not be read: {found.next_run.unavailable}" in found.text()
+    text = MetricsAtRest.of([spec], str(tmp_path), LATER).text
+    assert (sample(text, "ebbtide_readable", what="source"), sample(text, "ebbtide_misfit")) == (0, 0)
 
 
 def test_source_that_is_not_asked_refuses_nothing(pipeline):

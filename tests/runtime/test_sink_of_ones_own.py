@@ -284,7 +284,7 @@ def test_pipeline_that_reads_its_own_sink_is_refused(documents):
 
 def test_checks_that_read_a_delta_table_are_not_made(documents):
     assert {check.name for check in checks_of(documents().spec)} == {
-        *("expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
+        *("next_run", "expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
     }
 
 

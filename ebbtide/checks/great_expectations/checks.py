@@ -102,6 +102,12 @@ class Check:
 REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was intended."
 CHECKS = (
     Check(
+        "next_run",
+        "The next run is not refused: spec, tables and source are as it needs them. A source that does not answer warns.",
+        judge="ebbtide.checks._next_run:judge",
+        repair="Do what the refusal says; 'ebbtide status' has it too.",
+    ),
+    Check(
         "ordering",
         "For each key, newer sink changes come from newer input, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before. Retractions find "

@@ -22,6 +22,8 @@ DECIDED, SHOWN = "_decided", "_shown"
 Row = Mapping[str, Any]
 
 SENTENCES: Mapping[str, tuple[str, str]] = {
+    "expect_next_run_to_begin": ("The next run is refused", ""),
+    "expect_source_to_answer": ("The source could not be read", ""),
     "expect_commits_to_be_ours": (
         "1 commit was made by another client",
         "{n} commits were made by other clients",
