@@ -130,7 +130,7 @@ MISTAKES = {
     "no step": typed("rewind defs/orders", "Missing option '--to-step'"),
     "two actions": typed("migrate defs/orders --apply --undo", "Got --apply and --undo", "Allowed: one of them"),
     "quiet and verbose": typed("status defs/orders -q -v", "Got --quiet and --verbose", "Allowed: one of them"),
-    "check that is none": typed("check defs/orders --only nonsense", "The pipeline has no such check", "Got: nonsense", "Allowed: ordering, complete, "),
+    "check that is none": typed("check defs/orders --only nonsense", "The pipeline has no such check", "Got: nonsense", "Allowed: next_run, ordering, complete, "),
     "time that is none": typed("state defs/orders --now yesterday", "'--now'", "'yesterday' does not match the formats"),
     # Places.
     "spec that is not there": typed("run defs/ordres", "There is no spec at 'defs/ordres'", "Allowed: a defs.yaml, the folder", "Did you mean 'defs/orders'?"),
