@@ -64,11 +64,12 @@ def _group_of_place(item: pytest.Item) -> str | None:
     return "judged" if place.startswith(JUDGED) else None
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool, bool]:
     is_launched = item.get_closest_marker("launched") is not None
     is_grouped = item.get_closest_marker("group") is not None
     is_on_spark = item.get_closest_marker("spark") is not None
-    return not is_launched, not (is_grouped and is_on_spark), not is_grouped
+    is_in_a_room = item.nodeid.count("/") > 1  # the others start programs, build pages, read whole recordings
+    return not is_launched, not (is_grouped and is_on_spark), not is_grouped, is_in_a_room
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
