@@ -149,8 +149,12 @@ def test_contents_that_differ_at_one_sequence_break_ordering(tmp_path):
     later += [change(kind, id=3, v=v, n=4) for kind, v in there_and_back]
     later += [change(kind, id=4, v="a", n=5) for kind in ("+I", "-U")]
     tables = made_of(tmp_path, first, later, order={"sequence": ["n"]})
-    undecided = sample_of(verdict_of(None, tables, "ordering", clock_ms=START), "expect_sequences_to_decide")
+    verdict = verdict_of(None, tables, "ordering", clock_ms=START)
+    undecided = sample_of(verdict, "expect_sequences_to_decide")
     assert [row["id"] for row in undecided] == [1, 3]
+    [ordering] = [check for check in CHECKS if check.name == "ordering"]
+    assert "Add a column to order.sequence" in ordering.way_out(verdict)
+    assert "repair" not in ordering.way_out(verdict), "it would change nothing"
 
 
 def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(tmp_path):

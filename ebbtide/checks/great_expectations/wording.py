@@ -111,6 +111,8 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
 }
 """Expectation to its sentence for one row, and for several."""
 WAYS_OUT: Mapping[str, str] = {
+    "expect_sequences_to_decide": "Nothing in the changes says which content is right. Add a column to order.sequence that distinguishes them, then run "
+    "'ebbtide refresh'. If the content that the sink shows will do: 'ebbtide acknowledge'.",
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
     "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
