@@ -6,6 +6,7 @@ Arrow, numpy and compiled loops run at the same time in several threads; Python 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from typing import Self, TextIO
 
 from ebbtide.environment import THREADS
@@ -23,6 +25,7 @@ _redirected: list[TextIO] = []
 _redirecting = threading.Lock()
 
 
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 MOST_THREADS = 8
 """The most threads without a setting: each holds rows, and what Python does itself takes turns."""
 
@@ -86,10 +89,20 @@ def _power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
+def _cores(cpu_max: Path = CPU_MAX) -> int:
+    """Return the number of cores that this process may use: a container may have a part of its machine's, rounded up.
+
+    Args:
+        cpu_max: The limit of the process's control group: microseconds, or `max`, in each period.
+    """
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    try:
+        limit, period = cpu_max.read_text().split()
+        allowed = math.ceil(int(limit) / int(period))
+    except (OSError, ValueError):  # no such file outside of Linux; `max`: no limit
+        return cores
+    return min(cores, allowed)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from local.support import plain
 from ebbtide import InProcess, StatefulPipeline, run
 from ebbtide.delta import Log
 from ebbtide.errors import ConfigError
+from ebbtide.executors import _in_process as in_process
 from ebbtide.storage import Together
 
 
@@ -71,6 +72,13 @@ def test_number_of_threads_follows_the_cores(shell):
     shell.export(EBBTIDE_THREADS="many")
     with pytest.raises(ConfigError, match=r"EBBTIDE_THREADS is not usable.*from 1 to 99"):
         InProcess()
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 1), ("max 100000", None), ("nonsense", None)])
+def test_threads_are_no_more_than_a_container_s_cores(tmp_path, limit, cores):
+    cpu_max = tmp_path / "cpu.max"
+    cpu_max.write_text(f"{limit}\n")
+    assert in_process._cores(cpu_max) == (cores or in_process._cores(tmp_path / "none"))
 
 
 def test_code_of_users_runs_in_one_thread():
