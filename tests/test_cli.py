@@ -106,6 +106,7 @@ def test_refresh_that_is_not_confirmed_does_nothing(tmp_path):
 def test_status_of_a_folder_of_specs_tells_of_each(tmp_path):
     for name in ("one", "two"):
         spec_at(tmp_path / "specs" / name, name=name)
+        (tmp_path / "specs" / name / "in").mkdir()
     shown = call("status", tmp_path / "specs", "--root", tmp_path)
     assert shown.output.splitlines() == [
         f"{name}: no step yet. Run '{program()} run {tmp_path}/specs/{name} --root {tmp_path}'."
