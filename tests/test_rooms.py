@@ -108,7 +108,7 @@ MOST_FLOORS = 15
 MOST_NAMES_OF_DOOR = 25
 """Names that a room may offer to others."""
 WIDER_DOORS = {
-    "runtime": 29,  # a run, the steps of operations, the computation of views and the turns of a fleet each ask for other names
+    "runtime": 28,  # a run, the steps of operations, the computation of views and the turns of a fleet each ask for other names
 }
 """Rooms that may offer more."""
 AT_MOST = {

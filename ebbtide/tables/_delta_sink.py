@@ -61,7 +61,7 @@ class SinkTable(SinkDefinition):
             case Apply():
                 self.apply(executor, work.changes, facts, only_inserts=action.only_inserts)
             case Restore():
-                self.restore(executor, action, facts)
+                self.restore(action, work)
             case RestoreAndApply():
                 self.restore_and_apply(action, work.net_changes(action), facts)
             case Replace():
@@ -69,7 +69,7 @@ class SinkTable(SinkDefinition):
             case Alter():
                 self.alter(executor, work.columns_before(action), action.change, facts)
             case Clear():
-                self.empty(executor, facts)
+                self.empty(work)
             case Rewrite():
                 self.rewrite(action, work)
             case Erase():
@@ -104,19 +104,9 @@ class SinkTable(SinkDefinition):
         upsert = DecidedUpsert(lambda: decided, self.key)()
         return replace(upsert, is_below=floors.marks(floor), floor_columns=(floors.column,))
 
-    def restore(
-        self,
-        executor: Executor,
-        action: Restore,
-        facts: StepFacts,
-    ) -> None:
+    def restore(self, action: Restore, work: Work) -> None:
         """Bring the table back to an earlier version."""
-        restore_stage(
-            self.path,
-            action,
-            facts,
-            "sink",
-        )
+        restore_stage(self.path, action, work.facts, "sink")
 
     def restore_and_apply(
         self,
@@ -188,12 +178,12 @@ class SinkTable(SinkDefinition):
             "REPLACE TABLE",
         )
 
-    def empty(self, executor: Executor, facts: StepFacts) -> None:
+    def empty(self, work: Work) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         commit_stage(
             self.path,
             lambda found: Definition(self.stored_schema, self.stored_properties).emptying(found),
-            facts,
+            work.facts,
             "sink",
             "REPLACE TABLE",
         )

@@ -44,10 +44,11 @@ class SparkMadeSink(SinkTable):
         if not Log(self.path).versions():
             self._define(DeltaTable.createIfNotExists(executor.spark()))
 
-    def empty(self, executor: Executor, facts: StepFacts) -> None:
+    def empty(self, work: Work) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
-        with self._own.transaction(executor.spark(), facts):
-            self._define(DeltaTable.replace(executor.spark()))
+        spark = work.executor.spark()
+        with self._own.transaction(spark, work.facts):
+            self._define(DeltaTable.replace(spark))
 
     def extend(self, executor: Executor) -> None:
         """Add a sink's reserved columns and properties to a table that another client made."""
@@ -171,15 +172,11 @@ class MergeSink(SparkMadeSink):
         rows = pa.concat_tables([self.schema.empty_table(), *tables])
         return Frames(executor.spark()).of_arrow(rows, spark_schema(self.schema, nullable=True))
 
-    def restore(
-        self,
-        executor: Executor,
-        action: Restore,
-        facts: StepFacts,
-    ) -> None:
+    def restore(self, action: Restore, work: Work) -> None:
         """Bring the table back to an earlier version."""
-        with self._own.transaction(executor.spark(), facts):
-            DeltaTable.forPath(executor.spark(), self.path).restoreToVersion(action.version)
+        spark = work.executor.spark()
+        with self._own.transaction(spark, work.facts):
+            DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
 
     def alter(
         self,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ebbtide.delta import Commit, Definition, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError
 from ebbtide.ledger import StepFacts
-from ebbtide.model import Restore, Rewrite, SchemaChange
+from ebbtide.model import Clear, Restore, Rewrite, SchemaChange
 from ebbtide.sessions import executor_of, spark_schema
 from ebbtide.tables import SinkTable
 from ebbtide.tables._spark_sink import MergeSink
@@ -273,10 +273,10 @@ def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
         sink.apply(executor_of(spark), Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
     sink.join_files(executor_of(spark))
     assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
-    sink.restore(executor_of(spark), Restore(1, changes_rows=True), facts(3, "rewind"))
+    sink.perform(Restore(1, changes_rows=True), SimpleNamespace(executor=executor_of(spark), facts=facts(3, "rewind")))
     assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(executor_of(spark), facts(4, "reset"))
+    other.perform(Clear(), SimpleNamespace(executor=executor_of(spark), facts=facts(4, "reset")))
     assert shown(spark, other, "id", "more") == []
     assert (Commit(newest(other)).facts()["step"], other.last_step()) == (4, 4)
     assert len(sink.read(spark, 2).collect()) == 2

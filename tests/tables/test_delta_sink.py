@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from ebbtide.delta import Commit, Log, Snapshot, Writer
 from ebbtide.delta._commit import transaction_mark
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.executors import InProcess
-from ebbtide.model import Restore, SchemaChange
+from ebbtide.model import Clear, Restore, SchemaChange
 from ebbtide.sessions import OnSpark
 from ebbtide.tables import ChangelogTable, SinkTable
 from ebbtide.tables._delta_sink import RowFiles
@@ -70,6 +71,10 @@ def apply(sink, step, *, only_inserts=False, floor=None, **rows):
     sink.apply(SPARK, Changes(**rows), facts(step, raises=floor), only_inserts=only_inserts)
 
 
+def perform(sink, action, facts):
+    sink.perform(action, SimpleNamespace(executor=SPARK, facts=facts))
+
+
 def shown(sink):
     rows = Snapshot.read(sink.path).rows(sink.columns).to_pylist()
     assert len({row["id"] for row in rows}) == len(rows)
@@ -99,7 +104,7 @@ def test_sink_that_had_vectors_keeps_the_feature_when_it_is_emptied_for_rewritin
     apply(sink, 1, k1=("I", 1), k2=("I", 2))
     apply(sink, 2, k2=("D", 2))
     rewriting = SinkTable(sink.path, COLUMNS, ("id",), ("seq",), deletes_by="rewrite")
-    rewriting.empty(SPARK, facts(3))
+    perform(rewriting, Clear(), facts(3))
     made = Snapshot.read(sink.path)
     assert made.configuration["delta.enableDeletionVectors"] == "false"
     assert "deletionVectors" in made.protocol["readerFeatures"], "earlier versions have files with vectors"
@@ -156,13 +161,13 @@ def test_restored_sink_has_the_rows_of_the_version_and_keeps_its_history(sink):
     first = sink.version()
     apply(sink, 2, k1=("U", 2), k2=("I", 2))
     back = facts(3, "rewind")
-    sink.restore(SPARK, Restore(first, changes_rows=True), back)
+    perform(sink, Restore(first, changes_rows=True), back)
     assert shown(sink) == {1: 1}
     assert Commit(newest(sink)).info()["operation"] == "RESTORE"
     assert all(action["add"]["dataChange"] for action in newest(sink) if "add" in action)
     assert Snapshot.read(sink.path).transactions == {"t/sink": 3}
     version = sink.version()
-    sink.restore(SPARK, Restore(first, changes_rows=True), back)
+    perform(sink, Restore(first, changes_rows=True), back)
     assert sink.version() == version
     assert Snapshot.read(sink.path, first + 1).rows(sink.columns).num_rows == 2
 
@@ -171,7 +176,7 @@ def test_sink_restored_by_an_undone_migration_changes_no_row(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2))
-    sink.restore(SPARK, Restore(first, changes_rows=False), facts(3, "migration"))
+    perform(sink, Restore(first, changes_rows=False), facts(3, "migration"))
     changes = [action["add"]["dataChange"] for action in newest(sink) if "add" in action]
     assert changes == [False]
 
@@ -179,7 +184,7 @@ def test_sink_restored_by_an_undone_migration_changes_no_row(sink):
 def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     apply(sink, 1, k1=("I", 1))
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    wider.empty(SPARK, facts(2, "reset"))
+    perform(wider, Clear(), facts(2, "reset"))
     assert shown(sink) == {}
     made = Snapshot.read(sink.path)
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
