@@ -137,6 +137,7 @@ def test_release_has_one_version_and_one_address():
 
 def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
+    (tmp_path / "in").mkdir()
     status = bare.call(tmp_path, "ebbtide", "status", ".")
     assert status.returncode == 0, status.stderr
     assert "plain" in status.stdout

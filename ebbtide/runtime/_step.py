@@ -73,7 +73,7 @@ class Stepper:
             OwnTable(plan.at("sink"), "sink").settle_newest()
         self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
         plan.drop_older_copies(self.last)
-        self.look_again()
+        self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
 

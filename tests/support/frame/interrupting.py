@@ -31,7 +31,7 @@ PLACES = {
     "ranges are merged": "ebbtide.delta.Snapshot.deleting",
     "files are deleted": "ebbtide.storage.Location.delete",
     "files are set aside": "ebbtide.storage.Location.copy_to",
-    "a table is set aside": "ebbtide.operations._repair.appended.OwnTables",
+    "a table is set aside": "ebbtide.runtime.Stepper.look_again",
     "net changes are found": "ebbtide.runtime._way_back.SinkHistory.net_changes",
     "a source is looked at": "ebbtide.runtime._stream.Stream.discover",
     "a source is done": "ebbtide.runtime._reading.SourceSteps._finish",
