@@ -63,6 +63,20 @@ class AtRest:
         """Finds its faults."""
         return Diagnosis(self.plan, self.tables, self.head, lambda: self.state)
 
+    def refuse_tables(self) -> None:
+        """Refuse tables that do not belong together.
+
+        Raises:
+            TableMismatchError, DamagedFileError: see `Diagnosis`.
+        """
+        if self._fault_of_tables is not None:
+            raise self._fault_of_tables.error
+
+    @cached_property
+    def _fault_of_tables(self) -> Fault | None:
+        # Looked for once: a look at the source refuses it too, often behind one that has.
+        return self.diagnosis.at_rest(*Diagnosis.AT_REST)
+
     def discovered(self, clock_ms: int) -> Discovery:
         """Return what the next run would read.
 
@@ -75,7 +89,7 @@ class AtRest:
             SourceUnavailableError: it does not answer.
             SourceLostError, FileChangedError, LateFileError: a run refuses it.
         """
-        self.diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
+        self.refuse_tables()
         source = self.plan.source
         if self.state is None:
             source.refuse_absent()
@@ -100,7 +114,8 @@ class AtRest:
         if plan.spec.engine == "local":
             Fault.refuse(plan.spark_needed())
         plan.refuse_unread_sink()
-        self.diagnosis.refuse_at_rest(*Diagnosis.AT_REST, "files", "spec", "place of the source")
+        self.refuse_tables()
+        self.diagnosis.refuse_at_rest("files", "spec", "place of the source")
         plan.refuse_unable_outputs(Apply(), Rewrite())
         if self.head.facts.step:
             plan.sink.refuse_altered(self.tables.sink())

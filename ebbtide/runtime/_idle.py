@@ -14,7 +14,6 @@ from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.operators import Operator
 from ebbtide.runtime._at_rest import AtRest
-from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._outputs import new_outputs
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
@@ -62,7 +61,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         return _idle_before_first_step(plan, turn, snapshot, clock_ms)
     version, facts = last
     found = AtRest(plan, turn, Head(version, facts), snapshot)
-    found.diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
+    found.refuse_tables()
     is_idle = (
         not spec.misfits(facts.state.spec)
         and spec.source_path == facts.source.path
@@ -91,7 +90,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         clock_ms: The time, epoch ms.
     """
     found = AtRest(plan, turn, Head(state.version), state)
-    found.diagnosis.refuse_at_rest(*Diagnosis.AT_REST)
+    found.refuse_tables()
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
     if asks_spark or not _is_free(plan):
