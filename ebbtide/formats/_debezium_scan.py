@@ -70,7 +70,7 @@ class ScannedEnvelopes:
         """See `ScanForm`."""
         cells = scanned.cells
         op = scanned.texts(cells["op",])
-        kind = _kinds_of(op)
+        kind = _kinds_of(self._rules, op)
         is_delete = marked(pc.equal(op, "d"))
         is_update = marked(pc.equal(op, "u"))
         has_before = cells["before",].has(OBJECT)
@@ -84,7 +84,6 @@ class ScannedEnvelopes:
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         keeps_key = self._keeps_key(scanned)
         is_taken &= ~is_update | keeps_key
-        is_taken &= _can_judge(self._rules, op)
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
         of_position = [(field, cells[FieldPath.of(field.path)]) for field in self._rules.log_fields]
@@ -158,11 +157,10 @@ class ScannedFlattened:
         """See `ScanForm`."""
         cells = scanned.cells
         op = self._operations(scanned)
-        kind = _kinds_of(op)
+        kind = _kinds_of(self._rules, op)
         event_ms = cells[_TIME,]
         is_taken = marked(kind.is_valid())
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
-        is_taken &= _can_judge(self._rules, op)
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
         of_position = [(field, self._first_of(scanned, names_in_row(field.path))) for field in self._rules.log_fields]
@@ -209,17 +207,14 @@ class ScannedFlattened:
         return first
 
 
-def _can_judge(rules: DebeziumRules, op: pa.StringArray) -> Mask:
-    """Mark the records that the scan can judge: not deletes whose sequence is in their old row, which may be a part of it."""
-    if not rules.own_sequence:
-        return np.ones(len(op), bool)
-    return ~marked(pc.equal(op, "d"))
+def _kinds_of(rules: DebeziumRules, op: pa.StringArray) -> pa.StringArray:
+    """Return the kinds of changes by operation; null for those that the exact path must read.
 
-
-def _kinds_of(op: pa.StringArray) -> pa.StringArray:
-    """Return the kinds of changes by operation; null for those that the exact path must read."""
-    ops = pa.array(_KINDS.keys(), pa.string())  # not at import: pyarrow loads pandas for it
-    kinds = pa.array(_KINDS.values(), pa.string())
+    It reads deletes whose sequence is in their old row: a source may send a part of that row.
+    """
+    scanned = {name: kind for name, kind in _KINDS.items() if name != "d" or not rules.own_sequence}
+    ops = pa.array(scanned.keys(), pa.string())  # not at import: pyarrow loads pandas for it
+    kinds = pa.array(scanned.values(), pa.string())
     number = pc.index_in(op, ops)
     return kinds.take(number)
 
