@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model import StoredDocument
 from ebbtide.storage import Location
 
+_Outcome = Literal["passed", "warning", "failed"]
 WHAT = "A verdict"
 SUFFIX = ".json"
 
@@ -24,13 +25,11 @@ class LastVerdict(BaseModel):
 
     format: int = Field(default=StoredDocument.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     check: str = Field(description="Name of the check.")
-    outcome: Literal["passed", "warning", "failed"] = Field(
-        description="Failed: a rule of severity critical was broken."
-    )
+    outcome: _Outcome = Field(description="Failed: a rule of severity critical was broken.")
     broken: int = Field(description="Rows that break a rule.")
     at_ms: int = Field(description="When it was judged, epoch ms.")
 
-    OUTCOMES: ClassVar[Sequence[str]] = ("passed", "warning", "failed")
+    OUTCOMES: ClassVar[Sequence[str]] = get_args(_Outcome)
     """The values of `outcome`."""
 
     def as_dict(self) -> dict[str, Any]:

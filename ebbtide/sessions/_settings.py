@@ -62,9 +62,9 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
     Raises:
         ConfigError: a setting names a variable that is not set; the Spark that is installed is too old or too new.
     """
-    cores = os.cpu_count() or 2
     from ebbtide.sessions._versions import SparkVersion
 
+    cores = os.cpu_count() or 2
     version = SparkVersion.installed()
     ours = {
         MASTER: "local[*]",
