@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from crashes.damages import alters, drop, lose_all_files, overwrite, put_earlier_back, replace_table
 from frame.limits import set_limits
 from local.local_pipeline import LATER, up
 from local.support import plain
@@ -27,39 +28,10 @@ def without(name):
     return lambda pipeline: shutil.rmtree(pipeline.home / name)
 
 
-def put_back(*names):
-    """Put tables back to what they were behind the first step."""
-
-    def make(pipeline):
-        for name in names:
-            shutil.rmtree(pipeline.home / name)
-            shutil.copytree(pipeline.home.with_name("earlier") / name, pipeline.home / name)
-
-    return make
-
-
-def without_a_file_of(name):
-    def make(pipeline):
-        table = str(pipeline.home / name)
-        for file in Snapshot.read(table).files.values():
-            Path(file.location(table)).unlink()
-
-    return make
-
-
-def another_sink(pipeline):
-    sink = Snapshot.read(pipeline.plan.sink.path)
-    Writer().commit(sink, [{"metaData": {**sink.metadata, "id": "another"}}], {"operation": "REPLACE"})
-
-
-def another_type_in_the_sink(pipeline):
-    sink = Snapshot.read(pipeline.plan.sink.path)
-    schema = json.loads(sink.metadata["schemaString"])
-    for field in schema["fields"]:
-        if field["name"] == "n":
-            field["type"] = "date"
-    metadata = {**sink.metadata, "schemaString": json.dumps(schema)}
-    Writer().commit(sink, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
+def without_files_of_the_state(pipeline):
+    table = pipeline.plan.at("state")
+    for file in Snapshot.read(table).files.values():
+        Path(file.location(table)).unlink()
 
 
 def rows_of_the_state_changed(pipeline):
@@ -91,15 +63,15 @@ FAULTS = {
     "source moved": folder_moved,
     "source gone": no_folder,
     "file changed": first_file_longer,
-    "sink gone": without("sink"),
-    "sink put back": put_back("sink"),
-    "sink replaced": another_sink,
-    "sink's columns changed": another_type_in_the_sink,
-    "sink's files gone": without_a_file_of("sink"),
+    "sink gone": drop,
+    "sink put back": lambda pipeline: put_earlier_back(pipeline, "sink"),
+    "sink replaced": replace_table,
+    "sink's columns changed": lambda pipeline: alters(pipeline.plan.sink.path, n={"type": "date"}),
+    "sink's files gone": lose_all_files,
     "state gone": without("state"),
-    "state put back": put_back("state"),
+    "state put back": lambda pipeline: put_earlier_back(pipeline, "state"),
     "state's rows changed": rows_of_the_state_changed,
-    "state's files gone": without_a_file_of("state"),
+    "state's files gone": without_files_of_the_state,
     "ledger gone": without("ledger"),
     "quarantine gone": without("quarantine"),
 }
@@ -204,9 +176,7 @@ def test_command_ends_by_what_it_found(pipeline, tmp_path, fault, code):
 
 
 def test_command_ends_by_a_pause_and_by_what_needs_a_look(pipeline, tmp_path):
-    sink = Snapshot.read(pipeline.plan.sink.path)
-    removes = [file.removed(0, data_change=True) for file in sink.files.values()]
-    Writer().commit(sink, removes, {"operation": "DELETE"})
+    overwrite(pipeline)
     assert exit_code(pipeline, tmp_path) == 1
     pipeline.act("pause", reason="the source is being repaired")
     assert exit_code(pipeline, tmp_path) == 4

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from crashes.damages import alters, put_earlier_back
 from deltalake import DeltaTable
 from local.local_pipeline import up
 
@@ -37,12 +38,6 @@ def refused(pipeline):
     return str(raised.value)
 
 
-def put_back(pipeline, *names):
-    for name in names:
-        shutil.rmtree(pipeline.home / name)
-        shutil.copytree(pipeline.home.with_name("earlier") / name, pipeline.home / name)
-
-
 @pytest.mark.parametrize("name", ["sink", "quarantine"])
 def test_table_that_was_deleted_is_not_made_again(two_steps, name):
     shutil.rmtree(two_steps.home / name)
@@ -70,7 +65,7 @@ def test_table_that_another_stands_in_the_place_of_is_refused(two_steps):
 
 def test_table_that_was_put_back_is_refused(two_steps):
     two_steps.read(up(1, 3))  # its facts know that the sink had step 2
-    put_back(two_steps, "sink")
+    put_earlier_back(two_steps, "sink")
     assert refused(two_steps) == (
         f"The table at '{two_steps.plan.sink.path}' is older than the state: it was put back to an earlier version."
         f" Got: step 1. Allowed: step 2 or the one after it. {REPAIR}"
@@ -78,14 +73,14 @@ def test_table_that_was_put_back_is_refused(two_steps):
 
 
 def test_table_that_lacks_only_the_last_step_gets_it(two_steps):
-    put_back(two_steps, "sink")
+    put_earlier_back(two_steps, "sink")
     assert two_steps.rows() == {1: 1}
     two_steps.run()
     assert two_steps.rows() == {1: 2}
 
 
 def test_state_that_was_put_back_is_refused(two_steps):
-    put_back(two_steps, "state")
+    put_earlier_back(two_steps, "state")
     assert refused(two_steps) == (
         f"The state at '{two_steps.plan.state.path}' is older than '{two_steps.plan.sink.path}'."
         f" Got: step 1 in the state, 2 in the other. Allowed: the state of the last step. {REWIND}"
@@ -371,19 +366,6 @@ def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
             stepper.commit(facts, [])
     assert Log(state).versions() == []
     assert "has no steps" in refused(two_steps)
-
-
-def alters(table, **fields):
-    """Change the columns of a table as another client does: give some other fields in the log, or take them away."""
-    snapshot = Snapshot.read(table)
-    schema = json.loads(snapshot.metadata["schemaString"])
-    known = {field["name"]: field for field in schema["fields"]}
-    for name, change in fields.items():
-        new = {"name": name, "type": "string", "nullable": True, "metadata": {}}
-        known[name] = {**known.get(name, new), **change}
-    schema["fields"] = [field for field in known.values() if field.get("type")]
-    metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}
-    Writer().commit(snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,26 @@ def replace_table(pipeline: LocalPipeline) -> None:
     """Another table, of the same columns."""
     found, _ = _sink(pipeline)
     Writer().commit(found, [{"metaData": {**found.metadata, "id": "another"}}], {"operation": "REPLACE"})
+
+
+def alters(table: str, **fields: Any) -> None:
+    """Change the columns of a table as another client does: give some other fields in the log, or take them away."""
+    snapshot = Snapshot.read(table)
+    schema = json.loads(snapshot.metadata["schemaString"])
+    known = {field["name"]: field for field in schema["fields"]}
+    for name, change in fields.items():
+        new = {"name": name, "type": "string", "nullable": True, "metadata": {}}
+        known[name] = {**known.get(name, new), **change}
+    schema["fields"] = [field for field in known.values() if field.get("type")]
+    metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}
+    Writer().commit(snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
+
+
+def put_earlier_back(pipeline: LocalPipeline, *names: str) -> None:
+    """Put tables back to what they were when the folder `earlier` was copied from the pipeline's."""
+    for name in names:
+        shutil.rmtree(pipeline.home / name)
+        shutil.copytree(pipeline.home.with_name("earlier") / name, pipeline.home / name)
 
 
 def keep_copy(pipeline: LocalPipeline) -> None:
