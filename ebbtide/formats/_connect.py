@@ -99,9 +99,9 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
         BadRecordError: It is not a Connect schema.
     """
     try:
-        fields = _by_name(schema)
+        fields = fields_of(schema)
         if within in fields:
-            fields = _by_name(fields[within])
+            fields = fields_of(fields[within])
         for field in fields.values():
             logical_type = field.get("name")
             hash(logical_type)  # looked up later: an unhashable one is refused here
@@ -115,7 +115,8 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
     return fields
 
 
-def _by_name(schema: Any) -> Fields:
+def fields_of(schema: Any) -> Fields:
+    """Return the fields of a struct's schema by name."""
     fields = schema["fields"]
     return {field["field"]: field for field in fields}
 
@@ -393,7 +394,7 @@ def _plain_collection(value: list[Any] | Json, field: Json) -> Any:
         values = field["values"]
         return {name: _plain_inner(item, values) for name, item in value.items()}
     if type_ == "struct":
-        fields = _by_name(field)
+        fields = fields_of(field)
         row = {}
         for name, item in value.items():
             own = fields.get(name, {})

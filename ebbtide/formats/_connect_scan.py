@@ -6,8 +6,17 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ebbtide.formats._connect import DECIMAL, Fields, encoded_fields, has_schema, reads_wrongly, row_fields, time_units
-from ebbtide.formats._format import BadRecordError
+from ebbtide.formats._connect import (
+    DECIMAL,
+    Fields,
+    encoded_fields,
+    fields_of,
+    has_schema,
+    reads_wrongly,
+    row_fields,
+    time_units,
+)
+from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import parse
 from ebbtide.formats._scan_schemas import SchemaReading
 
@@ -34,6 +43,8 @@ def schema_reading(
             field = fields[column.name]
             if reads_wrongly(field, column.type):
                 return None
+        for field in fields.values():
+            _refuse_malformed(field)
         scales = _scales(fields, read)
     except (BadRecordError, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -41,6 +52,17 @@ def schema_reading(
         return None
     units = time_units(fields) or {}
     return SchemaReading(units, scales)
+
+
+def _refuse_malformed(field: Json) -> None:
+    """Raise KeyError, TypeError or AttributeError if the exact path could not read values by a field or within it."""
+    hash(field.get("name"))
+    within = {"array": ("items",), "map": ("values",)}.get(field.get("type") or "", ())
+    inner_fields = [field[part] for part in within]
+    if field.get("type") == "struct":
+        inner_fields += fields_of(field).values()
+    for inner in inner_fields:
+        _refuse_malformed(inner)
 
 
 def _scales(fields: Fields, columns: Iterable[pa.Field]) -> dict[str, int] | None:

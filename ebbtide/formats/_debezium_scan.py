@@ -46,7 +46,7 @@ class ScannedEnvelopes:
         self._rules = rules
         self._names = row.names
         self._key = [name for name in rules.key if name in row.names]
-        columns = dict.fromkeys(row.names)
+        columns = row.cells
         # Paths of positions begin with a part of the envelope, such as `source`.
         parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms", "snapshot"))}
         for field in rules.log_fields:
@@ -147,7 +147,7 @@ class ScannedFlattened:
         of_logs = NAMED_BY if rules.names_logs else ()
         for path in (SNAPSHOT, *of_logs, *(field.path for field in rules.log_fields)):
             of_event += names_in_row(path)
-        self.fields: Fields = dict.fromkeys((*of_event, *row.names))
+        self.fields: Fields = {**dict.fromkeys(of_event), **row.cells}
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
         """See `ScanForm`."""

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from ebbtide.columns import Mask
 from ebbtide.formats._encodings import Encoding
 from ebbtide.formats._scan import Cells, Fields, Path, Scanned
+from ebbtide.formats._scan_loops import ANY
 from ebbtide.formats._scan_schemas import SchemaReading
 
 LogPosition = tuple[int | None, ...]
@@ -195,6 +196,12 @@ class RowForm:
     def names(self) -> list[str]:
         """Names of all columns."""
         return [*self.columns.names, *self.ignored]
+
+    @property
+    def cells(self) -> Fields:
+        """The row's fields for the scan: lists, objects and values of unknown columns are any JSON."""
+        scalars = {column.name for column in self.columns if not pa.types.is_nested(column.type)}
+        return {name: None if name in scalars else ANY for name in self.names}
 
     @cached_property
     def attributes(self) -> dict[str, str]:

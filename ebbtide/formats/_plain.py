@@ -113,7 +113,7 @@ class PlainDecoder(Format):
         """See `Format.scanned`: rows without a partition and position."""
         if self.position or self.typed(row) is None:
             return ()
-        form = _ScannedRows(self.kind, self.row, row.names)
+        form = _ScannedRows(self.kind, self.row, row)
         return (form,)
 
     def _row(self, value: Json) -> Any:
@@ -222,15 +222,14 @@ class _ScannedRows:
     Args:
         kind: Name of the field with the kind.
         row: Name of the field with the row; None: the columns are next to the kind.
-        names: The row's columns.
+        columns: The form of a row.
     """
 
-    def __init__(self, kind: str, row: str | None, names: Sequence[str]) -> None:
+    def __init__(self, kind: str, row: str | None, columns: RowForm) -> None:
         self._kind = kind
         self._row: scan.Path = () if row is None else (row,)
-        self._names = names
-        columns = dict.fromkeys(names)
-        within: scan.Fields = columns if row is None else {row: columns}
+        self._names = columns.names
+        within: scan.Fields = columns.cells if row is None else {row: columns.cells}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
         self.event_fields = ()

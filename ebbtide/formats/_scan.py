@@ -1,7 +1,8 @@
 """Scans JSON into columns, by one compiled loop over the bytes of a batch, without an object per record.
 
-The scan takes only records of a known form: nested objects whose known fields hold scalars. It does not take unusual records,
-even if they are valid: an unknown field in a row, a repeated field, a text with an escaped letter, a list instead of a scalar.
+The scan takes only records of a known form: nested objects whose known fields hold scalars, or any JSON. Lists and objects in the
+latter are scanned in turn. It does not take unusual records, even if they are valid: an unknown field in a row, a repeated
+field, a text with an escaped letter, a list instead of a scalar.
 Nor does it take text that is not JSON. Other paths read those records. For the records it takes, it agrees with every JSON
 parser.
 """
@@ -17,11 +18,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.columns import CompiledLoop, Mask
-from ebbtide.formats._scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, gather, integers, scan
+from ebbtide.formats._scan_loops import (
+    ANY,
+    ESCAPED,
+    EXACT,
+    INTEGER,
+    NUMBER,
+    SCALAR,
+    TEXT,
+    elements,
+    gather,
+    integers,
+    scan,
+)
 
 Rows = NDArray[np.int64]
 Fields = Mapping[str, Any]
-"""Name of a field to the fields of its object; None: it holds a scalar."""
+"""Name of a field to the fields of its object; None: it holds a scalar; `ANY`: any JSON."""
 Path = tuple[str, ...]
 """A field's path of names from the record; the empty path is the record."""
 
@@ -68,6 +81,28 @@ class Cells:
         filling = np.uint8(kind)
         kinds = np.where(is_filled, filling, self.kind)
         return Cells(kinds, self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of the lists or objects of one field.
+
+    Args:
+        cells: (m,) the elements of all, one after another.
+        offsets: (n + 1,) the first element of each, and the end of the last.
+        names: (m,) names of the elements of objects.
+    """
+
+    cells: Cells
+    offsets: NDArray[np.int32]
+    names: Cells
+
+    def owners(self, are_elements: Mask) -> Mask:
+        """Mark the (n,) lists or objects that have any of some elements."""
+        is_owner = np.zeros(len(self.offsets) - 1, bool)
+        indices = np.flatnonzero(are_elements)
+        is_owner[np.searchsorted(self.offsets, indices, side="right") - 1] = True
+        return is_owner
 
 
 @dataclass(frozen=True)
@@ -129,6 +164,29 @@ class Scanned:
         is_valid = cells.has(INTEGER)
         return pa.array(values, mask=~is_valid)
 
+    def elements(self, cells: Cells) -> Elements:
+        """Return the elements of lists, or of objects; other cells have none."""
+        offsets = np.zeros(len(cells.kind) + 1, np.int32)
+        lengths = cells.stop - cells.start
+        most = int(lengths.sum(dtype=np.int64)) // 2
+        name_starts, name_stops, starts, stops = (np.zeros(most, np.int32) for _ in range(4))
+        kinds = np.zeros(most, np.uint8)
+        loop = CompiledLoop(elements).code
+        n = loop(
+            self.data,
+            cells.kind,
+            cells.start,
+            cells.stop,
+            offsets,
+            name_starts,
+            name_stops,
+            kinds,
+            starts,
+            stops,
+        )
+        of_names = Cells(np.full(n, TEXT, np.uint8), name_starts[:n], name_stops[:n])
+        return Elements(Cells(kinds[:n], starts[:n], stops[:n]), offsets, of_names)
+
 
 def marked(values: pa.BooleanArray) -> Mask:
     """Return a mask in numpy; null is false."""
@@ -168,8 +226,8 @@ class Scanner:
                 self._places[whole] = len(child_node)
                 names += name.encode()
                 name_ends.append(len(names))
-                if within is None:
-                    child_node.append(-1)
+                if within is None or within == ANY:
+                    child_node.append(SCALAR if within is None else ANY)
                 else:
                     child_node.append(len(waiting))
                     waiting.append((whole, within))
@@ -192,13 +250,24 @@ class Scanner:
         Args:
             values: (n,) their bytes, UTF-8; nulls are not taken.
         """
-        n = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         all_offsets = np.frombuffer(offset_buffer, np.int32)
-        end = values.offset + n + 1
-        offsets = all_offsets[values.offset : end]
+        offsets = all_offsets[values.offset : values.offset + len(values) + 1]
         data = np.frombuffer(data_buffer or b"", np.uint8)
-        for given in (offsets, data):
+        data.flags.writeable = False
+        return self.scan_within(data, offsets[:-1], offsets[1:])
+
+    def scan_within(self, data: NDArray[np.uint8], begins: NDArray[np.int32], ends: NDArray[np.int32]) -> Scanned:
+        """Scan records within some bytes.
+
+        Args:
+            data: The bytes, read-only.
+            begins: (n,) where each record begins.
+            ends: (n,) where it ends.
+        """
+        n = len(begins)
+        begins, ends = begins.view(), ends.view()
+        for given in (begins, ends):
             given.flags.writeable = False  # numba compiles for each kind of array: keep it to one
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
@@ -208,7 +277,8 @@ class Scanner:
         loop = CompiledLoop(scan).code
         loop(
             data,
-            offsets,
+            begins,
+            ends,
             *self._form,
             kinds,
             starts,
@@ -235,9 +305,10 @@ def _beginnings(names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int
 
 def load_loops() -> None:
     """Load the compiled loops into this process by scanning a record."""
-    scanner = Scanner({"a": None}, ())
-    record = pa.array([b'{"a": 1}'])
+    scanner = Scanner({"a": ANY}, ())
+    record = pa.array([b'{"a": [1]}'])
     scanned = scanner.scan(record)
     for cells in scanned.cells.values():
         scanned.texts(cells)
         scanned.integers(cells)
+        scanned.elements(cells)

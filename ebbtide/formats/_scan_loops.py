@@ -1,7 +1,7 @@
 """The loops of `scan` over bytes into arrays, compiled by numba.
 
 Kinds of cells: no such field, scalars (with separate kinds for texts with escapes and numbers other than plain
-integers), an object.
+integers), an object, a list.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
+ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT, LIST = range(10)
 MOST_DIGITS = 18
 """Digits of an integer that always fits 64 bits."""
 MOST_READ = 1000
@@ -36,11 +36,14 @@ _TRUE_WORD = np.frombuffer(b"true", np.uint8)
 _FALSE_WORD = np.frombuffer(b"false", np.uint8)
 
 EXACT = 1
+SCALAR, ANY = -1, -2
+"""Contents of a field that is not walked into: a scalar; any JSON, of which a list or an object is one cell."""
 
 
 def scan(
     data: Any,
-    offsets: Any,
+    begins: Any,
+    ends: Any,
     names: Any,
     name_ends: Any,
     child_node: Any,
@@ -60,17 +63,18 @@ def scan(
 
     Args:
         data: The bytes of all records.
-        offsets: (n + 1,) where each begins, and the last ends.
+        begins: (n,) where each begins.
+        ends: (n,) where each ends.
         names: The bytes of all names.
         name_ends: (fields + 1,) where each begins, and the last ends.
-        child_node: (fields,) the object in a field; -1: a scalar.
+        child_node: (fields,) the object in a field; else `SCALAR` or `ANY`.
         first_child: (objects + 1,) the first field of each object; an object's fields are adjacent. Object 0 is the
             record, the last one is any object in an ignored field.
         is_exact: (objects,) `EXACT`: it may have no other fields, except names with one of the following prefixes.
         other_names: The bytes of these prefixes; a whole name ends in its quote.
         other_ends: (prefixes + 1,) where each begins, and the last ends.
         kinds: (fields, n) kind of each field's cell.
-        starts: (fields, n) where a text or number begins.
+        starts: (fields, n) where a text, a number, or the JSON in a field of `ANY` begins.
         stops: (fields, n) where it ends.
         is_taken: (n,) the record has the form.
     """
@@ -80,9 +84,9 @@ def scan(
     is_escape = _IS_ESCAPE
     is_space = _IS_SPACE
     is_digit = _IS_DIGIT
-    for row in range(len(offsets) - 1):
-        at = offsets[row]
-        end = offsets[row + 1]
+    for row in range(len(begins)):
+        at = begins[row]
+        end = ends[row]
         while at < end and is_space[data[at]]:
             at += 1
         if at >= end or data[at] != _OPEN:
@@ -92,6 +96,8 @@ def scan(
         depth = 0
         expected = 0
         has_begun = True  # an object whose first field or end comes next
+        whole_field = -1  # the field of `ANY` that the walk is in
+        whole_depth = -1
         while True:
             while at < end and is_space[data[at]]:
                 at += 1
@@ -219,7 +225,12 @@ def scan(
                     stop = at
                 elif begin in (_OPEN, _OPEN_LIST):
                     inner = _LIST if begin == _OPEN_LIST else unknown
-                    if field >= 0:
+                    if field >= 0 and child_node[field] == ANY:
+                        kinds[field, row] = LIST if begin == _OPEN_LIST else OBJECT
+                        starts[field, row] = at
+                        whole_field = field
+                        whole_depth = depth
+                    elif field >= 0:
                         inner = child_node[field]
                         if inner < 0 or begin == _OPEN_LIST:
                             break
@@ -268,6 +279,9 @@ def scan(
                     break
                 node = outer[depth]
                 expected = first_child[node] if node >= 0 else 0
+                if depth == whole_depth:
+                    stops[whole_field, row] = at
+                    whole_depth = -1
             if depth < 0:
                 while at < end and is_space[data[at]]:
                     at += 1
@@ -339,3 +353,108 @@ def integers(data: Any, kinds: Any, starts: Any, stops: Any, values: Any) -> Non
             for digit in range(at, stops[row]):
                 number = number * 10 + (data[digit] - _ZERO)
             values[row] = -number if is_negative else number
+
+
+def elements(
+    data: Any,
+    cells: Any,
+    starts: Any,
+    stops: Any,
+    offsets: Any,
+    name_starts: Any,
+    name_stops: Any,
+    kinds: Any,
+    element_starts: Any,
+    element_stops: Any,
+) -> int:
+    """Split the lists and objects of a field into their elements; return the number of elements.
+
+    Args:
+        data: The bytes of all records.
+        cells: (n,) kind of the field's cell; only `LIST` and `OBJECT` have elements. `scan` has found them to be JSON.
+        starts: (n,) where it begins.
+        stops: (n,) where it ends.
+        offsets: (n + 1,) filled: the first element of each, and the end of the last.
+        name_starts: Filled for elements of objects: where the name begins. This and the next four must have at least half of the
+            total number of bytes from starts to stops.
+        name_stops: Filled for elements of objects: where the name ends.
+        kinds: Filled: kind of the element's cell.
+        element_starts: Filled: where it begins.
+        element_stops: Filled: where it ends.
+    """
+    is_space = _IS_SPACE
+    is_digit = _IS_DIGIT
+    n = 0
+    for row in range(len(cells)):
+        has_names = cells[row] == OBJECT
+        at = starts[row] + 1
+        end = stops[row] - 1
+        while has_names or cells[row] == LIST:
+            while at < end and (is_space[data[at]] or data[at] == _COMMA):
+                at += 1
+            if at >= end:
+                break
+            if has_names:
+                at += 1
+                name_starts[n] = at
+                while data[at] != _QUOTE:  # a name with an escape is not taken
+                    at += 1
+                name_stops[n] = at
+                at += 1
+                while is_space[data[at]] or data[at] == _COLON:
+                    at += 1
+            begin = data[at]
+            start = at
+            if begin == _QUOTE:
+                start = at + 1
+                kind = TEXT
+                at = start
+                while data[at] != _QUOTE:
+                    if data[at] == _BACKSLASH:
+                        kind = ESCAPED
+                        at += 1
+                    at += 1
+                stop = at
+                at += 1
+            elif begin in (_OPEN, _OPEN_LIST):
+                kind = OBJECT if begin == _OPEN else LIST
+                depth = 0
+                is_in_text = False
+                while True:
+                    c = data[at]
+                    at += 1
+                    if is_in_text:
+                        if c == _BACKSLASH:
+                            at += 1
+                        elif c == _QUOTE:
+                            is_in_text = False
+                    elif c == _QUOTE:
+                        is_in_text = True
+                    elif c in (_OPEN, _OPEN_LIST):
+                        depth += 1
+                    elif c in (_CLOSE, _CLOSE_LIST):
+                        depth -= 1
+                        if depth == 0:
+                            break
+                stop = at
+            elif begin == _MINUS or is_digit[begin]:
+                kind = INTEGER
+                at += 1
+                while at < end and not (is_space[data[at]] or data[at] == _COMMA):
+                    if not is_digit[data[at]]:
+                        kind = NUMBER
+                    at += 1
+                stop = at
+                if stop - start - (begin == _MINUS) > MOST_DIGITS:
+                    kind = NUMBER
+            else:
+                kind = TRUE if begin == _T else FALSE if begin == _F else NULL
+                while at < end and not (is_space[data[at]] or data[at] == _COMMA):
+                    at += 1
+                stop = start
+            kinds[n] = kind
+            element_starts[n] = start
+            element_stops[n] = stop
+            n += 1
+        offsets[row + 1] = n
+    return n

@@ -39,11 +39,11 @@ HEX = "hex:"
 _DISTINCT_BYTES = 8
 """From this length on, in bytes, a value does not equal a placeholder's base64 or hex by chance."""
 _LARGEST_SCALE = 38
-_RESERVED_POINT = (-99_999_999.0, -99_999_999.0)
+RESERVED_POINT = (-99_999_999.0, -99_999_999.0)
 _RESERVED_PLACES = (
     bytes.fromhex("0101000020E6100000000000FC83D797C1000000FC83D797C1"),  # of a geometry
     bytes.fromhex("0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640"),  # of a geography
-    struct.pack("<BIdd", 1, 1, *_RESERVED_POINT),
+    struct.pack("<BIdd", 1, 1, *RESERVED_POINT),
 )
 _PLACES = frozenset(base64.b64encode(wkb).decode() for wkb in _RESERVED_PLACES)
 
@@ -107,8 +107,18 @@ class Unavailable:
         return str(uuid.UUID(bytes=digest, version=3))
 
     @cached_property
+    def texts_within(self) -> frozenset[str]:
+        """Texts that a list or an object which is not sent, or in part, may hold."""
+        return self._coded_texts | _PLACES | {self._uuid}
+
+    @cached_property
     def _signed_bytes(self) -> tuple[int, ...]:
         return struct.unpack(f"{len(self.raw)}b", self.raw)
+
+    @property
+    def n_spelt(self) -> int:
+        """Number of items of a list that is the placeholder's bytes, one per number."""
+        return len(self.raw)
 
     def is_mark(self, value: Any, type_: pa.DataType | None = None) -> bool:
         """Return whether a JSON value is the mark of an unsent value.
@@ -201,7 +211,7 @@ class Unavailable:
         if "wkb" in value:
             wkb = value["wkb"]
             return isinstance(wkb, str) and wkb in _PLACES
-        return (value.get("x"), value.get("y")) == _RESERVED_POINT
+        return (value.get("x"), value.get("y")) == RESERVED_POINT
 
 
 def _number_of(item: Any) -> Decimal | None:
