@@ -135,6 +135,7 @@ class ScannedChanges:
         event_ms: (n,) event time of the source, epoch ms; None: it has none.
         snapshot: (n,) as in `DecodedChange`; None: no change is a snapshot row.
         log: (n,) as in `DecodedChange`; None: all unknown.
+        place: (n,) partitions and offsets that the records name; None: they name none.
     """
 
     is_taken: Mask
@@ -145,6 +146,7 @@ class ScannedChanges:
     event_ms: pa.Int64Array | None = None
     snapshot: pa.StringArray | None = None
     log: pa.StringArray | None = None
+    place: tuple[pa.Int64Array, pa.Int64Array] | None = None
 
 
 class ScanForm(Protocol):

@@ -110,11 +110,10 @@ class PlainDecoder(Format):
         return _TypedRows(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`: rows without a partition and position."""
-        if self.position or self.typed(row) is None:
+        """See `Format.scanned`."""
+        if self.typed(row) is None:
             return ()
-        form = _ScannedRows(self.kind, self.row, row)
-        return (form,)
+        return (_ScannedRows(self, row),)
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -220,17 +219,17 @@ class _ScannedRows:
     """The `ScanForm` of plain rows.
 
     Args:
-        kind: Name of the field with the kind.
-        row: Name of the field with the row; None: the columns are next to the kind.
-        columns: The form of a row.
+        decoder: The format.
+        row: How a row is read.
     """
 
-    def __init__(self, kind: str, row: str | None, columns: RowForm) -> None:
-        self._kind = kind
-        self._row: scan.Path = () if row is None else (row,)
-        self._names = columns.names
-        within: scan.Fields = columns.cells if row is None else {row: columns.cells}
-        self.fields: scan.Fields = {kind: None, **within}
+    def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
+        self._kind = decoder.kind
+        self._position = decoder.position
+        self._row: scan.Path = () if decoder.row is None else (decoder.row,)
+        self._names = row.names
+        within: scan.Fields = row.cells if decoder.row is None else {decoder.row: row.cells}
+        self.fields: scan.Fields = {self._kind: None, **dict.fromkeys(self._position), **within}
         self.exact = [self._row]
         self.event_fields = ()
 
@@ -253,4 +252,14 @@ class _ScannedRows:
         for name in self._names:
             path = (*self._row, name)
             cells[name] = scanned.cells[path]
-        return ScannedChanges(is_taken, kind, kind, cells)
+        places = [scanned.integers(scanned.cells[name,]) for name in self._position]
+        for numbers in places:
+            is_taken &= scan.marked(pc.greater_equal(numbers, 0))
+        return ScannedChanges(is_taken, kind, kind, cells, place=self._place(places))
+
+    def _place(self, numbers: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Array] | None:
+        """Return partitions and positions, as `_offset_of_fields` does; None: records do not name them."""
+        if not numbers:
+            return None
+        zeros = pa.repeat(pa.scalar(0, pa.int64()), len(numbers[0]))
+        return numbers[0] if len(numbers) > 1 else zeros, numbers[-1]

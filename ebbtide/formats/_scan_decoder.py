@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.changelog import RowKind
+from ebbtide.changelog import ORIGIN, RowKind
 from ebbtide.columns import CompiledLoop, Mask, entry_table
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._columns import REFUSALS
@@ -124,7 +124,7 @@ class ScanDecoder:
             # A value does not fit its type: other paths find out which.
             return nothing, batch
         columns["_order"] = orders_of(batch, rows, step)
-        columns["_origin"] = origins
+        columns.setdefault("_origin", origins)
         staged = entry_table(self._settings.schema, columns, len(rows))
         is_left = ~is_dropped
         taken_rows = rows[is_taken]
@@ -165,7 +165,10 @@ class ScanDecoder:
         return may_take
 
     def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
-        """Return the columns of the scanned records, except `_order` and `_origin`, and a mask of the records taken."""
+        """Return the columns of the scanned records, except `_order`, and a mask of the records taken.
+
+        `_origin` is there only if the records name it.
+        """
         settings = self._settings
         changes = self._form.take(scanned)
         is_delete, is_key_only = self._deletes(changes)
@@ -198,6 +201,9 @@ class ScanDecoder:
         if changes.log is not None:
             columns["_source_log"] = changes.log
         columns["_ignored"] = self._ignored_names(changes)
+        if changes.place is not None:
+            nowhere = pa.repeat("", len(is_taken))
+            columns["_origin"] = pa.StructArray.from_arrays([nowhere, *changes.place], fields=list(ORIGIN))
         return columns, is_taken
 
     def _are_readable(self, scanned: Scanned) -> Mask:

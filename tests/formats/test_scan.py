@@ -139,11 +139,15 @@ NESTED_TYPES = {
 }  # fmt: skip
 FIELDS_OF_NESTED = [{"field": name, **type_} for name, type_ in NESTED_TYPES.items()]
 SPECS |= {
+    "plain, place": plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}),
+    "plain, row beside, place": plain(SCHEMA, format={"type": "plain", "row": None, "position": ["seq"]}),
     "nested": plain(NESTED),
     "bare, nested": spec(NESTED, source={"path": "in", "records": "value"}),
     "plain, nested, schema": plain(NESTED, format={"type": "plain", "row": None}, order={"sequence": ["id"]}),
 }
 VALUES |= {
+    "plain, place": {"kind": "+I", "row": ROW, "part": 2**31, "seq": 0, "more": [1]},
+    "plain, row beside, place": {"kind": "-D", "seq": 10**17, **ROW},
     "nested": {"kind": "+I", "row": NESTED_ROW},
     "bare, nested": envelope("u", 5, before=NESTED_ROW, after=NESTED_ROW, ts_ms=3),
     "plain, nested, schema": {
@@ -500,7 +504,6 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
         spec("id BIGINT NOT NULL, raw ARRAY<BINARY>"),
         spec("id BIGINT NOT NULL", order="arrival"),
         spec("id DECIMAL(20,0) NOT NULL", format={"type": "debezium", "encodings": {"id": "unsigned"}}),
-        plain(format={"type": "plain", "position": ["seq"]}),
     ],
 )
 def test_what_has_no_form_is_not_scanned(of):
