@@ -2,7 +2,7 @@
 
 The scan takes only records of a known form: nested objects whose known fields hold scalars, or any JSON. Lists and objects in the
 latter are scanned in turn. It does not take unusual records, even if they are valid: an unknown field in a row, a repeated
-field, a text with an escaped letter, a list instead of a scalar.
+field, a name with an escaped letter, a list instead of a scalar.
 Nor does it take text that is not JSON. Other paths read those records. For the records it takes, it agrees with every JSON
 parser.
 """

@@ -22,7 +22,7 @@ _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 _LIST = -1
 """Marks a list on the stack of open objects."""
 _MINUS, _PLUS, _DOT, _ZERO, _SMALL_E, _LARGE_E = b"-+.0eE"
-_B, _F, _N, _R, _T = b"bfnrt"
+_B, _F, _N, _R, _T, _U = b"bfnrtu"
 _BACKSPACE, _FORM_FEED, _NEW_LINE, _RETURN = b"\b\f\n\r"
 _ANY = np.arange(256)
 _IS_SPACE = np.isin(_ANY, list(b" \t"))
@@ -30,14 +30,22 @@ _IS_DIGIT = np.isin(_ANY, list(b"0123456789"))
 _IS_PLAIN = (_ANY >= 32) & ~np.isin(_ANY, list(b'"\\'))
 """Bytes that need no escape in a text."""
 _IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
-"""Bytes that may follow a backslash, except `u`."""
+"""Bytes that may follow a backslash, except `u` with four hexadecimal digits."""
+_NO_HEX = -(16**4)
+_HEX_VALUES = np.full(256, _NO_HEX)
+"""The value of each character as a hexadecimal digit; a number with any other character is negative."""
+for _hex_digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
+    _HEX_VALUES[list(_hex_digits)] = np.arange(16)
+_ESCAPE_LENGTH = len(r"\u0000")
+_HIGH, _LOW, _PAST_LOW = 0xD800, 0xDC00, 0xE000
+"""First halves of a character above the first 65,536; second halves; what comes after these."""
 _NULL_WORD = np.frombuffer(b"null", np.uint8)
 _TRUE_WORD = np.frombuffer(b"true", np.uint8)
 _FALSE_WORD = np.frombuffer(b"false", np.uint8)
 
 EXACT = 1
 SCALAR, ANY = -1, -2
-"""Contents of a field that is not walked into: a scalar; any JSON, of which a list or an object is one cell."""
+"""Contents of a field that is not walked into: a scalar; any JSON, whose list or object is one cell."""
 
 
 def scan(
@@ -82,6 +90,7 @@ def scan(
     unknown = len(is_exact) - 1
     is_plain = _IS_PLAIN
     is_escape = _IS_ESCAPE
+    hex_values = _HEX_VALUES
     is_space = _IS_SPACE
     is_digit = _IS_DIGIT
     for row in range(len(begins)):
@@ -170,14 +179,29 @@ def scan(
                     at += 1
                     start = at
                     kind = TEXT
+                    is_split = False  # the second half of a character comes next
                     while True:
-                        while at < end and is_plain[data[at]]:
+                        while not is_split and at < end and is_plain[data[at]]:
                             at += 1
-                        if at + 1 >= end or data[at] != _BACKSLASH or not is_escape[data[at + 1]]:
+                        if at + 1 >= end or data[at] != _BACKSLASH:
                             break
                         kind = ESCAPED
-                        at += 2
-                    if at >= end or data[at] != _QUOTE:
+                        if data[at + 1] == _U:
+                            code = _NO_HEX
+                            if at + _ESCAPE_LENGTH <= end:
+                                code = 0
+                                for digit in range(at + 2, at + _ESCAPE_LENGTH):
+                                    code = code * 16 + hex_values[data[digit]]
+                            is_low = _LOW <= code < _PAST_LOW
+                            if code < 0 or is_low != is_split:
+                                break
+                            is_split = _HIGH <= code < _LOW
+                            at += _ESCAPE_LENGTH
+                        elif is_split or not is_escape[data[at + 1]]:
+                            break
+                        else:
+                            at += 2
+                    if is_split or at >= end or data[at] != _QUOTE:
                         break
                     stop = at
                     at += 1
@@ -310,6 +334,7 @@ def gather(
         offsets: (n + 1,) filled: where each begins in `out`, and the last ends.
         out: Filled; must have at least the total number of bytes from starts to stops.
     """
+    hex_values = _HEX_VALUES
     to = 0
     for row in range(len(kinds)):
         kind = kinds[row]
@@ -324,6 +349,26 @@ def gather(
                 if c == _BACKSLASH:
                     at += 1
                     c = data[at]
+                    if c == _U:
+                        code = 0
+                        for digit in range(at + 1, at + _ESCAPE_LENGTH - 1):
+                            code = code * 16 + hex_values[data[digit]]
+                        at += _ESCAPE_LENGTH - 1
+                        if _HIGH <= code < _LOW:
+                            low = 0
+                            for digit in range(at + 2, at + _ESCAPE_LENGTH):
+                                low = low * 16 + hex_values[data[digit]]
+                            at += _ESCAPE_LENGTH
+                            code = 0x10000 + ((code - _HIGH) << 10) + (low - _LOW)
+                        # UTF-8: the first byte says how many follow, each of 6 bits.
+                        n_further = (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
+                        head = 0 if n_further == 0 else 256 - (256 >> (n_further + 1))
+                        out[to] = head | code >> 6 * n_further
+                        to += 1
+                        for further in range(n_further - 1, -1, -1):
+                            out[to] = 0x80 | code >> 6 * further & 0x3F
+                            to += 1
+                        continue
                     if c == _B:
                         c = _BACKSPACE
                     elif c == _F:

@@ -346,10 +346,11 @@ OF_TEXTS = plain(
 HEAD = '{"kind":"+I","id":7,'
 USUAL = [
     '"a":1}', '"a": -12 , "b":null }', r'"b":"\"\\\/\b\f\n\r\tü"}', '"a":999999999999999999}', '"a":1000000000000000000}', '"a":1.5e-3}',
+    r'"b":"\u0041\u00e9\u20AC\uD83D\ude00\u0000z"}',
 ]  # fmt: skip
 ODD = [
     '"a":1', '"a":1}}', '"a":1} x', '"a":1,}', ',"a":1}', '"a" 1}', '"a":}', '"a":1 "b":"x"}', '"a":1,"a":1}', '"a":01}', '"a":-}', '"a":-0}',
-    '"a":1.}', '"a":.5}', '"a":1e}', '"a":+1}', '"a":NaN}', '"a":nul}', '"a":true}', '"b":"x}', '"b":"\\x"}', '"b":"\\u0041"}', '"b":"\n"}',
+    '"a":1.}', '"a":.5}', '"a":1e}', '"a":+1}', '"a":NaN}', '"a":nul}', '"a":true}', '"b":"x}', '"b":"\\x"}', r'"b":"\uD83D"}', r'"b":"\uD83D\n"}', r'"b":"\uD83Dx"}', r'"b":"\uD83D\u0041"}', r'"b":"\uDE00"}', r'"b":"\u00g0"}', r'"b":"\u00', '"b":"\n"}',
     '"\\u0061":1}', '"a":[1]}', '"a":{}}', '"x":[1,]}', '"x":[}]', '"x":{]}', '"x":' + "[" * 40 + "]" * 40 + "}", '"x":' + "1" * 1001 + "}",
     '"x":[{"y":[]},[1,"]",{}]],"a":1,"z":{"a":3}}', '"b":"\\', '"b":"\\"', "'a':1}", '"a":tru', '"a":1}\x00',
 ]  # fmt: skip
@@ -371,6 +372,12 @@ def test_text_that_is_not_json_or_unusual_is_read_as_by_the_exact_path(line):
 @example(['"x":{"x":["a",{}]},"a":-1.5E+3}'])
 def test_any_text_behind_a_key_is_read_as_by_the_exact_path(texts):
     refuse_unlike_exact(OF_TEXTS, batch_of([HEAD + text for text in texts]))
+
+
+@given(st.text(st.characters(), max_size=8))
+def test_any_text_written_with_escapes_is_read_as_by_the_exact_path(text):
+    written = json.dumps(text)
+    refuse_unlike_exact(OF_TEXTS, batch_of([f'{HEAD}"b":{written}}}', f'{HEAD}"x":[{written}]}}']))
 
 
 def test_slice_of_a_batch_is_scanned_at_its_place():
