@@ -109,7 +109,7 @@ class Dagster:
         while time.monotonic() < end:
             if found := is_true():
                 return found
-            time.sleep(0.3)
+            time.sleep(1)  # each look costs CPU in the webserver and here
         raise AssertionError(f"waited {seconds} s for this: {what}")
 
     def events(self, run: str) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from clusters.spark_cluster import LEAST
 from clusters.spark_support import change, write
 
 PROGRAM = """
@@ -18,6 +19,7 @@ from ebbtide.sessions import SparkVersion
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 1)
 builder = builder.config("spark.databricks.delta.snapshotPartitions", 1)  # neither is needed: each saves half a minute here
+builder = builder.config("spark.driver.extraJavaOptions", sys.argv[3])
 builder = builder.config("spark.sql.session.timeZone", "Europe/Berlin").config("spark.sql.ansi.enabled", "false")
 has_jar, has_catalog = sys.argv[2] != "no Delta", sys.argv[2] == "Delta"
 if has_jar:
@@ -44,7 +46,7 @@ if has_catalog:
 
 def printed(tmp_path, delta, python=sys.executable):
     write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+U", 1, "c", 3)])
-    words = [sys.executable, "-c", PROGRAM, str(tmp_path), delta]
+    words = [sys.executable, "-c", PROGRAM, str(tmp_path), delta, " ".join(LEAST)]
     done = subprocess.run(
         words, capture_output=True, text=True, check=False, env=os.environ | {"PYSPARK_PYTHON": python}
     )

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from clusters.spark_cluster import LEAST
 from frame.limits import set_limits
 from pyspark.sql import SparkSession
 
@@ -34,7 +35,8 @@ SMALL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
     "spark.decommission.enabled": "true",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(LEAST),
+    "spark.executor.extraJavaOptions": " ".join(LEAST),
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
