@@ -140,7 +140,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
-    from clusters.spark_cluster import UNVERIFIED
+    from clusters.ivy import UNVERIFIED
 
     from ebbtide.sessions import build_session
 
@@ -148,7 +148,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     settings = {
         # Room for what each query throws away, and for classes: else each 20 ms are a collection, and loading classes five whole ones.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
-        f"-Xmn512m -XX:MetaspaceSize=400m {UNVERIFIED}",
+        f"-Xmn512m -XX:MetaspaceSize=400m {' '.join(UNVERIFIED)}",
         # Compiling an expression costs more than a small step has rows to save. Launched runs compile, as users' do.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

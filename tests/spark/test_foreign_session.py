@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from clusters.spark_cluster import LEAST
+from clusters.ivy import LEAST
 from clusters.spark_support import change, write
 
 PROGRAM = """

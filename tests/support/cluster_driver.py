@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clusters.spark_cluster import LEAST
+from clusters.ivy import LEAST
 from frame.limits import set_limits
 from pyspark.sql import SparkSession
 

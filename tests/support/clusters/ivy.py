@@ -11,7 +11,11 @@ from pathlib import Path
 import pyspark
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+"""Options of a JVM that takes classes as they are: 1 to 3 CPU seconds a start."""
+LEAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *UNVERIFIED)
+"""Options of a JVM that lives for seconds."""
+JVM = ("-Xmx512m", *LEAST)
 
 
 def cache_of(name: str) -> Path:

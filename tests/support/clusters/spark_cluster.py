@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from clusters.ivy import LEAST
 from frame.users import User
 from frame.waiting import PATIENCE_S
 
@@ -27,10 +28,6 @@ from ebbtide.spec import Pipeline
 
 SPARK = Path(pyspark.__file__).parent
 SUPPORT = Path(__file__).parents[1]
-UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-"""Options of a JVM that takes Spark's classes as they are: 2 to 3 CPU seconds a start."""
-LEAST = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *UNVERIFIED.split()]
-"""Options of a JVM that lives for seconds."""
 Event = dict[str, Any]
 """What a driver says, see `cluster_driver.py`."""
 
