@@ -148,9 +148,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         return TypedEnvelopes(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`: envelopes and flattened rows, except retractions."""
-        if self.retract:
-            return ()
+        """See `Format.scanned`: envelopes and flattened rows."""
         return ScannedEnvelopes(self, row), ScannedFlattened(self, row)
 
     def _envelope(

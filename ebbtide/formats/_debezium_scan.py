@@ -1,4 +1,4 @@
-"""Common forms of Debezium events for the scan: envelopes and flattened rows that keep the key and retract no row."""
+"""Common forms of Debezium events for the scan: envelopes and flattened rows that keep the key, or retract their whole row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.changelog import RowKind
 from ebbtide.columns import Mask, row_codes
 from ebbtide.formats._connect_scan import schema_reading
 from ebbtide.formats._debezium_envelope import (
@@ -46,6 +47,7 @@ class ScannedEnvelopes:
         self._rules = rules
         self._names = row.names
         self._key = [name for name in rules.key if name in row.names]
+        self._non_key = [name for name in rules.columns if name not in rules.key]
         columns = row.cells
         # Paths of positions begin with a part of the envelope, such as `source`.
         parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms", "snapshot"))}
@@ -68,11 +70,18 @@ class ScannedEnvelopes:
 
     def take(self, scanned: Scanned) -> ScannedChanges:
         """See `ScanForm`."""
-        cells = scanned.cells
-        op = scanned.texts(cells["op",])
-        kind = _kinds_of(self._rules, op)
-        is_delete = marked(pc.equal(op, "d"))
+        op = scanned.texts(scanned.cells["op",])
         is_update = marked(pc.equal(op, "u"))
+        is_retraction = np.zeros(len(op), bool)
+        record = None
+        if self._rules.retract:
+            # An update is two changes, in this order: it retracts the old row, and adds the new one.
+            record = np.repeat(np.arange(len(op)), 1 + is_update)
+            scanned, op, is_update = scanned.take(record), op.take(pa.array(record)), is_update[record]
+            is_retraction = is_update & (np.diff(record, prepend=-1) > 0)
+        cells = scanned.cells
+        kind = pc.if_else(pa.array(is_retraction), RowKind.UPDATE_BEFORE, _kinds_of(self._rules, op))
+        is_of_old = marked(pc.equal(op, "d")) | is_retraction
         has_before = cells["before",].has(OBJECT)
         has_after = cells["after",].has(OBJECT)
         event_ms = cells["source", "ts_ms"]
@@ -80,10 +89,12 @@ class ScannedEnvelopes:
         is_taken &= cells["source",].has(OBJECT)
         for name in FLATTENED_MARKS:
             is_taken &= cells[name,].has(ABSENT)
-        is_taken &= np.where(is_delete, has_before, has_after)
+        is_taken &= np.where(is_of_old, has_before, has_after)
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
-        keeps_key = self._keeps_key(scanned)
-        is_taken &= ~is_update | keeps_key
+        if self._rules.retract:
+            is_taken &= ~is_of_old | _are_whole([cells["before", name] for name in self._non_key], len(op))
+        else:
+            is_taken &= ~is_update | self._keeps_key(scanned)
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
         of_position = [(field, cells[FieldPath.of(field.path)]) for field in self._rules.log_fields]
@@ -93,7 +104,7 @@ class ScannedEnvelopes:
         for name in self._names:
             before = cells["before", name]
             after = cells["after", name]
-            rows[name] = after.but(is_delete, before)
+            rows[name] = after.but(is_of_old, before)
         return ScannedChanges(
             is_taken,
             kind,
@@ -103,6 +114,7 @@ class ScannedEnvelopes:
             times,
             _snapshot_marks(scanned, cells["source", "snapshot"], op),
             self._logs(scanned),
+            record=record,
         )
 
     def _logs(self, scanned: Scanned) -> pa.StringArray | None:
@@ -143,6 +155,7 @@ class ScannedFlattened:
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
         self._names = row.names
+        self._non_key = [name for name in rules.columns if name not in rules.key]
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
         of_logs = NAMED_BY if rules.names_logs else ()
         for path in (SNAPSHOT, *of_logs, *(field.path for field in rules.log_fields)):
@@ -161,6 +174,11 @@ class ScannedFlattened:
         event_ms = cells[_TIME,]
         is_taken = marked(kind.is_valid())
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        if self._rules.retract:
+            # The old row, which an update retracts, is not there; a deleted one may have only its key.
+            is_delete = marked(pc.equal(op, "d"))
+            is_taken &= ~marked(pc.equal(op, "u"))
+            is_taken &= ~is_delete | _are_whole([cells[name,] for name in self._non_key], len(op))
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
         of_position = [(field, self._first_of(scanned, names_in_row(field.path))) for field in self._rules.log_fields]
@@ -217,6 +235,14 @@ def _kinds_of(rules: DebeziumRules, op: pa.StringArray) -> pa.StringArray:
     kinds = pa.array(scanned.values(), pa.string())
     number = pc.index_in(op, ops)
     return kinds.take(number)
+
+
+def _are_whole(of_non_key: Sequence[Cells], n: int) -> Mask:
+    """Mark the (n,) rows before a change that have more than their key, or no other columns."""
+    is_whole = np.full(n, not of_non_key)
+    for cells in of_non_key:
+        is_whole |= cells.kind != ABSENT
+    return is_whole
 
 
 def _are_of_table(

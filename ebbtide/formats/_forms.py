@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ebbtide.columns import Mask
 from ebbtide.formats._encodings import Encoding
-from ebbtide.formats._scan import Cells, Fields, Path, Scanned
+from ebbtide.formats._scan import Cells, Fields, Path, Rows, Scanned
 from ebbtide.formats._scan_loops import ANY
 from ebbtide.formats._scan_schemas import SchemaReading
 
@@ -124,10 +124,10 @@ class TypedForm(Protocol):
 
 @dataclass(frozen=True)
 class ScannedChanges:
-    """One change for each of some scanned records.
+    """The changes of some scanned records.
 
     Args:
-        is_taken: (n,) the record's change is here. Otherwise other paths read the record, and its values here are ignored.
+        is_taken: (n,) the change is here. Otherwise other paths read its record, and its values here are ignored.
         kind: (n,) `RowKind`, as text.
         op: (n,) the source's own operation.
         cells: Column to its (n,) cells.
@@ -136,6 +136,7 @@ class ScannedChanges:
         snapshot: (n,) as in `DecodedChange`; None: no change is a snapshot row.
         log: (n,) as in `DecodedChange`; None: all unknown.
         place: (n,) partitions and offsets that the records name; None: they name none.
+        record: (n,) index of each change's record, ascending; None: each record has one change.
     """
 
     is_taken: Mask
@@ -147,6 +148,7 @@ class ScannedChanges:
     snapshot: pa.StringArray | None = None
     log: pa.StringArray | None = None
     place: tuple[pa.Int64Array, pa.Int64Array] | None = None
+    record: Rows | None = None
 
 
 class ScanForm(Protocol):

@@ -18,7 +18,7 @@ from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges
 from ebbtide.formats._judging import ahead_of
 from ebbtide.formats._places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats._records import are_placed
-from ebbtide.formats._scan import Scanned, Scanner, marked
+from ebbtide.formats._scan import Rows, Scanned, Scanner, marked
 from ebbtide.formats._scan_columns import ScanColumns, is_scannable
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
@@ -117,14 +117,15 @@ class ScanDecoder:
         rows = np.flatnonzero(is_scanned)
         if len(rows) < len(batch):
             scanned = scanned.take(rows)
-        origins = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
         try:
-            columns, is_taken = decoder.columns_of(scanned, wall_ms)
+            columns, is_taken, record = decoder.columns_of(scanned, wall_ms)
         except REFUSALS:
             # A value does not fit its type: other paths find out which.
             return nothing, batch
+        rows = rows[record]
         columns["_order"] = orders_of(batch, rows, step)
-        columns.setdefault("_origin", origins)
+        if "_origin" not in columns:
+            columns["_origin"] = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
         staged = entry_table(self._settings.schema, columns, len(rows))
         is_left = ~is_dropped
         taken_rows = rows[is_taken]
@@ -164,17 +165,19 @@ class ScanDecoder:
             may_take[list(other_keys)] = False
         return may_take
 
-    def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
-        """Return the columns of the scanned records, except `_order`, and a mask of the records taken.
+    def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask, Rows]:
+        """Return the columns of the changes, except `_order`, a mask of those taken, and the index of each one's record.
 
         `_origin` is there only if the records name it.
         """
         settings = self._settings
         changes = self._form.take(scanned)
+        n_records = len(scanned.is_taken)
+        record = np.arange(n_records) if changes.record is None else changes.record
         is_delete, is_key_only = self._deletes(changes)
         typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only, self._reading.scales)
         is_taken = typed.is_taken
-        is_taken &= self._are_readable(scanned)
+        is_taken &= self._are_readable(scanned)[record]
         kinds = pa.array(sorted(settings.kinds), pa.string())
         is_of_kinds = pc.is_in(changes.kind, kinds)
         is_taken &= marked(is_of_kinds)
@@ -193,6 +196,11 @@ class ScanDecoder:
             is_taken &= ~marked(is_retraction)
         if settings.reads_sequence:
             columns["_sequence"] = self._sequence(typed.columns, changes, is_taken)
+        if changes.record is not None:
+            # A record is taken as a whole.
+            is_left = np.zeros(n_records, bool)
+            is_left[record[~is_taken]] = True
+            is_taken &= ~is_left[record]
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kind
         columns["_op"] = changes.op
@@ -204,7 +212,7 @@ class ScanDecoder:
         if changes.place is not None:
             nowhere = pa.repeat("", len(is_taken))
             columns["_origin"] = pa.StructArray.from_arrays([nowhere, *changes.place], fields=list(ORIGIN))
-        return columns, is_taken
+        return columns, is_taken, record
 
     def _are_readable(self, scanned: Scanned) -> Mask:
         """Mark the records whose encoded decimals can all be read, including those of ignored rows."""

@@ -139,6 +139,9 @@ NESTED_TYPES = {
 }  # fmt: skip
 FIELDS_OF_NESTED = [{"field": name, **type_} for name, type_ in NESTED_TYPES.items()]
 SPECS |= {
+    "bare, retractions": spec(SCHEMA, source={"path": "in", "records": "value"}, order="arrival"),
+    "bare, flattened, retractions": spec(SCHEMA, source={"path": "in", "records": "value"}, order="arrival"),
+    "bare, schema, retractions": spec(SCHEMA, source={"path": "in", "records": "value"}, order="arrival"),
     "plain, place": plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}),
     "plain, row beside, place": plain(SCHEMA, format={"type": "plain", "row": None, "position": ["seq"]}),
     "nested": plain(NESTED),
@@ -146,6 +149,9 @@ SPECS |= {
     "plain, nested, schema": plain(NESTED, format={"type": "plain", "row": None}, order={"sequence": ["id"]}),
 }
 VALUES |= {
+    "bare, retractions": UPDATE,
+    "bare, flattened, retractions": ROW | OF_EVENT | {"__op": "c"},
+    "bare, schema, retractions": VALUES["bare, schema"],
     "plain, place": {"kind": "+I", "row": ROW, "part": 2**31, "seq": 0, "more": [1]},
     "plain, row beside, place": {"kind": "-D", "seq": 10**17, **ROW},
     "nested": {"kind": "+I", "row": NESTED_ROW},
@@ -175,7 +181,8 @@ def line_of(name, value, key=None):
 def test_record_of_the_form_is_scanned(name):
     decoding = SPECS[name].decoding
     records = batch_of([line_of(name, VALUES[name])] * 2)
-    assert scanned(decoding, records) == (2, 0)
+    n_changes = 2 if VALUES[name].get("payload", VALUES[name]).get("op") == "u" and decoding.format.retract else 1
+    assert scanned(decoding, records) == (2 * n_changes, 0)
     refuse_unlike_exact(decoding, records)
 
 
@@ -286,6 +293,24 @@ def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
         value, data.draw(st.sampled_from([each for each in paths(value) if each[:1] == ("payload",)])), data.draw(JSON)
     )
     refuse_unlike_exact(SPECS[name].decoding, batch_of([line_of(name, each) for each in (value, value, other)]))
+
+
+def test_retraction_comes_before_the_row_of_its_update_and_goes_with_it():
+    decoding = SPECS["bare, retractions"].decoding
+    updates = [
+        envelope("u", 5, before=ROW, after=ROW | {"n": 2}),
+        envelope("u", 5, before={"id": 7}, after=ROW),
+        envelope("u", 5, before=ROW, after=ROW | {"n": "x"}),
+        envelope("u", 5, before=ROW, after=ROW | {"name": UNAVAILABLE}),
+        envelope("d", 5, before=ROW),
+        envelope("d", 5, before={"id": 7}),
+    ]
+    records = batch_of([json.dumps(update) for update in updates])
+    rows, left = ScanDecoder.of(decoding)[0].decode(records, 7, None)
+    kinds = [(tuple(row["_order"].values())[-1], row["_kind"], row["n"]) for row in rows.to_pylist()]
+    assert kinds == [(0, "-U", 1), (0, "+U", 2), (4, "-D", 1)]
+    assert left["line"].to_pylist() == [1, 2, 3, 5]
+    refuse_unlike_exact(decoding, records)
 
 
 @pytest.mark.parametrize("name", ["row's sequence", "flattened, row's sequence"])
@@ -509,7 +534,6 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
     "of",
     [
         spec("id BIGINT NOT NULL, raw ARRAY<BINARY>"),
-        spec("id BIGINT NOT NULL", order="arrival"),
         spec("id DECIMAL(20,0) NOT NULL", format={"type": "debezium", "encodings": {"id": "unsigned"}}),
     ],
 )

@@ -42,7 +42,8 @@ def refuse_unlike_exact(decoding: Decoding, records: pa.RecordBatch, wall_ms: in
 
 
 def _in_order(rows: pa.Table) -> list[str]:
-    return sorted(map(repr, rows.to_pylist(maps_as_pydicts="strict")))
+    listed = rows.to_pylist(maps_as_pydicts="strict")
+    return list(map(repr, sorted(listed, key=lambda row: tuple(row["_order"].values()))))
 
 
 def taken_quickly(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
