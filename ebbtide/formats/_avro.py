@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 SchemaTexts = Mapping[int, str]
 """Schema id to the registry's answer: `{"schemas": [...]}`, referenced schemas first, or `{"error": ...}`."""
 MAGIC = b"\x00"
-_HEADER_BYTES = 5
+SCHEMA_FROM = 5
+"""Bytes before a value: where those that its schema describes begin."""
 _METADATA = b"avro_schemas"
+_OF_STREAM = re.compile(r" from <[^>]*>")
+"""The part of an error's text that names the stream, with its address in memory."""
 _NOT_READ = (
     EOFError,
     LookupError,
@@ -57,8 +61,8 @@ def schema_id(raw: bytes | None) -> int | None:
     """
     if raw is None:
         return None
-    header = raw[:_HEADER_BYTES]
-    is_whole = len(header) == _HEADER_BYTES
+    header = raw[:SCHEMA_FROM]
+    is_whole = len(header) == SCHEMA_FROM
     if not is_whole or not header.startswith(MAGIC):
         return None
     return int.from_bytes(header[1:], "big")
@@ -70,7 +74,7 @@ def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     headers: set[bytes] = set()
     for value in values:
         if value is not None:
-            headers.add(value[:_HEADER_BYTES])
+            headers.add(value[:SCHEMA_FROM])
     ids = map(schema_id, headers)
     return {id_ for id_ in ids if id_ is not None}
 
@@ -106,6 +110,11 @@ class WriterSchema:
     parsed: ParsedSchema
     connect_text: str
 
+    @property
+    def head(self) -> str:
+        """The JSON text of a value with its schema, up to its payload."""
+        return f'{{"schema": {self.connect_text}, "payload":'
+
     def payload(self, raw: bytes) -> Any:
         """Read a value as JSON.
 
@@ -115,11 +124,12 @@ class WriterSchema:
         from fastavro import schemaless_reader
 
         stream = io.BytesIO(raw)
-        stream.seek(_HEADER_BYTES)
+        stream.seek(SCHEMA_FROM)
         try:
             value = schemaless_reader(stream, self.parsed.avro, None)
         except _NOT_READ as error:
-            raise _bad(f"{type(error).__name__}: {error}") from error
+            problem = _OF_STREAM.sub("", str(error))
+            raise _bad(f"{type(error).__name__}: {problem}") from error
         left = stream.read()
         if left:
             raise _bad(f"{len(left)} bytes after it")
@@ -132,7 +142,7 @@ class WriterSchema:
         """Convert a value to JSON text with its schema."""
         payload = self.payload(raw)
         payload_text = json.dumps(payload, ensure_ascii=False)
-        return f'{{"schema": {self.connect_text}, "payload": {payload_text}}}'
+        return f"{self.head} {payload_text}}}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ class AvroRecords:
         """
         id_ = schema_id(raw)
         if id_ is None:
-            head = raw[:_HEADER_BYTES].hex(" ") or "nothing"
+            head = raw[:SCHEMA_FROM].hex(" ") or "nothing"
             detail = f"begins with {head}; allowed: a byte 0 and the schema's id, as the source has a registry"
             raise BadRecordError("no_magic_byte", detail, masked=detail)
         return _writer_schema(id_, self.texts[id_])

@@ -51,12 +51,18 @@ class ParsedSchema:
     Args:
         schemas: The schema as JSON, referenced schemas first.
 
+    Attributes:
+        avro: The schema in Avro's form.
+        named: Its named types.
+        connect: The schema in Connect's form.
+        as_json: The conversion of its values to JSON; None if they are JSON already.
+
     Raises:
         fastavro.schema.SchemaParseException, UnknownType: it is not an Avro schema.
     """
 
     def __init__(self, schemas: Sequence[Any]) -> None:
-        self._named: dict[str, Any] = {}
+        self.named: dict[str, Any] = {}
         self._under_way: set[str] = set()
         self._walked: dict[str, Walked] = {}
         self._compound: dict[str, Callable[[Json], Walked]] = {
@@ -67,7 +73,7 @@ class ParsedSchema:
         }
         for schema in schemas:
             plain = _without_logical_types(schema)
-            self.avro = parse_schema(plain, self._named)
+            self.avro = parse_schema(plain, self.named)
         self.connect, self.as_json = self._walk(self.avro)
 
     def _walk(self, avro: Any) -> Walked:
@@ -75,12 +81,12 @@ class ParsedSchema:
         if isinstance(avro, list):
             return self._union(avro)
         if isinstance(avro, str):
-            named = self._named.get(avro)
+            named = self.named.get(avro)
             if named is None:
                 return _primitive({"type": avro})
             return self._walk(named)
         type_ = avro["type"]
-        is_inner = isinstance(type_, dict | list) or type_ in self._named
+        is_inner = isinstance(type_, dict | list) or type_ in self.named
         if is_inner:
             return self._walk(type_)
         compound = self._compound.get(type_, _primitive)

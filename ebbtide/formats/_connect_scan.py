@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ebbtide.formats._connect import (
     DECIMAL,
+    MOST_PRECISE,
     Fields,
     encoded_fields,
     fields_of,
@@ -73,5 +74,8 @@ def _scales(fields: Fields, columns: Iterable[pa.Field]) -> dict[str, int] | Non
         if field.get("name") != DECIMAL or name not in decimals:
             return None
         parameters = field["parameters"]
-        scales[name] = int(parameters["scale"])
+        scale = int(parameters["scale"])
+        if not 0 <= scale <= MOST_PRECISE:
+            return None
+        scales[name] = scale
     return scales

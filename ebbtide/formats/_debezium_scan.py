@@ -131,12 +131,7 @@ class ScannedEnvelopes:
         if not has_before.any():
             return is_same
         for name in self._key:
-            old = cells["before", name]
-            new = cells["after", name]
-            old_text = scanned.texts(old)
-            new_text = scanned.texts(new)
-            is_same &= old.kind == new.kind
-            is_same &= marked(pc.equal(old_text, new_text))
+            is_same &= scanned.are_same(cells["before", name], cells["after", name])
         is_same[~has_before] = True
         return is_same
 

@@ -15,13 +15,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.columns import CompiledLoop, Mask
 from ebbtide.formats._scan_loops import (
     ANY,
+    BYTES,
+    DOUBLE,
     ESCAPED,
     EXACT,
+    FLOAT,
     INTEGER,
     NUMBER,
     SCALAR,
@@ -37,6 +41,10 @@ Fields = Mapping[str, Any]
 """Name of a field to the fields of its object; None: it holds a scalar; `ANY`: any JSON."""
 Path = tuple[str, ...]
 """A field's path of names from the record; the empty path is the record."""
+
+
+_MOST_UNSCALED_BYTES = 15
+"""Most bytes of a whole number that always has at most 38 digits."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,44 @@ class Scanned:
         is_valid = cells.has(INTEGER)
         return pa.array(values, mask=~is_valid)
 
+    def are_same(self, cells: Cells, other: Cells) -> Mask:
+        """Mark the records whose two cells are the same text or number, in the same notation."""
+        are_same: Mask = cells.kind == other.kind
+        return are_same & marked(pc.equal(self.texts(cells), self.texts(other)))
+
+    def doubles(self, cells: Cells) -> NDArray[np.float64]:
+        """Return (n,) binary numbers; 0 for other values."""
+        values = np.zeros(len(cells.kind))
+        for kind, type_ in ((FLOAT, np.dtype("<f4")), (DOUBLE, np.dtype("<f8"))):
+            rows = np.flatnonzero(cells.kind == kind)
+            places = cells.start[rows, None] + np.arange(type_.itemsize)
+            values[rows] = self.data[places].view(type_)[:, 0]
+        return values
+
+    def unscaled(self, cells: Cells, scale: int) -> tuple[pa.Decimal128Array, Mask]:
+        """Read bytes as whole numbers in two's complement, the highest byte first.
+
+        Args:
+            cells: (n,) cells.
+            scale: The scale of all, 0 to 38.
+
+        Returns:
+            (n,) the decimals, null for other values, and a mask of bytes that are none or too many.
+        """
+        is_bytes = cells.has(BYTES)
+        lengths = cells.stop - cells.start
+        is_bad = is_bytes & ((lengths < 1) | (lengths > _MOST_UNSCALED_BYTES))
+        rows = np.flatnonzero(is_bytes & ~is_bad)
+        words = np.zeros((len(lengths), 16), np.uint8)
+        is_negative = self.data[cells.start[rows]] >= 128
+        for place in range(16):  # from the lowest byte
+            at = cells.stop[rows] - 1 - place
+            is_there = at >= cells.start[rows]
+            words[rows, place] = np.where(is_there, self.data[np.maximum(at, 0)], is_negative * np.uint8(255))
+        _, validity = pa.array(is_bytes & ~is_bad).buffers()
+        type_ = pa.decimal128(38, scale)
+        return pa.Array.from_buffers(type_, len(words), [validity, pa.py_buffer(words)]), is_bad
+
     def elements(self, cells: Cells) -> Elements:
         """Return the elements of lists, or of objects; other cells have none."""
         offsets = np.zeros(len(cells.kind) + 1, np.int32)
@@ -186,6 +232,16 @@ class Scanned:
         )
         of_names = Cells(np.full(n, TEXT, np.uint8), name_starts[:n], name_stops[:n])
         return Elements(Cells(kinds[:n], starts[:n], stops[:n]), offsets, of_names)
+
+
+def bytes_of(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the bytes of all values, and where each begins and ends."""
+    _, offset_buffer, data_buffer = values.buffers()
+    all_offsets = np.frombuffer(offset_buffer, np.int32)
+    offsets = all_offsets[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    data.flags.writeable = False
+    return data, offsets[:-1], offsets[1:]
 
 
 def marked(values: pa.BooleanArray) -> Mask:
@@ -250,12 +306,7 @@ class Scanner:
         Args:
             values: (n,) their bytes, UTF-8; nulls are not taken.
         """
-        _, offset_buffer, data_buffer = values.buffers()
-        all_offsets = np.frombuffer(offset_buffer, np.int32)
-        offsets = all_offsets[values.offset : values.offset + len(values) + 1]
-        data = np.frombuffer(data_buffer or b"", np.uint8)
-        data.flags.writeable = False
-        return self.scan_within(data, offsets[:-1], offsets[1:])
+        return self.scan_within(*bytes_of(values))
 
     def scan_within(self, data: NDArray[np.uint8], begins: NDArray[np.int32], ends: NDArray[np.int32]) -> Scanned:
         """Scan records within some bytes.

@@ -17,8 +17,11 @@ from ebbtide.formats._scan import Cells, Scanned, Scanner, marked
 from ebbtide.formats._scan_loops import (
     ABSENT,
     ANY,
+    BYTES,
+    DOUBLE,
     ESCAPED,
     FALSE,
+    FLOAT,
     INTEGER,
     LIST,
     NULL,
@@ -55,7 +58,7 @@ _KINDS: dict[Callable[[pa.DataType], bool], Sequence[int]] = {
     pa.types.is_string: _TEXTS,
     pa.types.is_integer: (INTEGER,),
     pa.types.is_boolean: (TRUE, FALSE),
-    pa.types.is_floating: (INTEGER, NUMBER),
+    pa.types.is_floating: (INTEGER, NUMBER, FLOAT, DOUBLE),
     pa.types.is_date32: (*_TEXTS, INTEGER),
     pa.types.is_timestamp: (*_TEXTS, INTEGER),
     pa.types.is_decimal: (*_TEXTS, INTEGER),
@@ -83,7 +86,7 @@ class _Typing:
 
     def kinds_of(self, type_: pa.DataType) -> Sequence[int]:
         """Return the kinds of cells that the column accepts, see `_kinds_of`."""
-        return _TEXTS if self.scale is not None else _kinds_of(type_)
+        return (*_TEXTS, BYTES) if self.scale is not None else _kinds_of(type_)
 
     def typed(self, cells: Cells, type_: pa.DataType, leave: Leave, take_out: Leave | None = None) -> pa.Array:
         """Return (n,) values; raise one of `REFUSALS` if a value does not fit.
@@ -108,6 +111,11 @@ class _Typing:
         texts = self.scanned.texts(cells)
         # -0.0 becomes 0.0; JSON's numbers are doubles, then rounded to a narrower type
         doubles = pc.add(texts.cast(pa.float64()), 0.0)
+        is_binary = cells.has(FLOAT, DOUBLE)
+        if is_binary.any():
+            binary = self.scanned.doubles(cells)
+            leave(~np.isfinite(binary))
+            doubles = pc.if_else(pa.array(is_binary), pa.array(binary + 0.0), doubles)
         numbers = doubles.cast(type_)
         leave(marked(pc.is_inf(numbers)))
         return numbers
@@ -122,12 +130,20 @@ class _Typing:
             texts_alone = pc.if_else(pa.array(is_text), texts, None)
             return self._times(cells, texts_alone, type_)
         if self.scale is not None:
+            if cells.has(BYTES).any():
+                return self._unscaled(cells, type_, self.scale, leave)
             texts, is_bad = decimal_texts(texts, self.scale)
             leave(marked(is_bad))
         is_plain = are_plain_decimals(texts, type_)
         leave(marked(pc.invert(is_plain)))
         plain_texts = pc.if_else(is_plain, texts, None)
         return plain_texts.cast(type_)
+
+    def _unscaled(self, cells: Cells, type_: pa.Decimal128Type, scale: int, leave: Leave) -> pa.Array:
+        decimals, is_bad = self.scanned.unscaled(cells, scale)
+        is_mark = cells.has(BYTES) & (cells.stop - cells.start == self.unavailable.n_spelt)
+        leave(is_bad | is_mark | cells.has(*_TEXTS))
+        return decimals.cast(type_)
 
     def _without_marks(
         self, texts: pa.StringArray, is_text: Mask, take_out: Leave, *, is_within: bool

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,42 @@ from ebbtide.formats._places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._scan import Rows, Scanned, Scanner, marked
 from ebbtide.formats._scan_columns import ScanColumns, is_scannable
-from ebbtide.formats._scan_loops import ABSENT, ESCAPED, NULL, TEXT
+from ebbtide.formats._scan_loops import ABSENT, BYTES, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
 from ebbtide.formats._settings import DELETING, DecodingSettings
 from ebbtide.formats._typed import event_times, takes_back_by_content
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Scanned records of a batch, all of the form and of one schema.
+
+    Args:
+        decoder: Decodes them.
+        scanned: The records.
+        rows: (n,) their indices in the batch.
+        origins: Returns `_origin` of some, given their indices in the batch. Default: that of their lines.
+    """
+
+    decoder: ScanDecoder
+    scanned: Scanned
+    rows: Rows
+    origins: Callable[[Rows], pa.StructArray] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        decoder: ScanDecoder,
+        scanned: Scanned,
+        rows: Rows,
+        may_take: Mask,
+        origins: Callable[[Rows], pa.StructArray] | None = None,
+    ) -> Self:
+        """Return those of some scanned records that have the form and may be taken."""
+        taken = np.flatnonzero(scanned.is_taken & may_take)
+        if len(taken) < len(rows):
+            scanned = scanned.take(taken)
+        return cls(decoder, scanned, rows[taken], origins)
 
 
 class ScanDecoder:
@@ -84,26 +116,49 @@ class ScanDecoder:
         wall_ms: int | None,
     ) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as in `QuickDecoder.decode`."""
-        nothing = self._settings.schema.empty_table()
+        schema = self._settings.schema
         ScanDecoder.n_seen += len(batch)
         # Loading the compiled loop does not pay for few records, or if most records are left.
-        is_avro = AvroRecords.of(batch) is not None
         is_worth_it = self._pays and CompiledLoop.pays(self.n_seen)
-        if is_avro or not is_worth_it:
-            return nothing, batch
+        if not is_worth_it:
+            return schema.empty_table(), batch
+        parts, is_left = self._scanned(batch)
+        tables = [schema.empty_table()]
+        for part in parts:
+            try:
+                columns, is_taken, record = part.decoder.columns_of(part.scanned, wall_ms)
+            except REFUSALS:
+                # A value does not fit its type: other paths find out which.
+                continue
+            rows = part.rows[record]
+            columns["_order"] = orders_of(batch, rows, step)
+            if "_origin" not in columns:
+                columns["_origin"] = part.origins(rows) if part.origins else origins_of(batch, rows)
+            staged = entry_table(schema, columns, len(rows))
+            is_left[rows[is_taken]] = False
+            self._pays = 2 * is_left.sum() <= len(batch)
+            tables.append(staged if is_taken.all() else staged.filter(pa.array(is_taken)))
+        return pa.concat_tables(tables[-1:] if len(tables) == 2 else tables), batch.filter(pa.array(is_left))
+
+    def _scanned(self, batch: pa.RecordBatch) -> tuple[list[_Part], Mask]:
+        """Scan a batch; return the records of the form, by schema, and a mask of all but those of other topics."""
         values = batch.column("value")
-        if not are_utf8(values):
-            return nothing, batch
         may_take = self._may_take(batch)
-        is_dropped = np.zeros(len(batch), bool)
-        envelopes = None
+        is_asked = np.ones(len(batch), bool)
+        avro = AvroRecords.of(batch)
+        if avro is not None:
+            return self._of_avro(avro, values, may_take), is_asked
+        if not are_utf8(values):
+            return [], is_asked
+        origins = None
         if self._settings.in_envelopes and not are_placed(batch):
             from ebbtide.formats._scan_envelopes import KafkaEnvelopes
 
             envelopes = KafkaEnvelopes.scan(values, self._settings.topic)
             values = envelopes.values
-            is_dropped = may_take & envelopes.is_other
+            is_asked = ~(may_take & envelopes.is_other)
             may_take &= envelopes.is_taken
+            origins = envelopes.origins
         decoder: ScanDecoder | None = self
         of_schema = RecordsOfSchema.of(values)
         if of_schema is not None:
@@ -111,32 +166,26 @@ class ScanDecoder:
             values = of_schema.payloads
             may_take &= of_schema.are_own
         if decoder is None:
-            return nothing, batch.filter(pa.array(~is_dropped))
+            return [], is_asked
         scanned = self._scanner.scan(values)
-        is_scanned = scanned.is_taken & may_take
-        rows = np.flatnonzero(is_scanned)
-        if len(rows) < len(batch):
-            scanned = scanned.take(rows)
-        try:
-            columns, is_taken, record = decoder.columns_of(scanned, wall_ms)
-        except REFUSALS:
-            # A value does not fit its type: other paths find out which.
-            return nothing, batch
-        rows = rows[record]
-        columns["_order"] = orders_of(batch, rows, step)
-        if "_origin" not in columns:
-            columns["_origin"] = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
-        staged = entry_table(self._settings.schema, columns, len(rows))
-        is_left = ~is_dropped
-        taken_rows = rows[is_taken]
-        is_left[taken_rows] = False
-        n_left = is_left.sum()
-        self._pays = 2 * n_left <= len(batch)
-        left = batch.filter(pa.array(is_left))
-        if is_taken.all():
-            return staged, left
-        taken = staged.filter(pa.array(is_taken))
-        return taken, left
+        return [_Part.of(decoder, scanned, np.arange(len(batch)), may_take, origins)], is_asked
+
+    def _of_avro(self, avro: AvroRecords, values: pa.BinaryArray, may_take: Mask) -> list[_Part]:
+        """Scan Avro values, by schema."""
+        from ebbtide.formats._avro_scan import AvroScanner, UnusualSchemaError, rows_by_schema
+
+        parts = []
+        for schema, rows in rows_by_schema(avro, values):
+            decoder = self._of_schema(schema.head.encode())
+            if decoder is None:
+                continue
+            try:
+                scanner = AvroScanner(self._form, schema)
+            except UnusualSchemaError:
+                continue
+            scanned = scanner.scan(values, rows)
+            parts.append(_Part.of(decoder, scanned, rows, may_take[rows]))
+        return parts
 
     def _of_schema(self, head: bytes) -> ScanDecoder | None:
         """Return the decoder of records with a schema; None: other paths must read them.
@@ -223,6 +272,9 @@ class ScanDecoder:
             scale = self._reading.scales.get(name)
             if scale is None or not is_in_row:
                 continue
+            if cells.has(BYTES).any():
+                _, is_bad_bytes = scanned.unscaled(cells, scale)
+                are_readable &= ~is_bad_bytes
             is_text = cells.has(TEXT, ESCAPED)
             texts_alone = cells.filled(~is_text, NULL)
             texts = scanned.texts(texts_alone)

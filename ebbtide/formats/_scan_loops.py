@@ -1,7 +1,7 @@
 """The loops of `scan` over bytes into arrays, compiled by numba.
 
 Kinds of cells: no such field, scalars (with separate kinds for texts with escapes and numbers other than plain
-integers), an object, a list.
+integers), an object, a list. Only values of Avro are bytes, or binary numbers of 4 or 8 bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT, LIST = range(10)
-MOST_DIGITS = 18
-"""Digits of an integer that always fits 64 bits."""
+ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT, LIST, BYTES, FLOAT, DOUBLE = range(13)
+_GREATEST = np.frombuffer(b"9223372036854775807", np.uint8)
+"""The digits of the greatest integer of 64 bits."""
 MOST_READ = 1000
 """Maximum digits of a number: Python parses no integer with more than 4,300."""
 DEEPEST = 32
@@ -93,6 +93,7 @@ def scan(
     hex_values = _HEX_VALUES
     is_space = _IS_SPACE
     is_digit = _IS_DIGIT
+    greatest = _GREATEST
     for row in range(len(begins)):
         at = begins[row]
         end = ends[row]
@@ -244,8 +245,12 @@ def scan(
                         kind = NUMBER
                     elif begins_with_zero and begin == _MINUS:
                         break
-                    if n_digits > MOST_DIGITS:
-                        kind = NUMBER
+                    if n_digits >= len(greatest):
+                        place = 0 if n_digits == len(greatest) else len(greatest) - 1
+                        while place < len(greatest) - 1 and data[first_digit + place] == greatest[place]:
+                            place += 1
+                        if n_digits > len(greatest) or data[first_digit + place] > greatest[place]:
+                            kind = NUMBER
                     stop = at
                 elif begin in (_OPEN, _OPEN_LIST):
                     inner = _LIST if begin == _OPEN_LIST else unknown
@@ -429,6 +434,7 @@ def elements(
     """
     is_space = _IS_SPACE
     is_digit = _IS_DIGIT
+    greatest = _GREATEST
     n = 0
     for row in range(len(cells)):
         has_names = cells[row] == OBJECT
@@ -490,8 +496,14 @@ def elements(
                         kind = NUMBER
                     at += 1
                 stop = at
-                if stop - start - (begin == _MINUS) > MOST_DIGITS:
-                    kind = NUMBER
+                first_digit = start + (begin == _MINUS)
+                n_digits = stop - first_digit
+                if n_digits >= len(greatest):
+                    place = 0 if n_digits == len(greatest) else len(greatest) - 1
+                    while place < len(greatest) - 1 and data[first_digit + place] == greatest[place]:
+                        place += 1
+                    if n_digits > len(greatest) or data[first_digit + place] > greatest[place]:
+                        kind = NUMBER
             else:
                 kind = TRUE if begin == _T else FALSE if begin == _F else NULL
                 while at < end and not (is_space[data[at]] or data[at] == _COMMA):

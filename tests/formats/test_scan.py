@@ -399,6 +399,16 @@ def test_any_text_behind_a_key_is_read_as_by_the_exact_path(texts):
     refuse_unlike_exact(OF_TEXTS, batch_of([HEAD + text for text in texts]))
 
 
+@pytest.mark.parametrize("number", [10**18, 2**63 - 1, -(2**63) + 1])
+def test_integer_of_nineteen_digits_is_scanned_in_a_column_and_in_a_list(number):
+    decoding = plain("id BIGINT NOT NULL, a ARRAY<BIGINT>").decoding
+    records = batch_of([change("+I", id=number, a=[number, -1])] * 2)
+    assert scanned(decoding, records) == (2, 0)
+    refuse_unlike_exact(decoding, records)
+    for beyond in (2**63, 9 * 10**18 + 9 * 10**17, 10**19, -(2**63) - 1, -(2**63)):
+        refuse_unlike_exact(decoding, batch_of([change("+I", id=1, a=[beyond]), change("+I", id=beyond, a=[number])]))
+
+
 @given(st.text(st.characters(), max_size=8))
 def test_any_text_written_with_escapes_is_read_as_by_the_exact_path(text):
     written = json.dumps(text)

@@ -86,7 +86,7 @@ def record(name: str, fields: Json, **more: Any) -> Json:
 
 
 def _field(name: str, type_: Any) -> Json:
-    is_optional = isinstance(type_, list)
+    is_optional = isinstance(type_, list) and "null" in type_
     return {"name": name, "type": type_, **({"default": None} if is_optional else {})}
 
 

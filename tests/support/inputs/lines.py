@@ -55,7 +55,7 @@ def taken_quickly(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int
 def scanned(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
     """Return how many changes the scan takes, and how many records it leaves."""
     n_taken, left = 0, records
-    for each in ScanDecoder.of(decoding):
+    for each in ScanDecoder.of(decoding, decoding.ignored_columns):
         if left.num_rows:
             rows, left = each.decode(left, 7, None)
             n_taken += len(rows)
