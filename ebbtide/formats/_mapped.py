@@ -12,7 +12,7 @@ old key's row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,8 @@ import pyarrow as pa
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
-from ebbtide.formats._forms import RowForm, TypedForm
+from ebbtide.formats._forms import RowForm, ScanForm, TypedForm
+from ebbtide.formats._mapped_scan import ScannedRecords, has_scanned_form
 from ebbtide.formats._mapped_typed import TypedRecords, has_common_form
 from ebbtide.formats._mysql_types import MysqlSchema
 from ebbtide.formats._positions import PositionField
@@ -122,6 +123,16 @@ class MappedDecoder(Format):
         return TypedRecords(
             self.map, row, key=self.key, retract=self.retract, table=self.table, positions=self.positions
         )
+
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """See `Format.scanned`."""
+        lacks_table = self.table is not None and not self.map.table
+        if self.in_utc or self.map.mysql_types or lacks_table or not has_scanned_form(self.map, row, self.positions):
+            return ()
+        form = ScannedRecords(
+            self.map, row, key=self.key, retract=self.retract, table=self.table, positions=self.positions
+        )
+        return (form,)
 
     def _without_schema(self, value: Json) -> tuple[Json, Fields]:
         """Return a value without its Connect schema, and the schema's row fields, empty without one."""

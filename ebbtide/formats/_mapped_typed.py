@@ -21,13 +21,13 @@ Find = Callable[[Any], Any]
 """Returns a field of a struct or of a nested one; None if absent."""
 Path = tuple[str, ...]
 """A `FieldPath`, or the rest of one within a struct."""
-_KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
+KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
 
 
 def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[PositionField]) -> bool:
     """Return whether structs can hold the records of a map: no field that is read is within the row or named like a column."""
     within = record_map.row
-    paths = _other_paths(record_map, positions)
+    paths = other_paths(record_map, positions)
     names = {name for path in [*paths, within or ()] for name in path}
     if record_map.has_text_values or not all(map(is_readable, names)):
         return False
@@ -37,7 +37,7 @@ def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[Pos
     return len(within) == 1 and within[0] not in heads
 
 
-def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[FieldPath]:
+def other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[FieldPath]:
     """Return the paths of all fields that are read, except the row's."""
     in_log = [FieldPath.of(field.path) for field in positions]
     given = [
@@ -79,7 +79,7 @@ class TypedRecords:
         self._retract = retract
         self._table = table
         self._key = [(name, row.attributes[name]) for name in key]
-        fields, finders = _fields_of(_other_paths(record_map, positions))
+        fields, finders = _fields_of(other_paths(record_map, positions))
         if record_map.row is None:
             self.value = row.struct(fields)
             self._row: Find = lambda value: value
@@ -110,7 +110,7 @@ class TypedRecords:
             meaning = "update"
         row = self._row(value)
         is_deleted = says_deleted(self._deleted(value))
-        is_kept = meaning in _KINDS and row is not None and is_deleted is not None
+        is_kept = meaning in KINDS and row is not None and is_deleted is not None
         if not is_kept or not self._is_of_table(value):
             return ()
         if meaning == "update" and not self._keeps_key(value, row):
@@ -121,7 +121,7 @@ class TypedRecords:
             position = self._map.position(lambda path: self._finders[path](value), self._positions, snapshot_ms)
         except BadRecordError:
             return ()
-        kind = "-D" if is_deleted else _KINDS[str(meaning)]
+        kind = "-D" if is_deleted else KINDS[str(meaning)]
         op = None if word is None else str(word)
         if meaning == "snapshot":
             op = SNAPSHOT

@@ -19,7 +19,7 @@ Word = str | int | None
 Meaning = Literal["insert", "snapshot", "update", "delete", "truncate", "ignore"]
 EpochUnit = Literal["s", "ms", "us", "ns", "tso"]
 """Unit of a number that counts since 1970; `tso`: TiDB's timestamps, milliseconds times 2^18."""
-_PER_MS: dict[EpochUnit, tuple[int, int]] = {
+PER_MS: dict[EpochUnit, tuple[int, int]] = {
     "s": (1_000, 1),
     "ms": (1, 1),
     "us": (1, 1_000),
@@ -185,7 +185,7 @@ def event_ms_of(time: Any, unit: EpochUnit, name: str) -> int | None:
     if isinstance(time, str) and _INTEGER.fullmatch(time):
         time = int(time)
     if type(time) is int:
-        times, over = _PER_MS[unit]
+        times, over = PER_MS[unit]
         ms = time * times // over
         if -(2**63) <= ms < 2**63:
             return ms
