@@ -20,10 +20,7 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 
 MODULES = ("ledger/transaction", "ledger/puts", "tables/delta_sink")
-TESTS = (
-    "tests/spark/test_merge_sink.py",
-    "tests/spark/test_delta.py::test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made",
-)
+TESTS = ("tests/spark/test_delta.py::test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made",)
 NO_TESTS = 33
 """The exit code by which mutmut notes a mutant that none of its tests calls."""
 SURVIVED, KILLED = 0, 1

@@ -57,14 +57,11 @@ class TableSchema:
 
     Attributes:
         ALLOWED_TYPES: The types of columns, for messages.
-        DELTA_REFUSES: Characters of column names that Delta for Spark refuses in a table that it defines itself; its MERGE
-            cannot quote a backtick.
     """
 
     ALLOWED_TYPES: ClassVar[str] = (
         "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
     )
-    DELTA_REFUSES: ClassVar[frozenset[str]] = frozenset(" ,;{}()=`")
 
     columns: pa.Schema
     defaults: dict[str, Any]

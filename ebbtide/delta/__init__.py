@@ -2,7 +2,7 @@
 
 A `Log` has the commits of a table, each a `Commit` of `Action`s; replayed to one version they are a `Snapshot`, which has the table's `DataFile`s,
 reads their rows, judges its columns and features, and makes the actions of the next commit. A `Definition` has the columns and properties of a
-table. A `Writer` creates tables and commits to them, on a version that was read. A `Feed` has the changes between two versions. An
+table; `judged_properties` finds those of a user that are not written. A `Writer` creates tables and commits to them, on a version that was read. A `Feed` has the changes between two versions. An
 `IndexCache` finds the rows of a file by key, a `KeyIndex` for each, with `LocalCopies` on this host; `KeyBounds` say which files may hold a
 key. `Doomed` selects rows to erase from all files.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ebbtide.delta._log import Action as Action
     from ebbtide.delta._log import Commit as Commit
     from ebbtide.delta._log import Log as Log
+    from ebbtide.delta._properties import judged_properties as judged_properties
     from ebbtide.delta._snapshot import Snapshot as Snapshot
     from ebbtide.delta._vectors import positions_in as positions_in
     from ebbtide.delta._whole_files import WholeFiles as WholeFiles

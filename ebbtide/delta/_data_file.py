@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._log import FOOTER, LEAST_UNPACKED, UNPACKED, Action, Log
+from ebbtide.delta._partitions import Partition, folder_of, in_partitions
 from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import TableMismatchError
@@ -30,6 +31,8 @@ FileId = tuple[str, str]
 """A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
 BYTES_A_ROW = 8
 """Least bytes of a row, for files whose rows the log does not count."""
+CHANGES = "_change_data"
+"""Folder of change files in a table."""
 ROW_GROUP = 1 << 17
 """Rows in one row group of a data file."""
 
@@ -77,7 +80,7 @@ class DataFile:
         return max(self.size, int(self.tags.get(UNPACKED, 0)))
 
     @property
-    def partition(self) -> Mapping[str, str | None]:
+    def partition(self) -> Partition:
         """The values of partition columns, which are not in the file, as text."""
         return self.add.get("partitionValues") or {}
 
@@ -239,6 +242,7 @@ class DataFile:
         bounded: Iterable[str],
         data_change: bool = True,
         attached: Attached | None = None,
+        partition: Partition | None = None,
     ) -> Action:
         """Write a data file; return the action that adds it.
 
@@ -249,8 +253,13 @@ class DataFile:
             bounded: Columns to keep statistics of.
             data_change: The rows are new to the table.
             attached: What else is in the file. Default: nothing.
+            partition: The values of partition columns, which all rows have. Default: the table has no such columns.
         """
         location = Location(table) / name
+        partition = dict(partition or {})
+        of_partition = {column.lower() for column in partition}
+        rows = rows.select([column for column in rows.column_names if column.lower() not in of_partition])
+        bounded = [column for column in bounded if column.lower() not in of_partition]
         # The log has the footer's checksum and the size: a file that is replaced is detected.
         file = ParquetFile(location)
         file.write(rows, row_group_size=ROW_GROUP, attached=attached)
@@ -259,7 +268,7 @@ class DataFile:
             tags[UNPACKED] = str(rows.nbytes)
         add: Action = {
             "path": encoded(name),
-            "partitionValues": {},
+            "partitionValues": partition,
             "size": location.size(),
             "modificationTime": now_ms(),
             "dataChange": data_change,
@@ -267,6 +276,23 @@ class DataFile:
             "tags": tags,
         }
         return {"add": add}
+
+    @classmethod
+    def write_changes(cls, table: str, changes: pa.Table, partitioned: Sequence[str]) -> list[Action]:
+        """Write rows as files of a commit's change feed; return the actions that name the files.
+
+        Args:
+            table: Location of the table.
+            changes: All columns, and `_change_type`.
+            partitioned: Partition columns of the table: each file has rows of one value of each.
+        """
+        actions: list[Action] = []
+        for partition, part in in_partitions(table, changes, partitioned):
+            name = f"{CHANGES}/{folder_of(partition)}cdc-{uuid.uuid4()}.parquet"
+            add = cls.write(table, name, part, bounded=(), partition=partition)["add"]
+            kept = {field: add[field] for field in ("path", "partitionValues", "size")}
+            actions.append({"cdc": {**kept, "dataChange": False}})
+        return actions
 
     def written_without(
         self,
@@ -294,15 +320,12 @@ class DataFile:
         rows = self.read(table, columns, live=False)
         remaining = vectors.rows_without(rows, goes)
         left = cleaned(remaining)
-        of_partition = {name.lower() for name in self.partition}
-        stored = [name for name in left.column_names if name.lower() not in of_partition]
-        bounded_and_stored = [name for name in bounded if name in stored]
         if not len(left):
             return []
-        action = self.write(table, new_name(), left.select(stored), bounded=bounded_and_stored)
+        partition = self.partition
+        action = self.write(table, new_name(partition), left, bounded=bounded, partition=partition)
         add = action["add"]
         add["tags"] = {**self.tags, **add["tags"]}
-        add["partitionValues"] = dict(self.partition)
         return [action]
 
     def removed(self, at_ms: int, *, data_change: bool) -> Action:
@@ -373,9 +396,9 @@ def file_id(action: Action) -> FileId:
     return str(action["path"]), vectors.unique_id(vector)
 
 
-def new_name() -> str:
-    """Return a new name for a data file."""
-    return f"part-{uuid.uuid4()}.parquet"
+def new_name(partition: Partition) -> str:
+    """Return a new name for a data file of a partition, below the table."""
+    return f"{folder_of(partition)}part-{uuid.uuid4()}.parquet"
 
 
 def encoded(path: str) -> str:

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ebbtide.columns import inner_fields
 from ebbtide.delta._data_file import DataFile, now_ms
-from ebbtide.delta._features import with_feature
+from ebbtide.delta._features import OF_READERS, protocol_of, with_feature
 from ebbtide.delta._log import Action
+from ebbtide.delta._properties import configuration_of, features_of
 from ebbtide.delta._snapshot import Snapshot
 
 FEATURES = ("deletionVectors",)
@@ -30,40 +31,38 @@ class Definition:
     columns: pa.Schema
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def actions(self, *, table_id: str, name: str, keep_vectors: bool = False) -> list[Action]:
+    def actions(
+        self, *, table_id: str, name: str, keep_vectors: bool = False, partitioned: Sequence[str] = ()
+    ) -> list[Action]:
         """Return the actions that define a table: `protocol` and `metaData`.
 
         Args:
             table_id: Its id, which a new definition keeps.
             keep_vectors: List deletion vectors even where they are switched off: files of the table may have some.
+            partitioned: Its partition columns, which a new definition keeps.
         """
         from deltalake import Schema
 
-        # A protocol of version (3, 7) lists all features that the table uses, also those that older versions implied.
         # A table without deletion vectors does not list them either: readers that know none would refuse it for the feature alone.
-        has_vectors = keep_vectors or self.properties.get("delta.enableDeletionVectors") != "false"
-        features = [*FEATURES] if has_vectors else []
+        has_vectors = keep_vectors or self.properties.get("delta.enableDeletionVectors", "true").lower() != "false"
+        chosen = set(features_of(self.properties))
+        readers = {*(OF_READERS & chosen), *(FEATURES if has_vectors else ())}
         if self._has_local_times():
-            features.append("timestampNtz")
-        protocol = {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": features,
-            "writerFeatures": [*features, "appendOnly", "changeDataFeed", "invariants"],
-        }
+            readers.add("timestampNtz")
+        protocol = protocol_of(readers, {*chosen, "appendOnly", "changeDataFeed", "invariants"})
         metadata = {
             "id": table_id,
             "name": name,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": Schema.from_arrow(self.columns).to_json(),
-            "partitionColumns": [],
-            "configuration": dict(self.properties),
+            "partitionColumns": list(partitioned),
+            "configuration": configuration_of(self.properties),
             "createdTime": now_ms(),
         }
         return [{"protocol": protocol}, {"metaData": metadata}]
 
     def redefining(self, snapshot: Snapshot) -> list[Action]:
-        """Return the actions that give a table these columns and properties; its id, name and rows stay.
+        """Return the actions that give a table these columns and properties; its id, name, partition columns and rows stay.
 
         Args:
             snapshot: The table's newest version.
@@ -74,7 +73,19 @@ class Definition:
             table_id=snapshot.id,
             name=str(name),
             keep_vectors="deletionVectors" in features,
+            partitioned=self.partitioned(snapshot),
         )
+
+    def partitioned(self, snapshot: Snapshot, renamed: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Return the partition columns of a table, as far as these columns still have them.
+
+        Args:
+            snapshot: The table's newest version.
+            renamed: New names of columns to the old ones. Default: none has another name.
+        """
+        new_names = {old: new for new, old in (renamed or {}).items()}
+        names = [new_names.get(name, name) for name in snapshot.partitioned]
+        return tuple(name for name in names if name in self.columns.names)
 
     def emptying(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that delete all rows of a table, and give it these columns and properties; id and history stay.
@@ -84,18 +95,19 @@ class Definition:
         """
         return DataFile.replacing(snapshot.files.values(), self.redefining(snapshot))
 
-    def altering(self, snapshot: Snapshot) -> list[Action]:
+    def altering(self, snapshot: Snapshot, renamed: Mapping[str, str] | None = None) -> list[Action]:
         """Return the actions that give a table these columns alone; its properties and files stay.
 
         Args:
             snapshot: The table's newest version.
+            renamed: See `partitioned`.
         """
         stored = snapshot.metadata
         defined = self.actions(table_id=snapshot.id, name="")
         [new] = [action["metaData"] for action in defined if "metaData" in action]
         schema = _with_field_metadata(new["schemaString"], stored["schemaString"])
         # Id, name, properties and creation time stay: streaming readers identify the table by its id.
-        metadata = {**stored, "schemaString": schema}
+        metadata = {**stored, "schemaString": schema, "partitionColumns": list(self.partitioned(snapshot, renamed))}
         actions: list[Action] = [{"metaData": metadata}]
         feature = "timestampNtz"
         listed = snapshot.protocol.get("writerFeatures") or ()
@@ -117,17 +129,19 @@ class Definition:
         known = {column["name"] for column in schema["fields"]}
         wanted = json.loads(of_metadata["metaData"]["schemaString"])["fields"]
         lacking = [column for column in wanted if column["name"] not in known]
-        if not lacking and self.properties.items() <= configuration.items():
+        protocol = snapshot.protocol
+        own = configuration_of(self.properties)
+        chosen = set(features_of(self.properties))
+        has_features = chosen <= {*(protocol.get("writerFeatures") or ())}
+        if not lacking and has_features and own.items() <= configuration.items():
             return []
         metadata = {
             **stored,
             "schemaString": json.dumps({**schema, "fields": [*schema["fields"], *lacking]}),
-            "configuration": {**configuration, **self.properties},
+            "configuration": {**configuration, **own},
         }
-        protocol = snapshot.protocol
-        features = of_protocol["protocol"]
-        for feature in features["writerFeatures"]:
-            protocol = with_feature(protocol, feature, of_readers=feature in features["readerFeatures"])
+        for feature in of_protocol["protocol"]["writerFeatures"]:
+            protocol = with_feature(protocol, feature, of_readers=feature in OF_READERS)
         return [{"protocol": protocol}, {"metaData": metadata}]
 
     def completing(self, snapshot: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:

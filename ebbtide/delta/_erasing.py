@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,10 @@ from pyroaring import BitMap64
 from ebbtide.columns import Mask
 from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._log import Action
+from ebbtide.delta._partitions import partition_in
 from ebbtide.delta._snapshot import VECTORS, Snapshot
 from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.storage import Location
-
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Text of a partition's folder for null."""
-
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
 """The results of `FileWithout`, one for each file of a version."""
@@ -162,7 +159,7 @@ class Doomed(ABC):
             name: Name of the file, below it.
             needed: Partition columns that it reads.
         """
-        values = _partition_of(name)
+        values = partition_in(name)
         file = DataFile(
             {
                 "path": quote(name, errors="replace"),
@@ -220,16 +217,3 @@ class FileWithout:
                 files.append(file)
                 adds += own_adds
         return DataFile.replacing(files, adds)
-
-
-def _partition_of(name: str) -> dict[str, str | None]:
-    """Return the values of partition columns that the folders of a file's name have, `column=value`, as Spark and delta-rs write them."""
-    values: dict[str, str | None] = {}
-    *folders, _ = name.split("/")
-    for folder in folders:
-        quoted_column, is_value, text = folder.partition("=")
-        if not is_value:
-            continue
-        column = unquote(quoted_column)
-        values[column] = None if text == NO_VALUE else unquote(text)
-    return values

@@ -33,6 +33,9 @@ WRITTEN = READ | {
 }
 """Features of tables that Ebbtide writes."""
 
+OF_READERS = READ | {"columnMapping"}
+"""Features that readers must know too."""
+
 _BY_LIST = (3, 7)
 """The first versions, of readers and of writers, whose protocol lists features."""
 
@@ -43,8 +46,23 @@ _FIELD_RULES = {
 }
 
 
-_OF_NEW_ROWS = {"partition columns", "checkConstraints", "invariants", "generatedColumns", "identityColumns"}
-"""Features that a commit respects which adds no row, if the files that it writes again keep their partition values."""
+_OF_NEW_ROWS = {"checkConstraints", "invariants", "generatedColumns", "identityColumns"}
+"""Features that a commit respects which adds no row."""
+
+
+_PARTITION_TYPES = (
+    "boolean",
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "string",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "decimal",
+)
+"""Types, as the log has them, of partition columns that are written: all writers put their values as the same text."""
 
 
 def refuse_unreadable(
@@ -99,7 +117,7 @@ def refuse_unwritable(
         protocol: The log's `protocol`.
         metadata: The log's `metaData`.
         deletes: The commit deletes rows, which an append-only table forbids.
-        adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes, under their partition values.
+        adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes.
 
     Raises:
         DeltaFeatureError: it uses a feature whose duties of writers Ebbtide does not fulfil.
@@ -118,7 +136,9 @@ def refuse_unwritable(
     used = unknown.union(_used(metadata))
     if not deletes:
         used.discard("appendOnly")
-    if not adds_rows:
+    if adds_rows:
+        used.update(_unfit_partitions(metadata))
+    else:
         used -= _OF_NEW_ROWS
     if used:
         raise _error(
@@ -175,12 +195,25 @@ def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool 
     writers.add(feature)
     if of_readers:
         readers.add(feature)
-    return {
-        "minReaderVersion": _BY_LIST[0],
+    return protocol_of(readers, writers)
+
+
+def protocol_of(readers: Iterable[str], writers: Iterable[str]) -> dict[str, Any]:
+    """Return the protocol of a table, which lists its features.
+
+    Args:
+        readers: Those that readers must know.
+        writers: Those that writers must know.
+    """
+    # As Spark writes it: without a feature of readers, those of any age may read.
+    protocol: dict[str, Any] = {
+        "minReaderVersion": 1,
         "minWriterVersion": _BY_LIST[1],
-        "readerFeatures": sorted(readers),
-        "writerFeatures": sorted(writers),
+        "writerFeatures": sorted({*readers, *writers}),
     }
+    if of_readers := sorted(readers):
+        protocol |= {"minReaderVersion": _BY_LIST[0], "readerFeatures": of_readers}
+    return protocol
 
 
 def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -206,8 +239,6 @@ def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> li
 
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the features that a table uses, of those that are allowed only while unused."""
-    if metadata.get("partitionColumns"):
-        yield "partition columns"
     configuration = metadata.get("configuration") or {}
     append_only = configuration.get("delta.appendOnly", "false")
     if append_only.lower() == "true":
@@ -223,6 +254,15 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
         for rule, feature in _FIELD_RULES.items():
             if rule in field_metadata:
                 yield feature
+
+
+def _unfit_partitions(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the partition columns of types whose values are not written."""
+    partitioned = {name.lower() for name in metadata.get("partitionColumns") or ()}
+    for field in json.loads(metadata["schemaString"])["fields"] if partitioned else ():
+        type_ = str(field["type"])
+        if field["name"].lower() in partitioned and not type_.startswith(_PARTITION_TYPES):
+            yield f"partition column {field['name']} of type {type_}"
 
 
 def _field_metadata(type_: Any) -> Iterator[Mapping[str, Any]]:
@@ -241,5 +281,5 @@ def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:
         f"The Delta table '{table}' cannot be {done} by Ebbtide itself.",
         got=got,
         allowed=allowed,
-        next_step="Remove it from the table (ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), then run again. If it is the sink, sink.write: merge leaves it to Spark instead.",
+        next_step="Remove it from the table (ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), then run again. A column's rule goes with a new copy of the table (CREATE OR REPLACE TABLE).",
     )

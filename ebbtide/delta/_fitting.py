@@ -6,7 +6,7 @@ Rows are written with the pipeline's columns only: a further column of another c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -95,12 +95,42 @@ def refuse_nulls(
     for action in actions:
         if "add" not in action:
             continue
-        stats = json.loads(action["add"].get("stats") or "{}")
+        add = action["add"]
+        stats = json.loads(add.get("stats") or "{}")
         nulls = stats.get("nullCount", {})
+        partition = add.get("partitionValues") or {}
         for name in required:
             # Not counted does not mean none: such a file is refused too.
-            if nulls.get(name) != 0:
-                raise _nulls_error(table, name, nulls.get(name))
+            n_nulls = nulls.get(name)
+            if name in partition:
+                n_nulls = 0 if partition[name] else stats.get("numRecords")
+            if n_nulls != 0:
+                raise _nulls_error(table, name, n_nulls)
+
+
+def refuse_other_partitions(table: str, partitioned: Collection[str], actions: Iterable[Action]) -> None:
+    """Refuse new data files under other partition columns than a table's.
+
+    Args:
+        table: Its location.
+        partitioned: Its partition columns.
+        actions: Actions to commit.
+
+    Raises:
+        TableMismatchError: a file has values of other partition columns.
+    """
+    wanted = {name.lower() for name in partitioned}
+    for action in actions:
+        if "add" not in action:
+            continue
+        names = action["add"].get("partitionValues") or {}
+        if {name.lower() for name in names} != wanted:
+            raise TableMismatchError.of(
+                f"Another client has partitioned the table at '{table}' while its files were written.",
+                got=f"partition columns {', '.join(partitioned) or 'none'}",
+                allowed=f"those of the written files: {', '.join(names) or 'none'}",
+                next_step="Nothing was committed. If it is a sink, run it again: its files are written again. Undo the partitioning of another table (RESTORE TABLE).",
+            )
 
 
 def _required(metadata: Action, columns: pa.Schema) -> list[str]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ebbtide.columns import Mask
 from ebbtide.delta._data_file import DataFile
+from ebbtide.delta._values import repeated
 
 EXACT_UNITS = 31
 """UTF-16 units of a text's bound that are relied on: other writers cut at 32 characters or later, some of them within a pair of surrogates."""
@@ -51,7 +52,8 @@ class KeyBounds:
     """
 
     def __init__(self, keys: pa.Table) -> None:
-        self._n_keys = len(keys)
+        self._keys = keys
+        self._of_partition: dict[tuple[str, str | None], Mask] = {}
         self._columns: dict[str, Numbered] = {}
         for name in keys.column_names:
             values = keys[name]
@@ -67,7 +69,10 @@ class KeyBounds:
 
     def may_hold(self, file: DataFile) -> Mask:
         """Mark the keys that a file may hold."""
-        marks: Mask = np.ones(self._n_keys, dtype=bool)
+        marks: Mask = np.ones(len(self._keys), dtype=bool)
+        for name in self._keys.column_names:
+            if name in file.partition:
+                marks &= self._have(name, file.partition[name])
         for name, column in self._columns.items():
             lower = column.lower(file.least(name))
             upper = column.upper(file.greatest(name))
@@ -75,6 +80,21 @@ class KeyBounds:
                 marks &= column.numbers >= lower
             if upper is not None:
                 marks &= column.numbers <= upper
+        return marks
+
+    def _have(self, name: str, text: str | None) -> Mask:
+        """Mark the keys that have the value of a partition, given as text; files of one partition share the result."""
+        marks = self._of_partition.get((name, text))
+        if marks is None:
+            values = self._keys[name]
+            try:
+                value = repeated(text, values.type, 1)[0]
+            except pa.ArrowException:  # where the file is read, it is refused
+                marks = np.ones(len(values), dtype=bool)
+            else:
+                is_equal = pc.equal(values, value).fill_null(False) if value.is_valid else pc.is_null(values)
+                marks = is_equal.to_numpy()
+            self._of_partition[name, text] = marks
         return marks
 
 

@@ -19,7 +19,7 @@ from ebbtide.delta import _fitting as fitting
 from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import named_files
-from ebbtide.delta._data_file import DataFile, FileId, LostRows, file_id, now_ms
+from ebbtide.delta._data_file import CHANGES, DataFile, FileId, LostRows, file_id, now_ms
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
@@ -27,8 +27,6 @@ from ebbtide.delta._unneeded import removed_since, retention_ms
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
 from ebbtide.storage import FoundFile, Location
 
-CHANGES = "_change_data"
-"""Folder of change files in a table."""
 VECTORS = ".bin"
 """End of the names of files of deletion vectors, which have positions alone."""
 DOMAINS = "domainMetadata"
@@ -327,16 +325,32 @@ class Snapshot:
 
         Args:
             deletes: The commit deletes rows, which an append-only table forbids.
-            adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes, under their partition values.
+            adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes.
 
         Raises:
             DeltaFeatureError: it uses a feature whose duties of writers Ebbtide does not fulfil.
         """
         refuse_unwritable(self.table, self.protocol, self.metadata, deletes=deletes, adds_rows=adds_rows)
 
+    def refuse_other_partitions(self, actions: Iterable[Action]) -> None:
+        """Refuse new data files under other partition columns than those of this version: readers would miss or mix their rows.
+
+        Args:
+            actions: The actions of the commit that makes this version.
+
+        Raises:
+            TableMismatchError: another client has partitioned the table otherwise while the files were written.
+        """
+        fitting.refuse_other_partitions(self.table, self.partitioned, actions)
+
     def with_vectors(self) -> list[Action]:
         """Return the actions that switch deletion vectors on; none if they are on."""
         return with_vectors(self.protocol, self.metadata)
+
+    @property
+    def partitioned(self) -> tuple[str, ...]:
+        """Its partition columns."""
+        return tuple(self.metadata.get("partitionColumns") or ())
 
     @property
     def configuration(self) -> Mapping[str, str]:

@@ -6,25 +6,15 @@ retention after it was written: a writer names its files only when it commits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from ebbtide.delta._commit import named_files
 from ebbtide.delta._log import Action, Log, checkpoint_actions
+from ebbtide.delta._properties import INTERVAL, PART, UNIT_MS
 from ebbtide.errors import ConfigError
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION = "interval 1 week"
-UNIT_MS = {
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-_PART = re.compile(rf"(\d+)\s+({'|'.join(UNIT_MS)})s?", re.IGNORECASE)
-_INTERVAL = re.compile(rf"\s*(?:interval\s+)?{_PART.pattern}(?:\s+{_PART.pattern})*\s*", re.IGNORECASE)
 
 
 def retention_ms(configuration: Mapping[str, str], table: str) -> int:
@@ -42,14 +32,14 @@ def retention_ms(configuration: Mapping[str, str], table: str) -> int:
         129600000
     """
     text = configuration.get(RETENTION, DEFAULT_RETENTION)
-    if not _INTERVAL.fullmatch(text):
+    if not INTERVAL.fullmatch(text):
         raise ConfigError.of(
             f"The retention of the Delta table '{table}' cannot be read.",
             got=f"{RETENTION}: {text}",
             allowed=f"an interval such as '{DEFAULT_RETENTION}', in {', '.join(UNIT_MS)}s",
             next_step="Set the property by ALTER TABLE ... SET TBLPROPERTIES.",
         )
-    return sum(int(number) * UNIT_MS[unit.lower()] for number, unit in _PART.findall(text))
+    return sum(int(number) * UNIT_MS[unit.lower()] for number, unit in PART.findall(text))
 
 
 def removed_since(table: str, checkpoint: Sequence[str], commits: Sequence[int], before_ms: int) -> list[str]:

@@ -19,7 +19,7 @@ from ebbtide.delta._commit import Transaction, named_files, transaction_mark
 from ebbtide.delta._cutting import cut_log
 from ebbtide.delta._data_file import DataFile, now_ms
 from ebbtide.delta._definition import Definition
-from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Commit, Log, with_checksum
+from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Log, with_checksum
 from ebbtide.delta._snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, TableMismatchError, VersionTakenError
 from ebbtide.storage import Location, Together
@@ -82,6 +82,7 @@ class Writer:
         """
         # Replayed before it is committed: a version that could not be read or written afterwards is refused.
         made = snapshot.after(list(actions))
+        made.refuse_other_partitions(actions)
         removes = [action["remove"] for action in actions if "remove" in action]
         deletes = any(remove["dataChange"] for remove in removes)
         # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
@@ -266,27 +267,6 @@ class Writer:
         """
         return cut_log(table, self.commit, info)
 
-    def sync_commits(self, table: str, since: int) -> None:
-        """Sync commits and checkpoints that another writer has made, and the files that they name, as far as these still exist.
-
-        Args:
-            table: Location of the table, on a local disk.
-            since: The version before the first of them.
-        """
-        folder = Log(table).folder
-        of_log = [name for name in folder.list_files() if _version_in(name) > since]
-        named = []
-        for name in of_log:
-            if name.endswith(Log.COMMIT):
-                with contextlib.suppress(DeltaLogError):  # a reader of the table reports a damaged commit
-                    actions = Commit.read(folder / name)
-                    named += named_files(table, actions)
-        # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
-        kept = [file for file in named if Location(file).is_file()]
-        Location(table).sync_below(kept)
-        log_files = [folder / name for name in of_log]
-        Location(table).sync_below(log_files)
-
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: readers of the next version have read other actions in its place."""
@@ -313,9 +293,3 @@ def _refuse_gone(table: str, version: int) -> None:
 def _line(action: Action) -> str:
     text = json.dumps(action, separators=(",", ":"))
     return text + "\n"
-
-
-def _version_in(name: str) -> int:
-    """Return the version that the name of a file in the log begins with; -1 without one."""
-    digits = name[:20]
-    return int(digits) if digits.isdigit() else -1

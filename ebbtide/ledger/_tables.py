@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ebbtide.delta import Commit, Log, Snapshot
 from ebbtide.faults import Fault
-from ebbtide.ledger import _spark_commits as spark_commits
 from ebbtide.ledger._facts import StepFacts, TableFacts
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class OwnTable:
@@ -72,30 +67,6 @@ class OwnTable:
         """
         if self.stage in facts.state.tables and not Log(self.location).versions():
             raise Fault.of(self.stage, "gone", location=self.location).error
-
-    def write(self, frame: DataFrame, facts: StepFacts, mode: str = "append") -> None:
-        """Have Spark write rows as a step's commit.
-
-        Args:
-            frame: The rows; evaluated once, here.
-            mode: `append`, or `overwrite`, which also replaces the columns.
-        """
-        spark_commits.write(frame, self.location, facts, self.stage, mode)
-
-    def transaction(self, session: SparkSession, facts: StepFacts) -> AbstractContextManager[None]:
-        """Commit the one Spark statement in the `with` block as a stage of a step; see `write`.
-
-        The source of a MERGE in it must be files that do not change: Spark may read it twice.
-        """
-        return spark_commits.transaction(session, self.location, facts, self.stage)
-
-    def settled(self) -> AbstractContextManager[None]:
-        """Sync the commits that Spark makes in the `with` block, with their files, when the block ends."""
-        return spark_commits.settled(self.location)
-
-    def settle_newest(self) -> None:
-        """Sync the newest commits: a run that was killed after a commit of Spark may not have synced it."""
-        spark_commits.settle_newest(self.location)
 
     def _read(self) -> bool:
         snapshot = Snapshot.read(self.location, any_features=True)

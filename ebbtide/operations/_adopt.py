@@ -246,6 +246,7 @@ def _adoptable(executor: Executor, tables: Plan) -> int:
             allowed="an upsert pipeline without a transform",
             next_step="Let the pipeline create a sink from the source.",
         )
+    tables.delta_sink.refuse_unwritable(snapshot)
     _refuse_other_columns(tables, snapshot)
     _refuse_keys(executor, tables)
     return _Unadopted(tables).count(executor)

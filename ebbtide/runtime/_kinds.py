@@ -18,7 +18,7 @@ from ebbtide.spec import DeltaSink, Pipeline
 if TYPE_CHECKING:
     from ebbtide.operators import Operator
     from ebbtide.spec import MaterializedView, StatefulPipeline, UpsertPipeline
-    from ebbtide.tables import Sink, SinkTable
+    from ebbtide.tables import Sink
 
 
 Maker = TypeVar("Maker")
@@ -76,28 +76,19 @@ def sink_of(spec: Pipeline, location: str) -> Sink:
     given = spec.sink
     if not isinstance(given, DeltaSink):
         return given.opened(location, spec.sink_table.columns, spec.sink_key)
-    return _class_of(given)(
+    from ebbtide.tables import SinkTable
+
+    return SinkTable(
         path=location,
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
-        deletes_by="vectors" if given.write == "vectors" else "rewrite",
+        deletes_by=given.write,
         with_images=given.change_feed == "images",
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,
         personal=spec.personal,
     )
-
-
-def _class_of(given: DeltaSink) -> type[SinkTable]:
-    """Return the class of a Delta sink: who makes and who writes the table."""
-    if not given.is_spark_s:
-        from ebbtide.tables import SinkTable
-
-        return SinkTable
-    from ebbtide.tables import SparkMadeSink  # loads PySpark
-
-    return SparkMadeSink.written_by(given.write)
 
 
 OPERATORS: dict[str, Callable[[Pipeline], Operator]] = {

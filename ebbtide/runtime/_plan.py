@@ -143,7 +143,6 @@ class Plan:
         parts = {
             "a materialized view, whose query is Spark's": spec.is_view,
             "a transform, which Spark evaluates": spec.has_transform,
-            "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
         }
         return [part for part, is_there in parts.items() if is_there]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Action, Log, Snapshot
 from ebbtide.errors import SourceLogError
-from ebbtide.ledger import Cause, Head, Lease, NoStep, OwnTable, SourceFacts, StateFacts, StepFacts
+from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Action as TableAction
 from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, Source, StepRecords
 from ebbtide.runtime._decide import decide
@@ -69,8 +69,6 @@ class Stepper:
         """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
         plan = self.plan
         last = plan.state.last(older=older)
-        if plan.spec.spark_makes_sink:
-            OwnTable(plan.at("sink"), "sink").settle_newest()
         self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
         plan.drop_older_copies(self.last)
         self.tables = OwnTables(plan)

@@ -124,7 +124,7 @@ class SinkHistory:
 
         Returns:
             None where a version, a change set or the steps between are gone; where other clients may have changed what was decided;
-            where Spark writes the sink; or where it is so much that a state which keeps all rows is better compared.
+            or where it is so much that a state which keeps all rows is better compared.
         """
         plan = self.plan
         base = None
@@ -206,10 +206,7 @@ class SinkHistory:
         keeps_all = self.is_kept and not self.may_forget
         if keeps_all and _changed_rows(steps) > MOST_ROWS:
             return None
-        way = RestoreAndApply(base, first_step, self.last.step)
-        if not plan.sink.can(way):
-            return None
-        return way
+        return RestoreAndApply(base, first_step, self.last.step)
 
 
 def _are_readable(plan: Plan, steps: Steps) -> bool:

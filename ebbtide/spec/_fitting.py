@@ -32,6 +32,8 @@ RESERVED_COLUMNS = OPERATOR_COLUMNS | {
 """Columns added to the user's: in tables, in staged rows, in the checks' results."""
 STATISTICS = "delta.dataSkippingStatsColumns"
 """Property of a Delta table: the columns that writers keep statistics of."""
+_LISTED = re.compile(r"`((?:[^`]|``)+)`(?:\.[^,]*)?|([^,`]+)")
+"""A column in the value of `STATISTICS`, or one that holds the named field."""
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """Pattern of an owner in Dagster."""
 LARGEST_UNSIGNED = 2**64 - 1
@@ -73,6 +75,23 @@ def refuse_shown_statistics(fields: PipelineFields, *, has_personal: bool) -> No
     refuse("sink.table_properties", chosen, allowed)
 
 
+def refuse_unknown_statistics(fields: PipelineFields, names: Sequence[str]) -> None:
+    """Refuse a choice of columns for statistics that names a column which the sink lacks: Spark would refuse to write it then.
+
+    Args:
+        fields: The spec's.
+        names: The user's columns of the sink.
+    """
+    chosen = getattr(fields.sink, "table_properties", {}).get(STATISTICS, "")
+    known = {as_compared(name) for name in [*names, "_sequence", "_changed_by"]}
+    unknown = []
+    for quoted_name, name in _LISTED.findall(chosen):
+        column = quoted_name.replace("``", "`") or name.strip().partition(".")[0]
+        if as_compared(column) not in known:
+            unknown.append(column)
+    refuse("sink.table_properties", unknown, f"{STATISTICS} with columns of the sink: {', '.join(names)}")
+
+
 def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:
     """Refuse columns that Ebbtide reserves, and defaults that do not fit their columns."""
     reserved = [name for name in table.columns.names if as_compared(name) in RESERVED_COLUMNS]
@@ -94,13 +113,6 @@ def _holds(column: pa.Field, value: Any, coding: Coding) -> bool:
         return True  # known without `Coding.convert`, which loads pandas: specs are loaded often
     _, failures = coding.convert([value], column.type)
     return not failures
-
-
-def refuse_names_of_spark(table: TableSchema) -> None:
-    """Refuse names that Delta does not accept in a table that Spark creates."""
-    refused = [name for name in table.all_names if not TableSchema.DELTA_REFUSES.isdisjoint(name)]
-    characters = "".join(sorted(TableSchema.DELTA_REFUSES))
-    refuse("schema", refused, f"names without any of '{characters}', since Spark creates the sink for its properties")
 
 
 def refuse_unfit_columns(

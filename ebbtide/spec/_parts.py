@@ -27,6 +27,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ebbtide import formats  # a kind of format is loaded when it is first asked for
 from ebbtide.amounts import shortened
 from ebbtide.changelog import SequenceColumns
+from ebbtide.delta import judged_properties
 from ebbtide.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import TOOLS, Coding, Decoding, FieldPath, PositionField, PositionType, RecordMap, Unavailable
@@ -628,10 +629,8 @@ class QuarantineConfig(SpecPart):
         return fields
 
 
-NOT_WRITTEN = {"delta.appendonly": "false", "delta.enablechangedatafeed": "true"}
-"""Properties, in lower case, that must have one value in a sink: it is updated, and its change feed is on."""
-WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
-"""Features that Ebbtide's own writers do not support."""
+VECTORS = "delta.enableDeletionVectors"
+"""Table property that follows from `sink.write`."""
 
 
 class DeltaSink(SpecPart):
@@ -640,26 +639,32 @@ class DeltaSink(SpecPart):
     type: Literal["delta"] = Field(
         default="delta", description="'delta', or the type of another package's sink (OtherSink). Default: delta."
     )
-    write: Literal["vectors", "rewrite", "merge"] = Field(
+    write: Literal["vectors", "rewrite"] = Field(
         default="vectors",
         description="How old rows are removed. vectors: by deletion vectors; rewrite: their files are written again, for readers "
-        "that know no vectors; merge: by Spark's MERGE, for tables with features that Ebbtide does not write. Default: vectors.",
+        "that know no vectors. Default: vectors.",
     )
     change_feed: Literal["images", "net"] = Field(
         default="images",
         description="How the sink's change feed shows an update. images: the row before and after it, from a file that each "
-        "commit also writes; net: a delete and an insert, which readers derive from the data files: less is written. "
-        "With write: merge Spark decides. Default: images.",
+        "commit also writes; net: a delete and an insert, which readers derive from the data files: less is written. Default: images.",
     )
     table_properties: dict[Annotated[str, Field(pattern=PROPERTY)], str] = Field(
         default_factory=dict,
         description="Delta table properties, set when the sink is created or refreshed. Readers of the table see them: no credentials. Default: none; the change feed is always on.",
     )
 
-    @property
-    def is_spark_s(self) -> bool:
-        """Return whether Spark creates the table: a user's properties may enable features that only Spark supports."""
-        return self.write == "merge" or bool(self.table_properties)
+    @field_validator("write", mode="before")
+    @classmethod
+    def _refuse_merge(cls, value: Any) -> Any:
+        if value == "merge":
+            refuse(
+                "sink.write",
+                ["'merge'"],
+                "vectors, or rewrite for readers without deletion vectors. Ebbtide writes partitioned tables too: "
+                "leave the field out, and the pipeline goes on with the same tables",
+            )
+        return value
 
     @field_validator("table_properties")
     @classmethod
@@ -673,16 +678,16 @@ class DeltaSink(SpecPart):
                 unseen.append(name)
         refuse("sink.table_properties", secret, "no credentials: the table's log shows its properties to all readers")
         refuse("sink.table_properties", unseen, "values of visible characters")
-        return value
+        named, unfit = judged_properties(value)
+        refuse("sink.table_properties", list(unfit), "; ".join(dict.fromkeys(unfit.values())))
+        return named
 
     @model_validator(mode="after")
-    def _refuse_properties_that_stop_writes(self) -> Self:
-        given = {name.lower(): text.lower() for name, text in self.table_properties.items()}
-        stopping = [name for name, text in NOT_WRITTEN.items() if given.get(name, text) != text]
-        if self.write != "merge":
-            switched_on = [name for name, text in given.items() if text != "none"]
-            stopping += [name for name in switched_on if name.startswith(WRITTEN_BY_MERGE)]
-        refuse("sink.table_properties", stopping, "none that prevent the pipeline from writing; some need write: merge")
+    def _refuse_other_vectors(self) -> Self:
+        wanted = str(self.write == "vectors").lower()
+        given = self.table_properties.get(VECTORS, wanted)
+        if given.lower() != wanted:
+            refuse("sink.table_properties", [f"{VECTORS}: {given}"], f"{wanted} with write: {self.write}")
         return self
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from ebbtide.spec import _fitting as fitting
 from ebbtide.spec._extensions import source_option_names
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._kafka import KafkaSource
-from ebbtide.spec._parts import DeltaSink, FileSource, PlainFormat, Reads, SchemaEvolutionMode
+from ebbtide.spec._parts import FileSource, PlainFormat, Reads, SchemaEvolutionMode
 from ebbtide.spec._reading import Project, SpecFile, explained
 from ebbtide.storage import Location
 
@@ -60,9 +60,8 @@ class Pipeline(PipelineFields):
         has_personal = any(column.personal for column in self.columns.values())
         fitting.refuse_shown_statistics(self, has_personal=has_personal)
         fitting.refuse_unfit_schema(self, self.table)
-        if self.spark_makes_sink:
-            fitting.refuse_names_of_spark(self.sink_table)
         sink_names = self.sink_table.columns.names
+        fitting.refuse_unknown_statistics(self, sink_names)
         fitting.refuse_unfit_columns(self, columns.names, sink_names, self.renamed, self.fixed_columns)
         fitting.refuse_unfit_key(self.key, columns)
         fitting.refuse_unfit_format(self, columns)
@@ -136,11 +135,6 @@ class Pipeline(PipelineFields):
             is_coded = pa.types.is_binary(type_) and isinstance(value, str)
             defaults[name] = self.format.coding(name).read_bytes(value) if is_coded else value
         return defaults
-
-    @property
-    def spark_makes_sink(self) -> bool:
-        """Return whether Spark creates the sink; it does not create a project's sink."""
-        return isinstance(self.sink, DeltaSink) and self.sink.is_spark_s
 
     @property
     def needs_event_time(self) -> bool:

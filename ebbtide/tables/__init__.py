@@ -1,7 +1,7 @@
 """The tables of a pipeline: its state, and the output tables sink, changelog and quarantine.
 
 A `Table` performs the action of a step, given its `Work`; `Sink` is the base class of sinks of other packages, `SinkTable` the
-Delta sink, `SparkMadeSink` one that Spark makes.
+Delta sink.
 `StateTable` has the entries of the pipeline and commits steps. `Stored` reads rows of its data files, all or those of some keys, and
 `StateWriter` writes files. A `RowSelection` returns rows that fulfil a condition. `StoredEntries` divides the entries by `HashRange`, and `RewriteEntries` writes what a `Keep` returns of each.
 """
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ebbtide.tables._quarantine import Selection as Selection
     from ebbtide.tables._selecting import RowSelection as RowSelection
     from ebbtide.tables._sink import Sink as Sink
-    from ebbtide.tables._spark_sink import SparkMadeSink as SparkMadeSink
     from ebbtide.tables._state.layout import EntryKind as EntryKind
     from ebbtide.tables._state.lookup import FoundRows as FoundRows
     from ebbtide.tables._state.lookup import Stored as Stored

@@ -25,6 +25,7 @@ class FileUnderNewColumns:
         columns: Its new columns.
         bounded: Columns to keep statistics of.
         change: The change from the old columns to the new ones.
+        partitioned: The table's partition columns, by their new names.
     """
 
     table: str
@@ -32,6 +33,7 @@ class FileUnderNewColumns:
     columns: pa.Schema
     bounded: tuple[str, ...]
     change: SchemaChange
+    partitioned: tuple[str, ...]
 
     def __call__(self, file: DataFile) -> list[Action]:
         """Return the actions that add a file's rows again; none if all its rows are deleted."""
@@ -44,4 +46,5 @@ class FileUnderNewColumns:
             self.bounded,
             data_change=False,
             tags=file.tags,
+            partitioned=self.partitioned,
         )

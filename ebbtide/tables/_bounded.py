@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ebbtide.columns import quoted
+from ebbtide.delta import Snapshot
+from ebbtide.errors import DeltaFeatureError
 
 COLUMNS = "delta.dataSkippingStatsColumns"
 """Table property: the columns that writers keep statistics of."""
@@ -33,6 +35,26 @@ def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, s
     shown = bounded_columns(columns, hidden) or (last,)
     fields = [columns.field(name) for name in shown]
     return statistics_property(fields)
+
+
+def refuse_shown(found: Snapshot, hidden: frozenset[str]) -> None:
+    """Refuse a table that is partitioned by hidden columns: the log and the names of folders show their values.
+
+    Args:
+        found: A version of it.
+        hidden: Columns whose values the log does not show.
+
+    Raises:
+        DeltaFeatureError: it is.
+    """
+    shown = [name for name in found.partitioned if name in hidden]
+    if shown:
+        raise DeltaFeatureError.of(
+            f"The Delta table '{found.table}' is partitioned by personal columns: its log and its folders show their values.",
+            got=", ".join(shown),
+            allowed="partition columns that are not personal",
+            next_step="Write it again without this partitioning (CREATE OR REPLACE TABLE ... AS SELECT), then run again.",
+        )
 
 
 def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkTable(SinkDefinition):
-    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables._spark_sink` for those that Spark makes or writes."""
+    """One pipeline's sink."""
 
     @cached_property
     def _upserter(self) -> Upserter:
@@ -59,7 +59,7 @@ class SinkTable(SinkDefinition):
         facts = work.facts
         match action:
             case Apply():
-                self.apply(executor, work.changes, facts, only_inserts=action.only_inserts)
+                self.apply(executor, work.changes, facts)
             case Restore():
                 self.restore(action, work)
             case RestoreAndApply():
@@ -82,15 +82,8 @@ class SinkTable(SinkDefinition):
         executor: Executor,
         changes: ChangeSet,
         facts: StepFacts,
-        *,
-        only_inserts: bool,
     ) -> None:
-        """Apply a step's change set, in one transaction with the step's number.
-
-        Args:
-            changes: The change set.
-            only_inserts: No key is in the sink yet.
-        """
+        """Apply a step's change set, in one transaction with the step's number."""
         committed = facts.committed("sink", "MERGE")
         floor = facts.raised_floor
         if floor is None:
@@ -150,7 +143,9 @@ class SinkTable(SinkDefinition):
     @property
     def write_rows(self) -> RowFiles:
         """Writes rows as data files, in the task that has them."""
-        return RowFiles(self.path, self.schema, self.bounded)
+        found = self.snapshot()
+        definition = Definition(self.schema)
+        return RowFiles(self.path, self.schema, self.bounded, definition.partitioned(found) if found else ())
 
     def replace(self, difference: Difference, facts: StepFacts) -> None:
         """Give some keys other rows, in one commit.
@@ -202,7 +197,7 @@ class SinkTable(SinkDefinition):
         """Add a sink's reserved columns and properties to a table that another client made."""
         definition = Definition(self.stored_schema, self.stored_properties)
         while (found := Snapshot.read(self.path)) is not None:
-            self._refuse_unwritable(found)
+            self.refuse_unwritable(found)
             actions = definition.extending(found)
             if not actions or writer_of(self.path).commit(found, actions, {"operation": "SET TBLPROPERTIES"}):
                 return
@@ -257,12 +252,16 @@ class RowFiles:
         table: Its location.
         columns: All its columns.
         bounded: Columns to keep statistics of.
+        partitioned: Partition columns of the table.
     """
 
     table: str
     columns: pa.Schema
     bounded: tuple[str, ...]
+    partitioned: tuple[str, ...]
 
     def __call__(self, rows: pa.Table) -> list[Action]:
         """Write rows; return the actions that add the files."""
-        return write_files(self.table, rows.cast(self.columns), self.bounded, data_change=True)
+        return write_files(
+            self.table, rows.cast(self.columns), self.bounded, data_change=True, partitioned=self.partitioned
+        )

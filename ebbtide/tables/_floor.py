@@ -1,23 +1,16 @@
-"""The floor of a TRUNCATE: rows whose change is ordered before it are deleted.
-
-The comparison exists twice: in Arrow for the sinks that Ebbtide writes, as a Spark column for those that Spark reads.
-"""
+"""The floor of a TRUNCATE: rows whose change is ordered before it are deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import ORDER
-from ebbtide.columns import Mask, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from ebbtide.columns import Mask
 
 
 @dataclass(frozen=True)
@@ -58,27 +51,3 @@ class Floors:
             return below
 
         return is_below
-
-    def condition(
-        self,
-        floor: tuple[int, ...],
-        side: str = "",
-    ) -> Column:
-        """Return the condition that a row lies below a floor, for Spark.
-
-        Args:
-            floor: The floor.
-            side: Alias of the table, with a dot.
-        """
-        from pyspark.sql import functions as F
-
-        # Spark compares structs field by field, which is the order of the changes. A MERGE takes no function of Python.
-        own = []
-        limits = []
-        for name, limit in zip(self._fields, floor, strict=True):
-            component = quoted(name, self.column)
-            value = F.col(f"{side}{component}")
-            bound = F.lit(limit).cast("bigint")
-            own.append(value.alias(name))
-            limits.append(bound.alias(name))
-        return F.struct(*own) < F.struct(*limits)

@@ -87,6 +87,14 @@ def _is_half_empty(file: DataFile) -> bool:
     return 2 * n_live <= n_rows
 
 
+def by_partition(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Return files by their partitions; all together in a table without any."""
+    groups: dict[frozenset[tuple[str, str | None]], list[DataFile]] = {}
+    for file in files:
+        groups.setdefault(frozenset(file.partition.items()), []).append(file)
+    return list(groups.values())
+
+
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
     """Yield files in groups of at most `MOST_BYTES` in memory, or of one larger file."""
     # Smallest first: the many small files share a group.

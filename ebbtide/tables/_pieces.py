@@ -6,7 +6,6 @@ log, and positions of rows; the one who commits joins them. No row leaves the wo
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,11 +48,14 @@ class TableFiles:
         found.follow(version)
         return found
 
-    def write(self, rows: pa.Table, replaced: ReplacedRows, *, data_change: bool = True) -> list[Action]:
+    def write(
+        self, rows: pa.Table, version: Version, replaced: ReplacedRows, *, data_change: bool = True
+    ) -> list[Action]:
         """Write rows, and index them; return the actions that add the files.
 
         Args:
             rows: The rows.
+            version: The version that the commit follows.
             replaced: Its local copies get the files.
             data_change: The rows are new to the table.
         """
@@ -69,14 +71,16 @@ class TableFiles:
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
             copies=replaced.copies,
+            partitioned=version.partitioned,
         )
 
-    def write_images(self, old: pa.Table, rows: pa.Table) -> Action:
-        """Write a file of a commit's change feed: each row before and after its change.
+    def write_images(self, old: pa.Table, rows: pa.Table, version: Version) -> list[Action]:
+        """Write files of a commit's change feed: each row before and after its change.
 
         Args:
             old: The rows that the table loses.
             rows: Those that it gets.
+            version: The version that the commit follows.
         """
         n_old = len(old)
         # Dense codes of the keys match old rows with new ones by integers, for all types of keys. O(changes).
@@ -95,16 +99,7 @@ class TableFiles:
         images = pa.concat_tables([old, new])
         kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
         feed = images.append_column("_change_type", kind_column)
-        name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
-        action = DataFile.write(self.table, name, feed, bounded=())
-        add = action["add"]
-        cdc = {
-            "path": add["path"],
-            "partitionValues": {},
-            "size": add["size"],
-            "dataChange": False,
-        }
-        return {"cdc": cdc}
+        return DataFile.write_changes(self.table, feed, version.partitioned)
 
 
 @dataclass(frozen=True)
@@ -114,12 +109,12 @@ class Applied:
     Args:
         adds: The actions that add the files of its new rows.
         dead: Id of a file that loses rows to the positions of all its rows that do not count afterwards, those lost before included.
-        feed: The action of its file of the change feed; None: none was written.
+        feed: The actions of its files of the change feed; None: none was asked for.
     """
 
     adds: Sequence[Action]
     dead: Mapping[FileId, BitMap64]
-    feed: Action | None
+    feed: Sequence[Action] | None
 
 
 @dataclass(frozen=True)
@@ -145,13 +140,13 @@ class ApplyPiece:
         part = piece()
         files = self.files
         replaced = files.replaced(self.version)
-        adds = files.write(part.rows, replaced) if self.writes_rows else []
+        adds = files.write(part.rows, self.version, replaced) if self.writes_rows else []
         losses = list(replaced.losses(self.version.files, part))
         feed = None
         if self.always_feeds or (self.feeds and losses):
             lost = [replaced.rows_of(loss) for loss in losses]
             old = pa.concat_tables([files.columns.empty_table(), *lost])
-            feed = files.write_images(old, part.rows)
+            feed = files.write_images(old, part.rows, self.version)
         dead = {loss.file.id: loss.dead for loss in losses}
         return Applied(tuple(adds), dead, feed)
 
@@ -173,7 +168,7 @@ class WriteLeft:
         files = self.files
         left = [files.columns.empty_table()]
         left += [lost.file.read_without(files.table, files.columns, lost.dead) for lost in partly]
-        return files.write(pa.concat_tables(left), files.replaced(self.version))
+        return files.write(pa.concat_tables(left), self.version, files.replaced(self.version))
 
 
 @dataclass(frozen=True)
@@ -193,4 +188,4 @@ class JoinFiles:
         files = self.files
         rows = [file.read(files.table, files.columns) for file in joined]
         whole = pa.concat_tables([files.columns.empty_table(), *rows])
-        return files.write(whole, files.replaced(self.version), data_change=False)
+        return files.write(whole, self.version, files.replaced(self.version), data_change=False)

@@ -64,20 +64,22 @@ class FileLoss:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a table, as far as its rows are looked for there; picklable.
+    """A version of a table, as far as its rows are looked for there, and written for the next one; picklable.
 
     Args:
         table_id: Id of the table.
         files: Its data files.
+        partitioned: Its partition columns.
     """
 
     table_id: str
     files: tuple[DataFile, ...]
+    partitioned: tuple[str, ...]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         """Take it from a snapshot."""
-        return cls(snapshot.id, tuple(snapshot.files.values()))
+        return cls(snapshot.id, tuple(snapshot.files.values()), snapshot.partitioned)
 
 
 class ReplacedRows:

@@ -21,7 +21,7 @@ from ebbtide.changelog import ORDER, SequenceColumns
 from ebbtide.delta import Action, Definition, Log, Snapshot
 from ebbtide.errors import MigrationError
 from ebbtide.ledger import OwnTable, TableFacts, writer_of
-from ebbtide.tables._bounded import bounded_columns, hiding_properties
+from ebbtide.tables._bounded import bounded_columns, hiding_properties, refuse_shown
 from ebbtide.tables._sink import Sink
 
 if TYPE_CHECKING:
@@ -160,10 +160,12 @@ class SinkDefinition(Sink):
                 allowed=", ".join(known),
                 next_step="Undo the change (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
-        self._refuse_unwritable(snapshot)
+        self.refuse_unwritable(snapshot)
 
-    def _refuse_unwritable(self, found: Snapshot) -> None:
+    def refuse_unwritable(self, found: Snapshot) -> None:
+        """Refuse a version with a feature that Ebbtide does not write, or whose log shows values of personal columns."""
         found.refuse_unwritable()
+        refuse_shown(found, self.hidden)
 
     def definition(self, found: Snapshot) -> list[Action]:
         """Return the actions that give a version this definition's columns and properties."""

@@ -140,16 +140,18 @@ def alter_stage(
         change: How the new columns follow from those.
     """
     before = table.schema_of(stored)
-    rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
 
     def actions_of(found: Snapshot) -> Sequence[Action]:
-        definition = Definition(table.stored_schema).altering(found)
+        definition = Definition(table.stored_schema)
+        altering = definition.altering(found, change.renamed)
         if not change.rewrites:
-            return definition
+            return altering
         # Rewritten for each version that is tried: another client may have written meanwhile.
+        partitioned = definition.partitioned(found, change.renamed)
+        rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change, partitioned)
         files = list(found.files.values())
         parts = executor.map(rewrite, files, is_little=_are_small(files))
-        added = list(definition)
+        added = list(altering)
         for adds in parts:
             added += adds
         return DataFile.replacing(files, added, data_change=False)

@@ -40,16 +40,11 @@ from ebbtide.ledger import StepFacts, TableFacts
 from ebbtide.model import Action, Alter, Erase, Replace, RestoreAndApply, Rewrite
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from ebbtide.executors import Executor
 
 
 class ChangeSet(Protocol):
     """The decision of a step for the sink: at most one row per key, with `_change` (I, U, D) and the sink's columns."""
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Read it in Spark."""
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns, in these types."""
@@ -85,7 +80,7 @@ class Work(Protocol):
 
     @property
     def executor(self) -> Executor:
-        """Runs the work; a table that Spark writes takes its session from here."""
+        """Runs the work."""
 
     @property
     def facts(self) -> StepFacts:

@@ -22,8 +22,8 @@ from ebbtide.delta import (
 )
 from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
-from ebbtide.tables._bounded import bounded_columns, hiding_properties
-from ebbtide.tables._joining import emptied_files, in_batches, in_groups, is_small, small_files
+from ebbtide.tables._bounded import bounded_columns, hiding_properties, refuse_shown
+from ebbtide.tables._joining import by_partition, emptied_files, in_batches, in_groups, is_small, small_files
 from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WriteLeft
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
@@ -65,6 +65,7 @@ class Upserter:
         self._columns = columns
         self._definition = Definition(columns, hiding_properties(columns, hidden))
         self._writer = writer
+        self._hidden = hidden
         bounded = bounded_columns(columns, hidden)
         self._files = TableFiles(table, columns, tuple(key), tuple(bounded), keeps_rows=with_images)
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
@@ -178,11 +179,9 @@ class Upserter:
         self, executor: Executor, pieces: Sequence[Piece], parts: Sequence[Applied], version: Version
     ) -> list[Action]:
         """Return the actions of the change feed's files: also of parts that replace no row, if another part does."""
-        feed = [part.feed for part in parts if part.feed is not None]
         without = [piece for piece, part in zip(pieces, parts, strict=True) if part.feed is None]
         work = ApplyPiece(self._files, version, writes_rows=False, feeds=True, always_feeds=True)
-        feed += [part.feed for part in executor.map(work, without) if part.feed is not None]
-        return feed
+        return [action for part in [*parts, *executor.map(work, without)] for action in part.feed or ()]
 
     def _commit(
         self,
@@ -228,6 +227,7 @@ class Upserter:
 
     def _refuse_altered(self, found: Snapshot) -> None:
         found.refuse_unwritable()
+        refuse_shown(found, self._hidden)
         found.refuse_other_columns(self._columns)
 
     def _known(self) -> Snapshot:
@@ -273,13 +273,15 @@ def _joined(parts: Sequence[Applied]) -> dict[FileId, BitMap64]:
 
 def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
     """Return the files that a fold joins or rewrites; arguments as `Upserter.fold`."""
-    files = list(snapshot.files.values())
-    group = emptied_files(files)
-    small = small_files(files)
-    if everything:
-        small = [file for file in files if is_small(file)]
-    # One small file without a vector has nothing to be joined with, and nothing to lose.
-    is_one_whole = len(small) == 1 and small[0].vector is None
-    if is_one_whole:
-        return group
-    return [*group, *small]
+    group = []
+    # Files of two partitions do not become one: those of each are judged by themselves.
+    for files in by_partition(snapshot.files.values()):
+        group += emptied_files(files)
+        small = small_files(files)
+        if everything:
+            small = [file for file in files if is_small(file)]
+        # One small file without a vector has nothing to be joined with, and nothing to lose.
+        is_one_whole = len(small) == 1 and small[0].vector is None
+        if not is_one_whole:
+            group += small
+    return group

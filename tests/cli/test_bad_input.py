@@ -107,7 +107,7 @@ MISTAKES = {
     "limit below nothing": of_spec("quarantine.max_rows_per_step: got -1; allowed: greater than or equal to 0", quarantine={"max_rows_per_step": -1}),
     "event time that is no column": of_spec("event_time: got when; allowed: DATE or TIMESTAMP columns: at", event_time="when"),
     "materializer by sequence": of_spec("materializer: got settings; allowed: only with order: arrival", materializer={"keep": "first"}),
-    "write that is none": of_spec("sink.write: got 'upsert'; allowed: 'vectors', 'rewrite' or 'merge'", sink={"write": "upsert"}),
+    "write that is none": of_spec("sink.write: got 'upsert'; allowed: 'vectors' or 'rewrite'", sink={"write": "upsert"}),
     "column that is not there": of_spec("columns: got w; allowed: columns of the schema", columns={"w": {"personal": True}}),
     "mode that is none": of_spec("schema_evolution_mode: got 'add'; allowed: 'ignore', 'evolve'", schema_evolution_mode="add"),
     # The spec's file.

@@ -62,7 +62,6 @@ def test_columns_without_a_comment_are_described_by_their_role(tmp_path):
         ({}, None, set()),
         ({"engine": "spark"}, None, {"spark"}),
         ({"engine": "local"}, None, {"python"}),
-        ({"sink": {"write": "merge"}}, None, {"spark"}),
         ({"engine": "local"}, "spark", {"spark"}),
         ({}, "spark", {"spark"}),
     ],

@@ -14,7 +14,7 @@ from frame.interrupting import killed_before
 from inputs.byte_scan import scan, scan_files
 from inputs.erasing import KINDS, Plants
 from local.local_pipeline import LATER, LocalPipeline
-from local.local_run import HOUR
+from local.local_run import HOUR, SPARK
 from operating import act
 from s3_server import BUCKET, S3Server, environment
 from servers.kafka_support import TopicPipeline
@@ -29,7 +29,6 @@ from ebbtide.delta import _copy_files as copy_files
 from ebbtide.errors import ConfigError
 from ebbtide.operations import Context
 from ebbtide.runtime import Plan
-from ebbtide.sessions import executor_of
 
 FEW = 4
 MANY = 200
@@ -69,7 +68,7 @@ def refused_again(plants, run):
     [
         ("arrival", FEW),  # by sequence: in a store, below
         *(pytest.param(kind, FEW, marks=pytest.mark.grid) for kind in ("sequence", "headers", "rewrite", "function")),
-        *(pytest.param(kind, MANY, marks=pytest.mark.grid) for kind in KINDS if kind != "merge"),
+        *(pytest.param(kind, MANY, marks=pytest.mark.grid) for kind in KINDS),
     ],
 )
 def test_no_byte_of_erased_keys_is_left(tmp_path, copies, kind, n_erased):
@@ -295,11 +294,9 @@ def test_topic_s_records_are_not_ours_and_the_tables_are_clean(tmp_path, copies,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["sequence", pytest.param("merge", marks=pytest.mark.grid)])
-def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
-    plants = Plants(tmp_path, kind, 4, 4)
-    by_spark = {"run": lambda **_: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER)}
-    plants.play(**by_spark if kind == "merge" else {})
+def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 4, 4)
+    plants.play()
     sink = f"delta.`{plants.pipeline.plan.sink.path}`"
     spark.sql(f"ALTER TABLE {sink} SET TBLPROPERTIES ('delta.checkpointPolicy' = 'classic')")
     spark.sql(f"OPTIMIZE {sink}")
@@ -310,23 +307,20 @@ def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
     assert plants.shown() == plants.want()
 
 
-@pytest.mark.grid
-@pytest.mark.spark
-def test_table_that_is_partitioned_by_its_key_is_clean_too(spark, tmp_path, copies):
-    plants = Plants(tmp_path, "merge", 3, 3)
+def test_table_that_is_partitioned_by_its_key_is_clean_too(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 3, 3)
     plan = plants.pipeline.plan
     columns = plan.spec.sink_table.columns
     old = [{"id": person.id, "v": person.plant("value"), "n": 0} for person in plants.people]
     write_deltalake(plan.sink.path, pa.Table.from_pylist(old, columns), partition_by=["id"])
-    act("adopt", "apply", Context(plan.spec, plants.pipeline.root, executor_of(spark), clock=lambda: LATER))
-    plants.play(run=lambda **_: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    act("adopt", "apply", Context(plan.spec, plants.pipeline.root, SPARK, clock=lambda: LATER))
+    plants.play()
     found_before(plants, plants.pipeline.root, copies)
-    plants.act("apply", spark)
+    plants.act("apply")
     assert scan([plants.pipeline.root, copies], plants.canaries) == []
     assert plants.shown() == plants.want()
-    read = spark.read.format("delta").load(plan.sink.path)
-    assert sorted(row["id"] for row in read.collect()) == [row["id"] for row in plants.want()]
-    refused_again(plants, lambda: ebbtide.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    assert all("id" in file.partition for file in Snapshot.read(plan.sink.path).files.values())
+    refused_again(plants, plants.pipeline.run)
     assert plants.shown() == plants.want()
 
 

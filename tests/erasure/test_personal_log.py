@@ -131,21 +131,16 @@ def test_null_counts_are_no_values(tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("write", "joined"),
-    [
-        ("vectors", {"sink"}),
-        pytest.param("merge", {"state", "sink", "changelog", "quarantine"}, marks=pytest.mark.grid),
-    ],
+    "joined", [{"sink"}, pytest.param({"state", "sink", "changelog", "quarantine"}, marks=pytest.mark.grid)], ids=len
 )
-def test_other_writers_keep_to_it_also_in_checkpoints(spark, tmp_path, write, joined):
+def test_other_writers_keep_to_it_also_in_checkpoints(spark, tmp_path, joined):
     planted = canaries(20)
-    more = {"sink": {"write": write}, "order": "arrival", "materializer": {"emission": "every"}}
+    more = {"order": "arrival", "materializer": {"emission": "every"}}
     pipeline = LocalPipeline(tmp_path, schema=TEXTS, columns=PERSONAL, **more)
     for number in range(2):
         pipeline.put(*(row("+I", planted[i], planted[i + 4], i) for i in range(number * 4, number * 4 + 4)))
         pipeline.put(row("+I", planted[18], [planted[19]], 20))
-    session = spark if write == "merge" else SPARK
-    assert ebbtide.run(session, pipeline.spec, pipeline.root).steps
+    assert ebbtide.run(SPARK, pipeline.spec, pipeline.root).steps
     for folder in logs_of(pipeline):
         path = str(folder.parent)
         if folder.parent.name in joined:

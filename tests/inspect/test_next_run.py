@@ -143,7 +143,9 @@ def test_first_run_without_a_source_is_refused_before_anything_is_made(make):
 
 
 def test_pipeline_that_needs_spark_is_refused_where_its_spec_says_local(make):
-    pipeline = make(engine="local", sink={"write": "merge"})
+    pipeline = make(
+        engine="local", transform={"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}
+    )
     found = status(pipeline.spec, pipeline.root, clock_ms=LATER)
     with pytest.raises(EbbtideError) as refused:
         pipeline.run()

@@ -33,6 +33,10 @@ BEHIND_A_STEP = [
 IN_TURN = {
     "arrival": [ALL[begin:end] for begin, end in pairwise([0, *BEHIND_A_STEP, len(ALL)])],
     "sequence": [BY_SEQUENCE],
+    "partitioned": [
+        [place for place in ALL[begin:end] if place != "the changelog is committed"]
+        for begin, end in pairwise([0, *BEHIND_A_STEP, len(ALL)])
+    ],
     "stateful": [OF_A_FUNCTION],
 }
 """Places of a run that each kind is killed at in the quick tests, in the order of a step; a root for each list, as there are three steps to make."""
@@ -40,6 +44,7 @@ QUICK_JOBS = [
     *(("arrival", job) for job in ("cleanup", "compaction", "replay", "alter", "rewind", "restore", "repair")),
     *(("arrival", job) for job in ("swap", "adopt", "refresh")),
     ("stateful", "refresh"),
+    *(("partitioned", job) for job in ("alter", "rewind", "repair", "swap", "adopt", "refresh")),
 ]
 """A job that is one commit of the state is as a cleanup or a compaction, the others are as one of these: an undo as a rewind."""
 SECOND = "the second step is committed"

@@ -26,7 +26,7 @@ def no_spark():
         ({"engine": "local"}, InProcess, "engine: local"),
         ({"engine": "spark"}, OnSpark, "engine: spark"),
         ({"transform": TRANSFORM}, OnSpark, "it has a transform, which Spark evaluates"),
-        ({"sink": {"write": "merge"}}, OnSpark, "it has a sink that Spark writes"),
+        ({"sink": {"table_properties": {"team": "shop"}}}, Automatic, "nothing to read"),
     ],
 )
 def test_engine_follows_the_spec(fields, kind, reason):

@@ -80,7 +80,6 @@ def test_large_step_is_decided_group_by_group(tmp_path):
             {"transform": {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}},
             "a transform, which Spark evaluates",
         ),
-        ({"sink": {"write": "merge"}}, "a sink that Spark writes"),
     ],
 )
 def test_what_only_spark_can_do_is_refused_by_name(tmp_path, fields, reason):

@@ -6,15 +6,19 @@
 import json
 import shutil
 import tarfile
+from datetime import date
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from frame.installing import install
 from local.local_pipeline import LATER, LocalPipeline, killed, up
 from local.support import plain
+from victims import refuse_fed_twice
 
-from ebbtide.delta import Log
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import DamagedFileError, StoredFormatError
 from ebbtide.inspect import Lag, status
 from ebbtide.model import StoredDocument
@@ -33,6 +37,8 @@ ROOTS = (
 """Those of format 2, and `decided`, were killed behind a decision; tests/ledger/test_upgrade.py finishes one of each kind. `planned` had noted its
 next batch in the checkpoint folder, and was killed before the decision."""
 MORE = ("format_2/batch", "format_2/compaction", "format_2/quarantine_drop")
+MERGED = ("format_4/merged_decided", "format_4/merged_applied")
+"""Their sink, partitioned by others, was adopted and then written by Spark's MERGE. The last run was killed before, or behind, a step's MERGE."""
 OF_A_LOG = ("format_3/positions", "format_3/begun")
 """Of a source that is read by position: behind two steps, and before the first one."""
 REFUSED = ("format_1/arrival", "format_1/sequence")
@@ -83,6 +89,47 @@ def test_root_of_an_earlier_release_goes_on(name, make, tmp_path, shell):
         _, newest = next(Log(pipeline.plan.at(table)).own_commits())
         assert newest[StoredDocument.FORMAT_KEY] == StoredDocument.FORMAT
     assert pipeline.is_idle()
+
+
+@pytest.mark.parametrize("write", ["vectors", "rewrite"])
+@pytest.mark.parametrize("name", MERGED)
+def test_root_whose_sink_spark_merged_goes_on_with_the_same_tables(name, write, tmp_path, shell):
+    shell.cd(tmp_path)
+
+    def go_on(folder, sink, **fields):
+        with pytest.raises(
+            ValueError, match=r"sink.write: got 'merge'; allowed: vectors, or rewrite .* the same tables"
+        ):
+            LocalPipeline(folder, **fields, sink=sink)
+        return LocalPipeline(folder, **fields, sink={**sink, "write": write})
+
+    pipeline, expected = kept_root(name, go_on)
+    sink = pipeline.plan.sink.path
+    before = Snapshot.read(sink)
+    pipeline.run()
+    want = {id_: (n, region, day and date.fromisoformat(day)) for id_, n, region, day in expected["rows"]}
+    assert shown_of(pipeline) == want
+    pipeline.read(up(9, 9, region="us", day="2024-02-29"), up(100, 9, region="new =%", day=None), up(1, 9, "-D"))
+    for work in ("compaction", "cleanup", "undo"):
+        pipeline.do(work)
+    pipeline.read(up(9, 10, region=None, day="2024-02-29"))
+    del want[1]
+    want |= {9: (10, None, date(2024, 2, 29)), 100: (9, "new =%", None)}
+    assert shown_of(pipeline) == want
+    after = Snapshot.read(sink)
+    assert (after.id, after.partitioned) == (before.id, ("region", "day"))
+    assert after.configuration["delta.logRetentionDuration"] == "interval 40 days"
+    theirs = QueryBuilder().register("t", DeltaTable(sink)).execute("SELECT id, n, region, day FROM t").read_all()
+    assert {row["id"]: tuple(row.values())[1:] for row in pa.table(theirs).to_pylist()} == want
+    refuse_fed_twice(pipeline.plan)
+    assert "nothing to repair" in pipeline.repair(action="plan").text()
+    assert pipeline.is_idle()
+
+
+def shown_of(pipeline):
+    """What its sink shows: the other columns by id."""
+    rows = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    return {row["id"]: (row["n"], row["region"], row["day"]) for row in rows}
 
 
 @pytest.mark.parametrize("name", REFUSED)

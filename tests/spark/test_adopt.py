@@ -20,13 +20,11 @@ CHANGES = [
 MODES = {
     "sequence": {"order": {"sequence": ["seq"]}},
     "arrival": {},
-    "merge": {"order": {"sequence": ["seq"]}, "sink": {"write": "merge"}},
 }
 AFTER = {
     "sequence": [(1, "a"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
     "arrival": [(1, "late"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
 }
-AFTER["merge"] = AFTER["sequence"]
 
 
 def spec_of(tmp_path, mode, schema="id BIGINT, v STRING, seq BIGINT"):

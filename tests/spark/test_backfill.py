@@ -12,7 +12,7 @@ FILES = (
     [change("+U", 1, "d", 4), change("+I", 4, "f", 5)],
 )
 BY_SEQUENCE = {"order": {"sequence": ["seq"]}}
-MODES = {"sequence": BY_SEQUENCE, "arrival": {}, "merge": BY_SEQUENCE | {"sink": {"write": "merge"}}}
+MODES = {"sequence": BY_SEQUENCE, "arrival": {}}
 JUDGED = ("ordering", "complete", "unique_key", "foreign_writes", "quarantine_rate")
 
 

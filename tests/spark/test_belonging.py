@@ -4,7 +4,7 @@ import pytest
 from clusters.spark_support import LOCAL, change, plain_spec, sink, write
 from oracles.judging import verdict_of
 
-from ebbtide import refresh, run
+from ebbtide import run
 from ebbtide.delta import Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.operations._repair import repair as repairing
@@ -46,14 +46,3 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
         assert run(spark, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, home.parent, spec)] == ROWS
     assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)
-
-
-def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
-    """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
-    source = write(tmp_path / "in", [line for file in FILES for line in file])
-    spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
-    run(spark, spec, str(tmp_path / "root"))
-    refresh(spark, spec, str(tmp_path / "root"))
-    write(source, [change("+I", 9, "z", 9)], first=3)
-    run(spark, spec, str(tmp_path / "root"))
-    assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
+from local.local_run import make_partitioned
 
 from ebbtide.delta import DataFile, Definition, Snapshot, Transaction, Writer
 from ebbtide.errors import DeltaLogError, VersionTakenError
@@ -21,11 +22,11 @@ PUTS = Writer()
 class Both:
     """A table that two write, with what must be in it."""
 
-    def __init__(self, spark, path, seed):
+    def __init__(self, spark, path, seed, *partitioned):
         self.spark, self.path, self.random = spark, path, random.Random(seed)
         self.rows, self.next_id, self.commits = {}, 0, 0
         properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
-        PUTS.create(path, Definition(COLUMNS, properties), name="both", info={})
+        make_partitioned(path, Definition(COLUMNS, properties), *partitioned)
         self.upserter = Upserter(path, COLUMNS, ["id"], PUTS)
         self.kept = {}
         self.keep()
@@ -141,8 +142,9 @@ class Both:
         assert rows == {key: row["v"] for key, row in self.rows.items()}
 
 
-def test_table_that_two_write_in_turn_holds_for_every_reader_what_it_must(spark, tmp_path):
-    both = Both(spark, str(tmp_path / "t"), seed=1)
+@pytest.mark.parametrize("partitioned", [(), ("v",)], ids="_".join)
+def test_table_that_two_write_in_turn_holds_for_every_reader_what_it_must(spark, tmp_path, partitioned):
+    both = Both(spark, str(tmp_path / "t"), 1, *partitioned)
     for write in (both.upsert, both.delete, both.upsert, both.merge, both.fold):
         write()
         both.keep()
@@ -151,12 +153,13 @@ def test_table_that_two_write_in_turn_holds_for_every_reader_what_it_must(spark,
 
 @pytest.mark.grid
 @pytest.mark.parametrize("seed", [27, *range(1, 8)])
-def test_tables_that_two_write_at_random_hold_for_every_reader_what_they_must(spark, tmp_path, seed):
+@pytest.mark.parametrize("partitioned", [(), ("v",)], ids="_".join)
+def test_tables_that_two_write_at_random_hold_for_every_reader_what_they_must(spark, tmp_path, seed, partitioned):
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     spark.conf.set(
         "spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"
     )  # 10,000 tasks for a VACUUM by default
-    both = Both(spark, str(tmp_path / "t"), seed)
+    both = Both(spark, str(tmp_path / "t"), seed, *partitioned)
     theirs = [both.delete, both.update, both.insert, both.merge, both.optimize]
     theirs += [both.purge, both.vacuum, both.checkpoint, both.restore]
     both.upsert()

@@ -20,18 +20,16 @@ FILES = (
 )
 ROWS = [(1, "d"), (3, "c")]
 BY_SEQUENCE = {"order": {"sequence": ["seq"]}}
-MODES = {"sequence": BY_SEQUENCE, "arrival": {}, "merge": BY_SEQUENCE | {"sink": {"write": "merge"}}}
+MODES = {"sequence": BY_SEQUENCE, "arrival": {}}
 JUDGED = ("complete", "unique_key", "foreign_writes")
 ALL_JUDGED = ("ordering", *JUDGED)
 
 
-@pytest.fixture(
-    scope="module", params=["sequence", *(pytest.param(mode, marks=pytest.mark.grid) for mode in ("arrival", "merge"))]
-)
+@pytest.fixture(scope="module", params=["sequence", pytest.param("arrival", marks=pytest.mark.grid)])
 def home(request, spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     spec = plain_spec(write(folder / "in", *FILES), **MODES[request.param])
-    run(spark if request.param == "merge" else LOCAL, spec, str(folder / "root"))
+    run(LOCAL, spec, str(folder / "root"))
     return folder, spec
 
 

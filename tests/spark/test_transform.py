@@ -333,7 +333,7 @@ def test_run_killed_after_the_decision_is_finished_by_the_next(spark, tmp_path):
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("write_mode", ["merge", "rewrite"])
+@pytest.mark.parametrize("write_mode", ["vectors", "rewrite"])
 def test_every_way_to_write_the_sink_shows_what_is_selected_and_a_refresh_too(spark, tmp_path, write_mode):
     root = str(tmp_path)
     more = [change("+U", 2, "2", 9), change("-D", 3, "3", 10), change("+U", 4, "hidden", 11)]
@@ -354,7 +354,7 @@ def test_every_way_to_write_the_sink_shows_what_is_selected_and_a_refresh_too(sp
 def test_selected_rows_expire_in_order_of_arrival_and_jobs_leave_what_is_shown(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", FILES[0])
-    expiring = {"ttl": "2d", "materializer": {"on_expire": "delete"}, "sink": {"write": "merge"}}
+    expiring = {"ttl": "2d", "materializer": {"on_expire": "delete"}}
     spec = transformed(plain_spec(source, **expiring), NUMBERS)
     run(spark, spec, root)
     write(source, [change("+U", 2, "22", 20), change("+I", 5, "x", 21)], first=1)

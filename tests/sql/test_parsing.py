@@ -112,9 +112,9 @@ def test_view_has_query_and_refresh(refresh):
 
 def test_view_has_key_and_options():
     asked = parse_text(
-        "CREATE MATERIALIZED VIEW v (PRIMARY KEY (a, `b c`) NOT ENFORCED) WITH ('sink.write' = 'merge') AS (SELECT 1)"
+        "CREATE MATERIALIZED VIEW v (PRIMARY KEY (a, `b c`) NOT ENFORCED) WITH ('sink.write' = 'rewrite') AS (SELECT 1)"
     )
-    assert (asked.key, asked.options["sink.write"].value, asked.query.text) == (("a", "b c"), "merge", "(SELECT 1)")
+    assert (asked.key, asked.options["sink.write"].value, asked.query.text) == (("a", "b c"), "rewrite", "(SELECT 1)")
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,15 @@ from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, Ups
 from ebbtide.delta import DataFile, Log, Snapshot
 from ebbtide.runtime import Plan
 from ebbtide.spec import Pipeline
-from ebbtide.storage import ParquetFile
 
 Row = dict[str, Any]
 FILES = 3
 BAD = ["{", "[", "]"]
-KINDS = ("arrival", "sequence", "stateful")
+KINDS = ("arrival", "sequence", "stateful", "partitioned")
+"""The last one is by sequence too; others have partitioned its sink, which has properties of the user's."""
+PROPERTIES = {"delta.logRetentionDuration": "interval 40 days", "team": "shop"}
+PARTITIONS = (None, "e u/%ü", "v0", "v1")
+"""Values of its partition column."""
 KEYS = 12
 ALTERED_SCHEMA = "id BIGINT, text STRING, n BIGINT, more INT DEFAULT 7"
 ALTERED = ("text", "more")
@@ -55,7 +58,9 @@ def spec_of(kind: str, source: Path, *, ttl: str = "2h", **more: Any) -> Pipelin
         return StatefulPipeline(
             format={"type": "plain"}, schema="id BIGINT, n BIGINT", function="victims:Totals", ttl=by_state, **fields
         )
-    if kind == "sequence":
+    if kind == "partitioned":
+        fields["sink"] = {"table_properties": PROPERTIES}
+    if kind in ("sequence", "partitioned"):
         order = {"sequence": ["n"]}
         return UpsertPipeline(format={"type": "plain"}, schema=schema, order=order, ttl=ttl, **fields)
     placed = {"type": "plain", "position": ["p", "o"]}
@@ -74,7 +79,7 @@ def spec_for(job: str, kind: str, source: Path) -> Pipeline:
 
 def kinds_for(job: str) -> tuple[str, ...]:
     """Return the kinds that a job can be done with: a function's state says nothing of single columns or rows of its sink."""
-    return ("arrival", "sequence") if job in ("alter", "adopt", "restore") else KINDS
+    return tuple(kind for kind in KINDS if kind != "stateful") if job in ("alter", "adopt", "restore") else KINDS
 
 
 def load(kind: str, text: str) -> Pipeline:
@@ -92,6 +97,9 @@ def changes_of(kind: str, seed: int = 0, n: int = 16) -> list[tuple[str, Row]]:
         row: Row = {"id": rng.randrange(KEYS), "v": f"v{number}", "n": number}
         if kind == "stateful":
             changes.append(("+I", {"id": row["id"], "n": number}))
+        elif kind == "partitioned":
+            row["v"] = PARTITIONS[number % len(PARTITIONS)]
+            changes.append((rng.choice(["+I", "+U", "-D"]), row))
         elif kind == "sequence":
             changes.append((rng.choice(["+I", "+U", "-D", "-D"]), row))
         elif alive and rng.random() < 0.3:
@@ -99,7 +107,7 @@ def changes_of(kind: str, seed: int = 0, n: int = 16) -> list[tuple[str, Row]]:
         else:
             alive.append(row)
             changes.append((rng.choice(["+I", "+U"]), row))
-    if kind == "sequence":
+    if kind in ("sequence", "partitioned"):
         rng.shuffle(changes)
     return changes
 
@@ -135,7 +143,7 @@ def expected(kind: str, changes: list[tuple[str, Row]]) -> list[Row]:
         for change, row in changes:
             histories.apply(change, row)
         return sorted(histories.shown(), key=lambda row: row["id"])
-    if kind == "sequence":
+    if kind in ("sequence", "partitioned"):
         events = [_event(change, row) for change, row in changes]
         rows = fold_log(events, ["id"])
         return [rows[at] for at in sorted(rows)]
@@ -161,6 +169,8 @@ def tables(spec: Pipeline, root: Path | str, *, with_feed: bool = True) -> dict[
     plan = Plan.under(str(root), spec)
     fed = [(kind, row) for _, kind, row in feed(plan)] if with_feed else []
     _, last = plan.state.last()
+    sink = Snapshot.read(plan.at("sink"))
+    assert spec.name != "partitioned" or sink is None or sink.partitioned, "it stays partitioned"
     return {
         "sink": texts(_rows(plan.at("sink"), plan.sink.schema)),
         "feed": texts(fed),
@@ -201,7 +211,7 @@ def feed(plan: Plan) -> Iterator[tuple[int, str, Row]]:
         actions = Log(table).commit(version)
         own = [action["cdc"] for action in actions if "cdc" in action]
         for file in own:
-            rows = ParquetFile(Log(table).location_of(file["path"])).read([*columns.names, "_change_type"])
+            rows = DataFile(file).read(table, columns.append(pa.field("_change_type", pa.string())))
             yield from ((version, row.pop("_change_type"), row) for row in rows.to_pylist())
         if not own:
             gone, came = (_changed(table, actions, action, columns) for action in ("remove", "add"))

@@ -63,7 +63,7 @@ def test_file_under_new_columns_has_the_rows_that_count_and_changes_none(tmp_pat
     [vector] = vectors.write(table, [BitMap64([1])])
     some = DataFile({**file.add, "deletionVector": vector, "tags": {**file.tags, "made": "here"}})
     columns = pa.schema([("a", pa.int64()), ("c", pa.string()), ("n", pa.int32())])
-    write = FileUnderNewColumns(table, COLUMNS, columns, ("a",), SchemaChange(renamed={"c": "b"}, added={"n": 0}))
+    write = FileUnderNewColumns(table, COLUMNS, columns, ("a",), SchemaChange(renamed={"c": "b"}, added={"n": 0}), ())
     [action] = write(some)
     assert action["add"]["dataChange"] is False
     written = DataFile(action["add"])

@@ -1,7 +1,7 @@
 """The Delta sink without Spark: made with its reserved columns, changed once per step, restored and emptied with its history."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from ebbtide.model import Clear, Restore, SchemaChange
 from ebbtide.sessions import OnSpark
 from ebbtide.tables import ChangelogTable, SinkTable
 from ebbtide.tables._delta_sink import RowFiles
-from ebbtide.tables._spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = Writer()
@@ -67,8 +66,8 @@ def sink(tmp_path):
     return sink_of(tmp_path)
 
 
-def apply(sink, step, *, only_inserts=False, floor=None, **rows):
-    sink.apply(SPARK, Changes(**rows), facts(step, raises=floor), only_inserts=only_inserts)
+def apply(sink, step, *, floor=None, **rows):
+    sink.apply(SPARK, Changes(**rows), facts(step, raises=floor))
 
 
 def perform(sink, action, facts):
@@ -150,7 +149,7 @@ def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):
 def test_rows_below_a_truncate_are_deleted_with_its_step(tmp_path, sequence, floor, left):
     sink = sink_of(tmp_path, sequence)
     apply(sink, 1, **{f"k{n}": ("I", n) for n in (1, 4, 5, 9)})
-    sink.apply(SPARK, Changes(), stands_above(2, floor), only_inserts=False)
+    sink.apply(SPARK, Changes(), stands_above(2, floor))
     assert shown(sink).keys() == {1, 4, 5, 9}, "the floor of an earlier step deletes nothing"
     apply(sink, 3, floor=floor, k10=("I", 10))
     assert shown(sink).keys() == left
@@ -212,18 +211,6 @@ def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink):
     assert Commit(newest(sink)).info()["operation"] == "OPTIMIZE"
 
 
-def test_sink_that_spark_writes_is_joined_only_on_request(sink):
-    apply(sink, 1, k1=("I", 1))
-    apply(sink, 2, k2=("I", 2))
-    version = sink.version()
-    merging(sink).fold(InProcess())
-    assert sink.version() == version
-
-
-def merging(sink):
-    return MergeSink(**{field.name: getattr(sink, field.name) for field in fields(sink)})
-
-
 @pytest.mark.parametrize("table", [SinkTable, ChangelogTable])
 def test_last_step_is_read_from_the_mark_if_the_commit_has_no_facts(sink, tmp_path, table):
     """As in a commit of Spark, or after a cleanup of the log."""
@@ -254,7 +241,8 @@ def test_sink_with_foreign_columns_or_features_cannot_be_altered(sink):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     PUTS.commit_version(sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
-    merging(sink).refuse_unalterable(COLUMNS)  # Spark itself refuses what it cannot write
+    with pytest.raises(DeltaFeatureError, match="fromLater"):
+        sink.refuse_unalterable(COLUMNS)
 
 
 def test_altered_sink_has_its_rows_under_the_new_columns(sink):
@@ -293,7 +281,7 @@ def test_table_of_few_bytes_is_altered_without_a_job(sink):
 
 def test_rows_of_a_task_become_data_files_of_the_table(sink):
     rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
-    write_rows = RowFiles(sink.path, sink.schema, sink.bounded)
+    write_rows = RowFiles(sink.path, sink.schema, sink.bounded, ())
     written = [*write_rows(rows), *write_rows(rows.slice(1))]
     assert [json.loads(action["add"]["stats"])["numRecords"] for action in written] == [2, 1]
     statistics = json.loads(written[0]["add"]["stats"])
@@ -308,7 +296,7 @@ def test_only_the_first_columns_that_are_not_personal_have_statistics(tmp_path):
     columns = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
     sink = SinkTable(str(tmp_path), columns, ("c0",), (), personal=frozenset({"c0", "c39"}))
     rows = pa.Table.from_pylist([dict.fromkeys(columns.names, 1)], columns)
-    [action] = RowFiles(sink.path, columns, sink.bounded)(rows)
+    [action] = RowFiles(sink.path, columns, sink.bounded, ())(rows)
     assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[1:32])
 
 

@@ -47,6 +47,8 @@ VALUES = {
 }
 NESTED = {"part", "tags", "marks"}
 """Columns that a table may have beside `id`: their types, and values of each."""
+UNFIT_PARTITIONS = {"share", "raw"}
+"""Those that are refused as partition columns of a table to write."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +100,9 @@ class Drawn:
     partitioned: list
     rows: list = field(default_factory=list)
     refused: list = field(default_factory=list)
-    unfit: set = field(
-        default_factory=set
-    )  # numbers of files that are refused where they are read, and not by the lookup of a key
+    unfit: list = field(
+        default_factory=list
+    )  # numbers of files that are refused where they are read, and not by the lookup of a key: one for each of their reasons
 
 
 def drawn(path, seed):
@@ -144,11 +146,12 @@ def drawn_file(made, number, chance):
         made.refused.append("bytes as a partition's value")
     if texts.get("at") and not texts["at"].endswith("Z"):
         made.refused.append("a time without a zone")
+        made.unfit.append(number)
     stored = [column for column in made.columns if column.name not in partition and column.name not in absent]
     table = pa.Table.from_pylist(rows, pa.schema(stored))
     if "part" in table.column_names and chance.random() < 0.1:
         made.refused.append("differ by case alone")
-        made.unfit.add(number)
+        made.unfit.append(number)
         nested = pa.struct([("X", pa.int64()), ("y", pa.string())])
         values = [row["part"] and {"X": row["part"]["x"], "y": row["part"]["y"]} for row in rows]
         table = table.set_column(table.column_names.index("part"), "part", pa.array(values, nested))
@@ -193,8 +196,7 @@ def hold(path, seed):
     new = {**made.rows[0], "id": last["id"]}
     rows = pa.Table.from_pylist([new], made.columns)
     upserter = Upserter(made.path, made.columns, ["id"], PUTS)
-    if made.partitioned:
-        made.refused.append("partition columns")
+    made.refused += [f"partition column {name}" for name in made.partitioned if name in UNFIT_PARTITIONS]
     reads_no_unfit = last["id"] // 10 not in made.unfit
     if len(made.refused) == len(made.unfit) and made.unfit and reads_no_unfit:
         upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))

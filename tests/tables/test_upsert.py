@@ -9,6 +9,7 @@ from deltalake import DeltaTable, QueryBuilder
 from frame.circumstances import assume
 from frame.limits import set_limits
 from frame.thinned import graded, thinned
+from local.local_run import make_partitioned
 
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._copy_files import Copy
@@ -34,9 +35,9 @@ def merge(number):
     return Transaction("app", number, {"operation": "MERGE"})
 
 
-def made(tmp_path, **properties):
+def made(tmp_path, *partitioned, **properties):
     path = str(tmp_path / "t")
-    PUTS.create(path, Definition(COLUMNS, {"delta.enableChangeDataFeed": "true", **properties}), name="t", info={})
+    make_partitioned(path, Definition(COLUMNS, {"delta.enableChangeDataFeed": "true", **properties}), *partitioned)
     return path
 
 
@@ -46,6 +47,26 @@ def rows_of(values):
 
 def ours(path):
     return {(row["a"], row["b"]): row["v"] for row in Snapshot.read(path).rows(COLUMNS).to_pylist()}
+
+
+def value_at(chance, number, at):
+    """A value; some steps have few, so that rows of several keys are in one partition by it."""
+    return chance.choice([None, number * 100 + at, at % 2, at % 2])
+
+
+def fed(path):
+    """The rows that delta-rs makes of the table's change feed."""
+    changes = pa.table(DeltaTable(path).load_cdf(starting_version=0).read_all()).to_pylist()
+    found = {}
+    for row in sorted(changes, key=lambda row: (row["_commit_version"], row["_change_type"] in LEFT)):
+        if row["_change_type"] in LEFT:
+            found[row["a"], row["b"]] = row["v"]
+        else:
+            assert found.pop((row["a"], row["b"])) == row["v"]
+    return found
+
+
+LEFT = ("insert", "update_postimage")
 
 
 def theirs(path):
@@ -61,24 +82,46 @@ def change(values, deleted=(), **more):
     return Upsert(keys, rows_of(values), **more)
 
 
+PARTITIONED = ((), ("b",), ("v",), ("v", "b"))
+"""By nothing, by a part of the key, by what an update changes, and by both."""
+
+
 @pytest.mark.parametrize(("by_vectors", "folded"), thinned(product((True, False), (1, 4, 100)), 4))
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
-def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded):
+@pytest.mark.parametrize("partitioned", PARTITIONED, ids="_".join)
+def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded, partitioned):
     set_limits(width=2)
     chance, want = random.Random(seed), {}
-    path = made(tmp_path)
+    path = made(tmp_path, *partitioned)
     for number in range(1, 12):
         upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)  # as in a new run
         keys = [(chance.randrange(12), chance.choice("xy")) for _ in range(9)]
-        deleted, values = set(keys[:3]), {key: number * 100 + at for at, key in enumerate(keys[3:])}
+        deleted, values = set(keys[:3]), {key: value_at(chance, number, at) for at, key in enumerate(keys[3:])}
         deleted -= values.keys()
         upserter.apply(change(values, deleted), merge(number))
         if number % folded == 0:
             upserter.fold(InProcess(), everything=number % 3 == 0)
         want = {key: value for key, value in want.items() if key not in deleted} | values
         assert ours(path) == theirs(path) == want
+        assert fed(path) == want
     has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
-    assert has_vectors is (by_vectors and folded > 1)
+    assert partitioned or has_vectors is (by_vectors and folded > 1)
+
+
+@pytest.mark.parametrize("partitioned", [(), ("b", "v")], ids="_".join)
+def test_small_files_of_a_partition_are_joined_and_a_table_of_many_partitions_is_left_alone(tmp_path, partitioned):
+    set_limits(width=4, rows_per_file=1_000)
+    path = made(tmp_path, *partitioned)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    for number in range(1, 17):
+        upserter.apply(change({(number, b): 1 for b in "uvwxyz"}), merge(number))
+        upserter.fold(InProcess())
+        files = Snapshot.read(path).files.values()
+        n_partitions = len({repr(file.partition) for file in files})
+        assert len(files) <= n_partitions * 6
+    joined = [Log(path).commit(version).info()["operation"] for version in Log(path).versions()].count("OPTIMIZE")
+    assert joined <= 5, "not after each step"
+    assert fed(path) == ours(path) == theirs(path)
 
 
 @pytest.mark.parametrize("by_vectors", [True, False])
@@ -327,9 +370,9 @@ def test_table_made_without_vectors_gets_them(tmp_path):
 )
 def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, feature):
     path = made(tmp_path, **{property_: value})
-    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{feature}.*sink.write: merge"):
+    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{feature}.*CREATE OR REPLACE TABLE"):
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), merge(1))
-    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{feature}.*sink.write: merge"):
+    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{feature}.*CREATE OR REPLACE TABLE"):
         Upserter(path, COLUMNS, KEY, PUTS).replace(keys_of((1, "x")), [], merge(1))
 
 

@@ -1,4 +1,4 @@
-"""Inputs with partition columns, as an adopted sink with `write: merge` may have: their values stand in the log alone."""
+"""Inputs with partition columns, as an adopted sink may have: their values stand in the log alone."""
 
 import pyarrow as pa
 import pytest

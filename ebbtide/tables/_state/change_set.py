@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +14,6 @@ from ebbtide.storage import ParquetFile
 from ebbtide.tables._joining import in_groups
 from ebbtide.tables._state.layout import EntryKind, columns_by_name, of_sink, typed
 from ebbtide.tables._state.lookup import Stored
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PIECE_BYTES = 8 * 2**20
 """Bytes of the state's files whose changes are applied to a sink at a time: the rows of a file are held in memory."""
@@ -36,13 +32,6 @@ class StepChanges:
     table: str
     version: int
     operator: Operator
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Read it in Spark, with `_step`."""
-        from ebbtide.tables._state.frames import StateFrames
-
-        frames = StateFrames(self.table, self.operator)
-        return frames.change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns of the sink, in these types."""

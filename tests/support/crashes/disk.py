@@ -125,7 +125,7 @@ class DiskPipeline(Executor):
         self.metrics.update(facts.decision.counts)
         self.head = Head(version, facts)
         changes = self.plan.state.changes(version)
-        self.plan.sink.apply(InProcess(), changes, facts, only_inserts=False)
+        self.plan.sink.apply(InProcess(), changes, facts)
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
         self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)

@@ -40,10 +40,11 @@ EXPIRED = START + 2 * HOUR + 1_500
 """When what the first two of three steps wrote has expired."""
 MENDED = [mended_line(number) for number in range(3)]
 JSON = r"\d{20}\.(json|checkpoint\.parquet)"
+PARTITION = r"([^/_.][^/]*=[^/]*/)?"
 KNOWN = (
     rf"(state|sink|changelog|quarantine|ledger)/_delta_log/({JSON}|_last_checkpoint)",
-    r"(state|sink|changelog|quarantine)/[^_.][^/]*",
-    r"sink/_change_data/[^_.][^/]*",
+    rf"(state|sink|changelog|quarantine)/{PARTITION}[^_.][^/]*",
+    rf"sink/_change_data/{PARTITION}[^_.][^/]*",
     r"plan\.json",
 )
 """What may be there in the end: commits, and what a vacuum of Delta deletes once no version names it."""

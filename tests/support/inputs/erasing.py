@@ -31,7 +31,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "sequence": {"order": {"sequence": ["n"]}, "ttl": "2h"},
     "arrival": {"order": "arrival", "materializer": {"emission": "every"}, "format": POSITIONED},
     "headers": {"order": {"sequence": ["n"]}},
-    "merge": {"order": {"sequence": ["n"]}, "sink": {"write": "merge"}},
     "rewrite": {"order": {"sequence": ["n"]}, "sink": {"write": "rewrite", "change_feed": "images"}},
     "function": {"function": "ebbtide.functions:LagLead", "output_key": ["id", "n"], "options": {"order_by": ["n"]}},
 }
@@ -144,8 +143,7 @@ class Plants:
             self.files.append(lines)
             self.pipeline.put(*lines)
             run(checkpoints=1, width=100, **given)
-        if self.kind != "merge":  # which Spark alone runs
-            self.pipeline.do("run", LATER + 3 * HOUR, checkpoints=1, width=100)
+        self.pipeline.do("run", LATER + 3 * HOUR, checkpoints=1, width=100)
         self.leave()
 
     def leave(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from frame.limits import set_limits
 from operating import act, replay
 
 import ebbtide
-from ebbtide.delta import DataFile, Definition, Snapshot, Writer
+from ebbtide.delta import DataFile, Definition, Log, Snapshot, Writer, write_files
 from ebbtide.ledger import Head
 from ebbtide.operations import Context, maintain
 from ebbtide.operations._repair.state import restore_state
@@ -51,17 +53,26 @@ class StreamError(Exception):
     """Stands for what Spark raises where it cannot write its checkpoint."""
 
 
+PARTITIONED = {"partitioned": ("v",)}
+"""Pipelines whose sink others partition before the first run: name to the columns."""
 ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in range(5)]
 """Rows of the table of others: keys that no change is of."""
 
 
-def make_table(path: str, columns: pa.Schema) -> None:
+def make_partitioned(path: str, definition: Definition, *columns: str) -> None:
+    """Make a table without rows that others have partitioned."""
+    actions = definition.actions(table_id=str(uuid.uuid4()), name="theirs", partitioned=columns)
+    Writer().commit_version(path, 0, actions, {"operation": "CREATE TABLE"})
+
+
+def make_table(path: str, columns: pa.Schema, partitioned: Sequence[str] = ()) -> None:
     """Make a table as others have it: the user's columns alone."""
-    Writer().create(path, Definition(columns), name="theirs", info={})
+    make_partitioned(path, Definition(columns), *partitioned)
     rows = pa.Table.from_pylist(ADOPTED, columns)
     empty = Snapshot.read(path)
     assert empty is not None
-    Writer().commit(empty, [DataFile.write(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+    adds = write_files(path, rows, (), data_change=True, partitioned=partitioned)
+    Writer().commit(empty, adds, {"operation": "WRITE"})
 
 
 def change_state(plan: Plan) -> None:
@@ -94,6 +105,11 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
             record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
     """
     set_limits(width=given.get("width", 2))
+    plan = Plan.under(root, spec)
+    is_new = not Log(plan.sink.path).versions() and plan.state.last() is None
+    if spec.name in PARTITIONED and is_new and work != "table":
+        definition = Definition(plan.delta_sink.stored_schema, plan.delta_sink.stored_properties)
+        make_partitioned(plan.sink.path, definition, *PARTITIONED[spec.name])
     if "checkpoints" in given:
         set_limits(checkpoint_interval=given["checkpoints"])
     if work in ("run", "refresh"):
@@ -121,7 +137,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "clock":
         return ask("clock", to=time_text(clock_ms - HOUR // 2), reason="it was ahead")
     if work == "table":
-        return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
+        return make_table(plan.sink.path, spec.sink_table.columns, PARTITIONED.get(spec.name, ()))
     if work == "adopt":
         set_limits(rows_per_step=2)
         return ask("adopt")
