@@ -20,12 +20,14 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from ebbtide.formats._format import BadRecordError
+from ebbtide.formats._connect import SharedSchema
+from ebbtide.formats._format import BadRecordError, Json
+from ebbtide.formats._parsing import Parse, parse
 
 if TYPE_CHECKING:
     from ebbtide.formats._avro_schema import ParsedSchema
@@ -110,6 +112,11 @@ class WriterSchema:
     parsed: ParsedSchema
     connect_text: str
 
+    @cached_property
+    def shared(self) -> SharedSchema:
+        """The schema in Connect's form, as it is parsed from JSON."""
+        return SharedSchema(parse(self.connect_text))
+
     @property
     def head(self) -> str:
         """The JSON text of a value with its schema, up to its payload."""
@@ -177,6 +184,21 @@ class AvroRecords:
             detail = f"begins with {head}; allowed: a byte 0 and the schema's id, as the source has a registry"
             raise BadRecordError("no_magic_byte", detail, masked=detail)
         return _writer_schema(id_, self.texts[id_])
+
+    def value(self, raw: bytes, parsing: Parse) -> Json:
+        """Convert a value to JSON with its schema.
+
+        Args:
+            raw: The value.
+            parsing: Parses JSON. The exact parser keeps the digits of numbers as they would be written.
+
+        Raises:
+            BadRecordError: it cannot be read.
+        """
+        schema = self.schema_of(raw)
+        if parsing is not parse:
+            return parsing(schema.text(raw))
+        return {"schema": schema.shared, "payload": schema.payload(raw)}
 
     def value_text(self, raw: bytes) -> str:
         """Convert a value to JSON text with its schema.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,7 @@ _ENCODED = frozenset(
     }
 )
 """Logical types whose values are encoded."""
+_COLLECTIONS = ("array", "map", "struct")
 _TYPES = {
     "boolean": "BOOLEAN",
     "int8": "TINYINT",
@@ -88,6 +90,46 @@ def has_schema(value: Json) -> bool:
     return len(value) == 2 and "schema" in value and "payload" in value
 
 
+class SharedSchema(dict[str, Any]):
+    """A schema that many records have, parsed once.
+
+    Attributes:
+        rows: Field that holds a row to the row's fields, once asked for.
+    """
+
+    def __init__(self, schema: Json) -> None:
+        super().__init__(schema)
+        self.rows: dict[str | None, Fields] = {}
+
+
+class RowFields(Fields):
+    """The fields of a row in a schema, and what follows from them for each record."""
+
+    @cached_property
+    def units(self) -> TimeUnits | None:
+        """See `time_units`."""
+        units: TimeUnits = {}
+        for column, field in self.items():
+            logical_type = field.get("name")
+            if logical_type in _UNITS:
+                units[column] = _UNITS[logical_type]
+        return units or None
+
+    @cached_property
+    def schema(self) -> ConnectSchema:
+        """The `RecordSchema` of the records."""
+        return ConnectSchema(self)
+
+    @cached_property
+    def coded(self) -> Fields:
+        """The fields whose values `plain_value` may change or refuse."""
+        return {
+            column: field
+            for column, field in self.items()
+            if field.get("name") in _ENCODED or field.get("type") in _COLLECTIONS
+        }
+
+
 def row_fields(schema: Any, within: str | None = "after") -> Fields:
     """Find the row's fields in a Connect schema.
 
@@ -98,6 +140,14 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
     Raises:
         BadRecordError: It is not a Connect schema.
     """
+    if not isinstance(schema, SharedSchema):
+        return _row_fields(schema, within)
+    if within not in schema.rows:
+        schema.rows[within] = _row_fields(schema, within)
+    return schema.rows[within]
+
+
+def _row_fields(schema: Any, within: str | None) -> Fields:
     try:
         fields = fields_of(schema)
         if within in fields:
@@ -112,7 +162,7 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
             got=shortened(schema),
             allowed="a Kafka Connect schema with fields",
         ) from error
-    return fields
+    return RowFields(fields)
 
 
 def fields_of(schema: Any) -> Fields:
@@ -123,14 +173,12 @@ def fields_of(schema: Any) -> Fields:
 
 def time_units(fields: Fields) -> TimeUnits | None:
     """Return the units of integer times by column, from logical types; None if no logical type gives one."""
-    if not fields:
-        return None
-    units: TimeUnits = {}
-    for column, field in fields.items():
-        logical_type = field.get("name")
-        if logical_type in _UNITS:
-            units[column] = _UNITS[logical_type]
-    return units or None
+    return fields.units if isinstance(fields, RowFields) else None
+
+
+def schema_of(fields: Fields) -> ConnectSchema | None:
+    """Return the schema of records with these fields; None if they have no schema."""
+    return fields.schema if fields and isinstance(fields, RowFields) else None
 
 
 @dataclass(frozen=True)
@@ -292,14 +340,12 @@ def plain_row(
         )
     if not fields:
         return value
-    row: Json = {}
+    coded = fields.coded if isinstance(fields, RowFields) else fields
+    row = dict(value)
     try:
         for column, cell in value.items():
-            if column in fields and not unavailable.is_mark(cell):
-                field = fields[column]
-                row[column] = plain_value(cell, field)
-            else:
-                row[column] = cell
+            if column in coded and not unavailable.is_mark(cell):
+                row[column] = plain_value(cell, coded[column])
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         detail = f"{side}: {error}; allowed: values in the form that the record's schema gives"
         raise BadRecordError("schema_mismatch", detail) from error

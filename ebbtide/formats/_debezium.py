@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import (
-    ConnectSchema,
     Fields,
     has_schema,
     key_row,
     plain_row,
     read_key,
     row_fields,
+    schema_of,
     time_units,
 )
 from ebbtide.formats._debezium_envelope import (
@@ -93,7 +93,7 @@ class _Event:
             other_row,
             self.units,
             None,
-            ConnectSchema(self.fields) if self.fields else None,
+            schema_of(self.fields),
             self.snapshot,
             self.log,
         )

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from ebbtide.changelog import TRUNCATE, RowKind
-from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats._connect import Fields, has_schema, plain_row, row_fields, schema_of, time_units
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
 from ebbtide.formats._forms import RowForm, ScanForm, TypedForm
 from ebbtide.formats._mapped_scan import ScannedRecords, has_scanned_form
@@ -106,7 +106,7 @@ class MappedDecoder(Format):
         if meaning == "truncate":
             return [DecodedChange(TRUNCATE, None, word, position, event_ms)]
         op = SNAPSHOT if is_snapshot else word
-        schema = ConnectSchema(fields) if fields else self._mysql_schema(value)
+        schema = schema_of(fields) or self._mysql_schema(value)
         units = time_units(fields)
         made: list[DecodedChange] = []
         for row, before in self._rows(value, meaning, fields):

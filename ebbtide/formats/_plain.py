@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import RowKind
 from ebbtide.formats import _scan as scan
-from ebbtide.formats._connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats._connect import Fields, has_schema, plain_row, row_fields, schema_of, time_units
 from ebbtide.formats._connect_scan import schema_reading
 from ebbtide.formats._format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats._forms import (
@@ -85,7 +85,7 @@ class PlainDecoder(Format):
             kind,
             origin_offset=origin_offset,
             units=time_units(fields),
-            schema=ConnectSchema(fields) if fields else None,
+            schema=schema_of(fields),
         )
         return [change]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ebbtide.formats._avro import AvroRecords, refuse_avro, text_of
+from ebbtide.formats._connect import SharedSchema, has_schema
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats._forms import OriginOffset
 from ebbtide.formats._parsing import BYTE_ORDER_MARK, Parse, envelope_origin, envelope_other_key, envelope_value
@@ -14,6 +15,11 @@ from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import DecodingSettings
 
 _BYTE_ORDER_MARK = BYTE_ORDER_MARK.encode()
+_SCHEMA_TEXT, _PAYLOAD_TEXT = '{"schema":', '"payload":{'
+_SCHEMA, _PAYLOAD = _SCHEMA_TEXT.encode(), _PAYLOAD_TEXT.encode()
+"""The begin of a value with its schema, and what is before its payload, an object."""
+_MOST_SHARED = 64
+"""Most schemas of a batch that are kept: values with ever new ones gain nothing."""
 
 
 @dataclass(slots=True)
@@ -77,6 +83,7 @@ class RecordReader:
         self._settings = settings
         self._parse = parse
         self._contents = Contents()
+        self._shared: dict[str | bytes, SharedSchema | None] = {}
 
     def read(self, batch: pa.RecordBatch) -> Contents:
         """Read a batch of `RECORDS`, without blank lines, or of `PLACED_RECORDS`."""
@@ -119,9 +126,8 @@ class RecordReader:
         """Return a record's value, and its key as text."""
         if avro is None:
             refuse_avro(raw)
-            return self._parse(raw), text_of(key)
-        text = avro.value_text(raw)
-        return self._parse(text), avro.key_text(key)
+            return self._parse_value(raw), text_of(key)
+        return avro.value(raw, self._parse), avro.key_text(key)
 
     def _read_lines(self, batch: pa.RecordBatch) -> None:
         files = batch.column("file").to_pylist()
@@ -144,9 +150,10 @@ class RecordReader:
         if len(raw) > self._settings.max_record_bytes:
             raise self._too_large()
         key = other_key = None
-        value = self._parse(raw)
-        if self._settings.in_envelopes:
-            envelope = value
+        if not self._settings.in_envelopes:
+            value = self._parse_value(raw)
+        else:
+            envelope = self._parse(raw)
             if self._is_of_other_topic(envelope):
                 return
             record.origin = envelope_origin(envelope)
@@ -157,9 +164,38 @@ class RecordReader:
                 return
             key = envelope.get("key")
             other_key = envelope_other_key(envelope)
-            value = self._parse(text)
+            value = self._parse_value(text)
         key_text = key if isinstance(key, str) else None
         self._take_value(value, key_text, other_key, record)
+
+    def _parse_value(self, text: str | bytes) -> Json:
+        """Parse a value. A schema that many values begin with is parsed once."""
+        begin, before_payload = (_SCHEMA_TEXT, _PAYLOAD_TEXT) if isinstance(text, str) else (_SCHEMA, _PAYLOAD)
+        at = text.find(before_payload) if text.startswith(begin) else -1  # type: ignore[arg-type]
+        if at < 0:
+            return self._parse(text)
+        head, payload = text[: at + len(before_payload) - 1], text[at + len(before_payload) - 1 : -1]
+        schema = self._shared.get(head)
+        if schema is not None and text[-1:] in ("}", b"}"):
+            try:
+                return {"schema": schema, "payload": self._parse(payload)}
+            except BadRecordError:
+                return self._parse(text)  # something follows the payload: the whole text says what is bad
+        value = self._parse(text)
+        if head not in self._shared and len(self._shared) < _MOST_SHARED:
+            self._shared[head] = self._schema_before(head, value)
+        return value
+
+    def _schema_before(self, head: str | bytes, value: Json) -> SharedSchema | None:
+        """Return the schema of all values that begin so; None if it does not end there."""
+        if not has_schema(value) or not isinstance(value["schema"], dict):
+            return None
+        whole = head + "null}" if isinstance(head, str) else head + b"null}"
+        try:
+            is_own = self._parse(whole) == {"schema": value["schema"], "payload": None}
+        except BadRecordError:
+            return None
+        return SharedSchema(value["schema"]) if is_own else None
 
     def _take_value(
         self,

@@ -192,12 +192,15 @@ class ColumnTyper:
         misread = []
         encoding = self._settings.encodings.get(column.name)
         is_coded = of_bytes(encoding) is not None
+        verdicts: dict[int, bool] = {}  # by the schema's identity: many records share one
         for i, change in enumerate(self._changes):
             value = values[i]
             schema = change.schema
             if not schema or value is None or value is _ABSENT:
                 continue
-            if schema.reads_wrongly(column.name, column.type, is_coded=is_coded):
+            if id(schema) not in verdicts:
+                verdicts[id(schema)] = schema.reads_wrongly(column.name, column.type, is_coded=is_coded)
+            if verdicts[id(schema)]:
                 misread.append(i)
         return misread
 
@@ -247,7 +250,7 @@ class ColumnTyper:
         type_ = column.type
         if not (self._has_own_units or self._have_schemas):
             return self._settings.coding(name).convert(values, type_)
-        codings = [self._coding(change, column) for change in self._changes]
+        codings = self._codings(column)
         distinct = set(codings)
         if len(distinct) == 1:
             return codings[0].convert(values, type_)
@@ -260,6 +263,17 @@ class ColumnTyper:
             array = pc.coalesce(array, part)
             misfits += part_misfits
         return array, misfits
+
+    def _codings(self, column: pa.Field) -> list[Coding]:
+        """Return (n,) the column's coding in each change's record; one is found for all that share units and schema."""
+        by_record: dict[tuple[int, int], Coding] = {}
+        codings = []
+        for change in self._changes:
+            shared = id(change.units), id(change.schema)
+            if shared not in by_record:
+                by_record[shared] = self._coding(change, column)
+            codings.append(by_record[shared])
+        return codings
 
     def _coding(self, change: DecodedChange, column: pa.Field) -> Coding:
         """Return a column's coding in a record: by its schema, else by the spec."""
