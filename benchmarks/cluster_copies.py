@@ -1,10 +1,11 @@
-"""What local copies cost on a cluster: steps on one host of three cores, and on three hosts of one core with disks of their own.
+"""Scale out: steps on clusters of one to eight hosts of one core, each host with disks of its own.
 
-Rows are stored first by the local engine, and folded. Then steps of changes to random keys, a tenth of them new, are decided by tasks: the first
-finds no copies (cold), later ones those of earlier steps (warm); in the end one host is replaced by one with empty disks. CPU is that of
-all processes of the hosts, without the driver's; their processes are started before.
+Rows are stored first, by as many tasks as the largest cluster has, and folded. Then steps of changes to random keys, a tenth of them new, are
+decided and published by tasks: the first finds no local copies (cold), later ones those of earlier steps (warm); in the end one host is
+replaced by one with empty disks. The critical path is the CPU of the host that has used the most: where hosts have cores of their own, a step
+takes no longer than that and the driver. Processes of hosts are started before.
 
-    python benchmarks/cluster_copies.py [--rows 1000000] [--changes 60000]
+    python benchmarks/cluster_copies.py [--rows 1000000] [--changes 200000] [--hosts 1,2,4,8]
 """
 
 from __future__ import annotations
@@ -35,44 +36,44 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
-    """Run on one host, then on three; print a line for each step."""
+    """Run on each number of hosts; print a line for each step."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rows", type=int, default=1_000_000)
-    options.add_argument("--changes", type=int, default=60_000)
+    options.add_argument("--changes", type=int, default=200_000)
+    options.add_argument("--hosts", default="1,2,4,8")
     asked = options.parse_args()
+    sizes = [int(size) for size in asked.hosts.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         stored = Path(folder) / "stored"
-        store(stored, asked.rows)
-        print(
-            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {bytes_of(stored / 'scale' / 'state')} bytes of state"
-        )
-        for hosts, cores in ((1, 3), (3, 1)):
-            work = Path(folder) / f"{hosts} hosts"
+        store(stored, asked.rows, max(sizes))
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {bytes_of(stored)} bytes of tables", flush=True)
+        for n_hosts in sizes:
+            work = Path(folder) / f"{n_hosts} hosts"
             shutil.copytree(stored, work)
-            measured(work, asked.rows, asked.changes, hosts, cores)
+            measured(work, asked.rows, asked.changes, n_hosts)
+            shutil.rmtree(work)
     return 0
 
 
-def store(work: Path, rows: int) -> None:
+def store(work: Path, rows: int, n_tasks: int) -> None:
     """Store rows and fold them, as a compaction leaves them."""
     for number, first in enumerate(range(0, rows, 250_000)):
-        write_changes(
-            work / "in" / f"0{number:03d}.jsonl", [row(key, 0) for key in range(first, min(first + 250_000, rows))]
-        )
+        some = [row(key, 0) for key in range(first, min(first + 250_000, rows))]
+        write_changes(work / "in" / f"0{number:03d}.jsonl", some)
     spec = pipeline(work)
-    spark: Any = InProcess()
+    executor: Any = InProcess(threads=n_tasks)
     Executor.LITTLE_BYTES = sys.maxsize
-    run(spark, spec, str(work))
-    maintain(spark, spec, str(work), "compaction")
+    run(executor, spec, str(work))
+    maintain(executor, spec, str(work), "compaction")
 
 
-def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) -> None:
-    """Make steps, and print what each costs the hosts."""
+def measured(work: Path, stored: int, n_changes: int, n_hosts: int) -> None:
+    """Make steps, and print what each costs the hosts and the driver."""
     # The same location in each process: a source that has moved is refused.
     spec = pipeline(work.parent / "stored")
     source = Path(spec.source.path)
     chance = random.Random(5)
-    with cluster(work, n_hosts, cores) as running:
+    with cluster(work, n_hosts) as running:
         driver = Driver(work, running.address, "nobody")
         folder = written_spec(work / "spec", spec)
         start_all(running, driver, folder)
@@ -87,22 +88,25 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) 
                 start_all(running, driver, folder)
             keys = list(dict.fromkeys(chance.randrange(stored * 11 // 10) for _ in range(n_changes)))
             changes = [row(key, at=number + 1) for key in keys]
-            for part in range(4):
-                write_changes(source / f"{n_hosts}{number:03d}-{part}.jsonl", changes[part::4])
-            before, begin = used(running), time.monotonic()
+            for part in range(8):
+                write_changes(source / f"{n_hosts}{number:03d}-{part}.jsonl", changes[part::8])
+            before, driver_before, begin = used(running), cpu_s_of_tree(driver.pid), time.monotonic()
             driver.do("run", folder, work)
             wall_s = time.monotonic() - begin
             after = used(running)
+            cpu_of_hosts = [after[host][0] - before[host][0] for host in after]
             found = {
                 "hosts": n_hosts,
                 "step": name,
-                "cpu_s": round(sum(after[host][0] - before[host][0] for host in after), 2),
+                "cpu_s": round(sum(cpu_of_hosts), 2),
+                "critical_path_s": round(max(cpu_of_hosts), 2),
+                "driver_cpu_s": round(cpu_s_of_tree(driver.pid) - driver_before, 2),
                 "wall_s": round(wall_s, 1),
-                "copies_mb_of_hosts": [round(n_bytes / 1e6, 1) for _, n_bytes in after.values()],
+                "copies_mb_of_hosts": [round(n_bytes / 1e6) for _, n_bytes in after.values()],
             }
             print(json.dumps(found), flush=True)
         driver.close()
-    for change in source.glob(f"{n_hosts}*.jsonl"):  # the other root is not to read them
+    for change in source.glob(f"{n_hosts}*.jsonl"):  # the other roots are not to read them
         change.unlink()
 
 
@@ -123,19 +127,33 @@ def used(running: Cluster) -> dict[str, tuple[float, int]]:
 
 def cpu_s(session: int) -> float:
     """Return the CPU seconds of the processes of a session, with those of their children that have ended."""
-    ticks = 0
+    return sum(ticks for _, of, ticks in processes() if of == session) / TICKS
+
+
+def cpu_s_of_tree(root: int) -> float:
+    """Return the CPU seconds of a process and of all that it has started."""
+    tree = {root}
+    found = {pid: (parent, ticks) for pid, parent, ticks in processes(by="parent")}
+    while more := {pid for pid, (parent, _) in found.items() if parent in tree} - tree:
+        tree |= more
+    return sum(ticks for pid, (_, ticks) in found.items() if pid in tree) / TICKS
+
+
+def processes(by: str = "session") -> list[tuple[int, int, int]]:
+    """Return each process: its id, its session or parent, and its ticks of CPU with those of its children that have ended."""
+    found = []
     for process in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = process.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / TICKS
+        of = int(fields[3 if by == "session" else 1])
+        found.append((int(process.parent.name), of, sum(map(int, fields[11:15]))))
+    return found
 
 
 def bytes_of(folder: Path) -> int:
-    """Return the bytes of the data files of a table."""
+    """Return the bytes of the data files of tables."""
     return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import _vectors as vectors
-from ebbtide.delta._log import FOOTER, LEAST_UNPACKED, UNPACKED, Action, Log
+from ebbtide.delta._key_range import KeyRange
+from ebbtide.delta._log import FOOTER, KEY_RANGE, LEAST_UNPACKED, UNPACKED, Action, Log
 from ebbtide.delta._partitions import Partition, folder_of, in_partitions
 from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
@@ -88,6 +89,19 @@ class DataFile:
     def tags(self) -> Mapping[str, str]:
         """Tags of its writer."""
         return self.add.get("tags") or {}
+
+    @property
+    def tags_of_rows(self) -> Mapping[str, str]:
+        """The tags that its rows keep in another file: all but those that describe this one."""
+        return {name: value for name, value in self.tags.items() if name not in (FOOTER, KEY_RANGE, UNPACKED)}
+
+    def key_range(self, identity: str | None = None) -> KeyRange:
+        """Return the range of its keys' hashes, by its tag; all hashes if that is unknown.
+
+        Args:
+            identity: Identifies the rows and columns that were hashed; None: any.
+        """
+        return KeyRange.of(self.tags.get(KEY_RANGE, ""), identity)
 
     @property
     def rows(self) -> int | None:
@@ -325,7 +339,7 @@ class DataFile:
         partition = self.partition
         action = self.write(table, new_name(partition), left, bounded=bounded, partition=partition)
         add = action["add"]
-        add["tags"] = {**self.tags, **add["tags"]}
+        add["tags"] = {**self.tags_of_rows, **add["tags"]}
         return [action]
 
     def removed(self, at_ms: int, *, data_change: bool) -> Action:

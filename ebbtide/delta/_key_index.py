@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,7 @@ from ebbtide.delta._copy_space import LocalCopies, Space
 from ebbtide.delta._data_file import DataFile
 from ebbtide.delta._file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta._key_lookup import KeyIndex
+from ebbtide.delta._key_range import KeyRange, tag_of
 from ebbtide.processes import boot
 from ebbtide.storage import Attached, Location, ParquetFile
 
@@ -101,6 +103,7 @@ class IndexCache:
         )
         self._content_key = _digest(*identity)
         self._attached_identity = attached_index.identity_of(columns, key, where)
+        self._range_identity = _digest(json.dumps(self._attached_identity))[:8]
         self._open: dict[_FileKey, _Opened] = {}
         # The stems of copies, which are deleted when their file no longer counts.
         self._closed: dict[_FileKey, str] = {}
@@ -182,6 +185,14 @@ class IndexCache:
         if len(rows) >= ATTACHED_FROM:
             attachment = attached_index.attachment(self._attached_identity, hashes, positions)
         return Indexed(hashes, positions, in_order, attachment)
+
+    def range_tag(self, indexed: Indexed) -> dict[str, str]:
+        """Return the tag by which `range_of` knows the keys of a file that is being written; none without rows."""
+        return tag_of(indexed.hashes, self._range_identity)
+
+    def range_of(self, file: DataFile) -> KeyRange:
+        """Return the range of the hashes of a file's keys, by its tag: no file is opened. Without a tag all hashes are in it."""
+        return file.key_range(self._range_identity)
 
     def keep(self, file: DataFile, indexed: Indexed) -> None:
         """Copy the rows of a data file that was just written.

@@ -35,6 +35,8 @@ FOOTER = "ebbtideFooter"
 UNPACKED = "ebbtideUnpacked"
 """The tag of a data file with the bytes that its rows take in memory, if at least `LEAST_UNPACKED`."""
 LEAST_UNPACKED = 2**20
+KEY_RANGE = "ebbtideKeyRange"
+"""The tag of a data file with the range of its keys' hashes; see `ebbtide.delta._key_range`."""
 NO_CHECKSUM = "-" * 8
 ENGINE = "Ebbtide"
 """The `engineInfo` of commits that join files: no step's facts say whose they are."""

@@ -54,6 +54,7 @@ def write_files(  # noqa: PLR0913 - the rows, where they go, and how readers fin
             if tags:
                 add["tags"] = {**tags, **add["tags"]}
             if copies is not None and indexed is not None:
+                add["tags"] = {**add["tags"], **copies.range_tag(indexed)}
                 copies.keep(DataFile(add), indexed)
             actions.append(action)
     return actions

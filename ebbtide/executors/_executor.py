@@ -63,6 +63,7 @@ class Executor(ABC):
         items: Sequence[Item],
         *,
         is_little: bool = False,
+        at: Callable[[Item], int] | None = None,
     ) -> list[Result]:
         """Run a function over several items.
 
@@ -70,6 +71,8 @@ class Executor(ABC):
             work: The function. Workers import its module, which should not import PySpark.
             items: The items; picklable.
             is_little: There is so little to do that handing it to workers would cost more.
+            at: Returns a hash in the middle of those of an item's keys. A worker that gets about the same ones each time has the key
+                indices of their files already. Default: any worker will do.
 
         Returns:
             The results, in order.

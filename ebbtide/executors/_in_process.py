@@ -63,7 +63,14 @@ class InProcess(Executor):
         serial._threads = 1  # noqa: SLF001 - of this class
         return serial
 
-    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, is_little: bool = False) -> list[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        is_little: bool = False,
+        at: Callable[[Item], int] | None = None,
+    ) -> list[Result]:
         """See `Executor`; the work's output goes to standard error, since standard output belongs to the command."""
         n_threads = min(self._threads, len(items))
         with _stdout_to_stderr():

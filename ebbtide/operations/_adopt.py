@@ -301,7 +301,7 @@ def _refuse_keys(executor: Executor, tables: Plan) -> None:
     found = _snapshot(tables)
     stored = Stored(tables.sink.path, tuple(found.files.values()), pa.schema(columns), table_id=found.id)
     find = _FindUnfit(stored, tuple(spec.sink_key), needed)
-    unfit = executor.map(find, HashRange.covering(stored.n_rows))
+    unfit = executor.map(find, HashRange.covering(stored.n_rows), at=HashRange.middle)
     n_null = sum(each.n_null for each in unfit)
     n_repeated = sum(each.n_repeated for each in unfit)
     if n_null or n_repeated:

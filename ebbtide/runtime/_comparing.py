@@ -117,7 +117,7 @@ class SinkDifference:
 
     @classmethod
     def _by(cls, executor: Executor, work: CompareRange, *, alike: bool) -> Self:
-        results = executor.map(work, HashRange.covering(work.n_rows if alike else 0))
+        results = executor.map(work, HashRange.covering(work.n_rows if alike else 0), at=HashRange.middle)
         differing = pa.concat_tables([result.differing for result in results])
         taken = tuple(result.taken for result in results if result.taken is not None)
         samples = pa.concat_tables([result.samples for result in results])
@@ -179,7 +179,7 @@ def take_shown(executor: Executor, plan: Plan, facts: StepFacts, take: Take, *, 
     sides = _Sides(plan, facts, plan.state.snapshot().version)
     accepted = sides.accepted if leaves_accepted else sides.accepted.slice(0, 0)
     work = TakeRange(sides.shown, sides.key, accepted, take)
-    results = executor.map(work, HashRange.covering(work.decided.n_rows))
+    results = executor.map(work, HashRange.covering(work.decided.n_rows), at=HashRange.middle)
     return [result for result in results if result is not None]
 
 
@@ -194,7 +194,7 @@ def take_sink(executor: Executor, plan: Plan, take: Take) -> list[Any]:
     work = TakeRange(
         rows, key, _accepted_columns(plan, key).empty_table(), TakeColumns(tuple(plan.sink.columns.names), take)
     )
-    results = executor.map(work, HashRange.covering(rows.n_rows))
+    results = executor.map(work, HashRange.covering(rows.n_rows), at=HashRange.middle)
     return [result for result in results if result is not None]
 
 

@@ -85,7 +85,7 @@ def decide(
         _repeats_of(plan, head, staged),
     )
     is_little = staged.summary.counts.changes <= ROWS_IN_DRIVER
-    parts_decided = executor.map(deciding, shares, is_little=is_little)
+    parts_decided = executor.map(deciding, shares, is_little=is_little, at=lambda share: share.middle(executor.slices))
     decided = Decided.total(parts_decided)
     if decided.drafts:
         from ebbtide.runtime._selection import select_decided
@@ -190,7 +190,7 @@ def _n_tasks(executor: Executor, staged: Staged) -> int:
 def _shares(executor: Executor, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Divide the batch among tasks; linked keys are a separate share."""
     n_tasks = _n_tasks(executor, staged)
-    dealt = balanced(staged.files, n_tasks)
+    dealt = balanced(staged.files, n_tasks, executor.slices)
     shares = [Share(staged.files, slices, linked) for slices in dealt]
     if linked is not None:
         shares.append(Share(staged.files, None, linked, has_linked=True))

@@ -91,7 +91,7 @@ class StateRewrite:
         state = self.plan.state
         target = self._target
         work = self.work
-        parts = executor.map(work, work.entries.parts(), is_little=work.entries.is_small)
+        parts = executor.map(work, work.entries.parts(), is_little=work.entries.is_small, at=lambda part: part.middle())
         adds = [add for part in parts for add in part]
         files_read = state.files(self.files)
         if files_read:

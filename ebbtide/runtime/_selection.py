@@ -126,7 +126,7 @@ def select_staged(executor: Executor, plan: Plan, staged: Staged, folder: str, n
     operator = plan.operator
     stager = Stager(folder, operator.changes, operator.key, n_slices=executor.slices)
     finish = StagedFinish(inputs, stager, results_of(plan, expressions))
-    shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks)]
+    shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks, executor.slices)]
     done = expressions.select(
         shares,
         inputs,

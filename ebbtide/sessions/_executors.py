@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import RDD
 
     Found = tuple[str, str]
 
 
-def refuse_unfit_executors(session: SparkSession) -> None:
-    """Refuse a cluster whose executors lack what the driver sends them work for; else the first step fails within a task.
+def refuse_unfit_executors(tasks: RDD[Any]) -> None:
+    """Refuse a cluster whose executors lack what the driver sends them work for; else a step fails within a task.
+
+    Args:
+        tasks: A partition on each executor to look at.
 
     Raises:
         ConfigError: Ebbtide is not installed there, or is another release, or Python is another one.
@@ -33,11 +36,11 @@ def refuse_unfit_executors(session: SparkSession) -> None:
         return f"{sys.version_info[0]}.{sys.version_info[1]}", release
 
     here = f"{sys.version_info[0]}.{sys.version_info[1]}", importlib.metadata.version("ebbtide")
-    there: Found = session.sparkContext.parallelize([0], 1).map(found_there).first()
-    if there != here:
+    unfit = [there for there in tasks.map(found_there).collect() if there != here]
+    if unfit:
         raise ConfigError.of(
             "The executors cannot do this driver's work.",
-            got=_words(there),
+            got=_words(unfit[0]),
             allowed=_words(here),
             next_step=(
                 "Use an image with it, or send an archive: --conf spark.archives=env.tar.gz#env "

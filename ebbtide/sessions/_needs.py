@@ -48,7 +48,7 @@ def refuse_unfit_session(session: SparkSession) -> None:
     if session.sparkContext.applicationId not in _fit:
         version = SparkVersion.of(session.version)
         _refuse_without_delta(session, version)
-        refuse_unfit_executors(session)
+        refuse_unfit_executors(session.sparkContext.parallelize([0], 1))
         note_fit(session)
     zone = session.conf.get(ZONE, None)
     if zone not in UTC:

@@ -93,12 +93,23 @@ class OnSpark(Executor):
         """See `Executor`: little work, unless the spec asks for Spark; without PySpark all of it."""
         return (is_little and not self._leaves_nothing) or not self._is_installed
 
-    def map(self, work: Callable[[Item], Result], items: Sequence[Item], *, is_little: bool = False) -> list[Result]:
+    def map(
+        self,
+        work: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        is_little: bool = False,
+        at: Callable[[Item], int] | None = None,
+    ) -> list[Result]:
         """See `Executor`."""
         if not items or self.does_itself(is_little=is_little or len(items) == 1):
             return self._here.map(work, items)
+        from ebbtide.sessions._placement import spread  # loads PySpark
+
         with self.described():
-            return list(self.spark().sparkContext.parallelize(items, len(items)).map(work).collect())
+            return list(
+                spread(self.spark(), items, None if at is None else [at(item) for item in items]).map(work).collect()
+            )
 
     @contextmanager
     def described(self) -> Iterator[None]:

@@ -89,7 +89,7 @@ def _built(app_name: str, settings: Mapping[str, str], log_file: Path | None) ->
         note_jars(effective, session.conf.get(JARS) or "")
     master = str(session.conf.get(MASTER))
     if not has_jvm and not is_in_one_jvm(master):
-        refuse_unfit_executors(session)
+        refuse_unfit_executors(session.sparkContext.parallelize([0], 1))
     note_fit(session)
     return session
 

@@ -45,6 +45,6 @@ class FileUnderNewColumns:
             altered,
             self.bounded,
             data_change=False,
-            tags=file.tags,
+            tags=file.tags_of_rows,
             partitioned=self.partitioned,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from ebbtide.tables._floor import Floors
 from ebbtide.tables._replaced_rows import Upsert
 from ebbtide.tables._sink_definition import SinkDefinition
 from ebbtide.tables._step_commits import alter_stage, commit_stage, erase_stage, restore_stage
-from ebbtide.tables._table import ChangeSet, Difference, Work, cannot_perform
+from ebbtide.tables._table import ChangePart, ChangeSet, Difference, Work, cannot_perform
 from ebbtide.tables._upsert import Upserter
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SinkTable(SinkDefinition):
 
     def _upsert(self, decided: pa.Table, floor: tuple[int, ...] | None) -> Upsert:
         floors = self._floors
-        upsert = DecidedUpsert(lambda: decided, self.key)()
+        upsert = _upsert_of(decided, self.key)
         return replace(upsert, is_below=floors.marks(floor), floor_columns=(floors.column,))
 
     def restore(self, action: Restore, work: Work) -> None:
@@ -231,17 +231,24 @@ class DecidedUpsert:
         key: The sink's key.
     """
 
-    read: Callable[[], pa.Table]
+    read: ChangePart
     key: tuple[str, ...]
+
+    def middle(self) -> int:
+        """See `Piece`."""
+        return self.read.middle()
 
     def __call__(self) -> Upsert:
         """Return the upsert."""
-        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
-        # unexpected row, or none, ends the same.
-        decided = self.read()
-        is_deleted = pc.equal(decided["_change"], SinkChange.DELETE)
-        shown = decided.filter(pc.invert(is_deleted))
-        return Upsert(keys=decided.select(list(self.key)), rows=shown.drop_columns("_change"))
+        return _upsert_of(self.read(), self.key)
+
+
+def _upsert_of(decided: pa.Table, key: Sequence[str]) -> Upsert:
+    # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
+    # unexpected row, or none, ends the same.
+    is_deleted = pc.equal(decided["_change"], SinkChange.DELETE)
+    shown = decided.filter(pc.invert(is_deleted))
+    return Upsert(keys=decided.select(list(key)), rows=shown.drop_columns("_change"))
 
 
 @dataclass(frozen=True)

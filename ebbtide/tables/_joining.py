@@ -2,11 +2,12 @@
 
 Each step adds files, and a table of many small steps would have very many. Files are joined by size class: once eight of a class exist
 they become one file of the next class, which is eight times as large. So a row is rewritten once per class, O(log(bytes)) times, and a
-table has at most a few dozen small files, however many steps wrote it.
+table has at most a few dozen small files for each range of keys that tasks own, however many steps wrote it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -21,8 +22,41 @@ SMALL_BYTES = 16 * 2**20
 """A file of this size or more is not joined; see `is_small`."""
 MOST_BYTES = 128 * 2**20
 """The most bytes of files that are joined at a time, as far as is known in memory: their rows are held there."""
+MOST_RANGES = 64
+"""Maximum ranges of keys whose files are joined apart."""
+LEAST_ROWS = 1024
+"""A file of fewer rows is joined with any further ones."""
 ROWS_PER_FILE = 1_000_000
 """The most rows of a data file that is written in one go."""
+
+
+def joinable(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Divide files into those that may become one: of one range of keys, and of one partition."""
+    groups: dict[object, list[DataFile]] = {}
+    for file in files:
+        partition = frozenset(file.partition.items())
+        groups.setdefault((range_of(file), partition), []).append(file)
+    return list(groups.values())
+
+
+def by_range(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Divide files by the ranges of their keys' hashes. Files of different tasks stay apart, so that each task still opens its own alone."""
+    groups: dict[tuple[int, int], list[DataFile]] = {}
+    for file in files:
+        groups.setdefault(range_of(file), []).append(file)
+    return list(groups.values())
+
+
+def range_of(file: DataFile) -> tuple[int, int]:
+    """Return the part of all hashes that has a file's keys, about: its number, and the number of such parts, a power of two up to `MOST_RANGES`."""
+    # The range of a few keys is by chance, not by a task.
+    if (file.rows or 0) < LEAST_ROWS:
+        return 0, 1
+    keys = file.key_range()
+    width = keys.greatest + 1 - keys.least
+    n_parts = min(2 ** round(math.log2(2**64 / width)), MOST_RANGES)  # the ranges of tasks are about equal
+    middle = keys.least + width // 2
+    return middle * n_parts // 2**64, n_parts
 
 
 def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
@@ -85,14 +119,6 @@ def _is_half_empty(file: DataFile) -> bool:
     if n_rows is None or n_live is None:
         return False
     return 2 * n_live <= n_rows
-
-
-def by_partition(files: Iterable[DataFile]) -> list[list[DataFile]]:
-    """Return files by their partitions; all together in a table without any."""
-    groups: dict[frozenset[tuple[str, str | None]], list[DataFile]] = {}
-    for file in files:
-        groups.setdefault(frozenset(file.partition.items()), []).append(file)
-    return list(groups.values())
 
 
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:

@@ -6,8 +6,9 @@ log, and positions of rows; the one who commits joins them. No row leaves the wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,37 @@ from ebbtide.delta import Action, DataFile, LostRows, write_files
 from ebbtide.tables._joining import ROWS_PER_FILE
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
-Piece = Callable[[], Upsert]
-"""Returns a part of a step's changes, the same each time; picklable where workers apply it."""
 _IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
 _BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
+
+
+class Piece(Protocol):
+    """A part of a step's changes; picklable where workers apply it."""
+
+    def middle(self) -> int:
+        """Return a hash in the middle of those of its keys."""
+
+    def __call__(self) -> Upsert:
+        """Return the part, the same each time."""
+
+
+@dataclass(frozen=True)
+class WholeUpsert:
+    """All changes of a step, which are here.
+
+    Args:
+        upsert: The changes.
+    """
+
+    upsert: Upsert
+
+    def middle(self) -> int:
+        """See `Piece`."""
+        return 2**63
+
+    def __call__(self) -> Upsert:
+        """See `Piece`."""
+        return self.upsert
 
 
 @dataclass(frozen=True)

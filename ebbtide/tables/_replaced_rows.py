@@ -124,7 +124,10 @@ class ReplacedRows:
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in files:
             found = np.zeros(0, np.int64)
-            may_be_held = bounds.may_hold(file)
+            in_range = self._cache.range_of(file).rows_of(hashes_in_order)
+            may_be_held = np.zeros(len(hashes_in_order), dtype=bool)
+            if in_range.start < in_range.stop:
+                may_be_held[in_range] = bounds.may_hold(file)[in_range]
             if may_be_held.any():
                 own_keys = only(keys_in_order, pa.array(may_be_held))
                 index = self._cache.index_of(file)

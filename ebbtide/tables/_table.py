@@ -43,14 +43,24 @@ if TYPE_CHECKING:
     from ebbtide.executors import Executor
 
 
+class ChangePart(Protocol):
+    """Reads a part of a change set, of whole keys; picklable."""
+
+    def middle(self) -> int:
+        """Return a hash in the middle of those of its keys."""
+
+    def __call__(self) -> pa.Table:
+        """Read `_change` and some columns of the sink, in their types."""
+
+
 class ChangeSet(Protocol):
     """The decision of a step for the sink: at most one row per key, with `_change` (I, U, D) and the sink's columns."""
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns, in these types."""
 
-    def pieces(self, columns: pa.Schema) -> Sequence[Callable[[], pa.Table]]:
-        """Return what reads it as `rows`, in parts of whole keys, each where it is called: picklable; at least one."""
+    def pieces(self, columns: pa.Schema) -> Sequence[ChangePart]:
+        """Return what reads it as `rows`, in parts, each where it is called; at least one."""
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record, in the columns of the changelog."""

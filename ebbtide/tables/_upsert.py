@@ -23,8 +23,8 @@ from ebbtide.delta import (
 from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties, refuse_shown
-from ebbtide.tables._joining import by_partition, emptied_files, in_batches, in_groups, is_small, small_files
-from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WriteLeft
+from ebbtide.tables._joining import by_range, emptied_files, in_batches, in_groups, is_small, joinable, small_files
+from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WholeUpsert, WriteLeft
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Upserter:
             TableMismatchError: another client has given it other columns.
             HistoryGoneError: the version to restore no longer exists.
         """
-        self.apply_pieces(InProcess(), [lambda: upsert], committed, back)
+        self.apply_pieces(InProcess(), [WholeUpsert(upsert)], committed, back)
 
     def apply_pieces(
         self,
@@ -114,7 +114,7 @@ class Upserter:
             self._refuse_altered(found)
             version = Version.of(found)
             work = ApplyPiece(self._files, version, writes_rows=not adds, feeds=feeds)
-            parts = executor.map(work, pieces)
+            parts = executor.map(work, pieces, at=lambda piece: piece.middle())
             adds.extend(add for part in parts for add in part.adds)
             dead = _joined(parts)
             feed = self._feed(executor, pieces, parts, version) if feeds and dead else []
@@ -147,7 +147,7 @@ class Upserter:
         def actions_of(found: Snapshot) -> list[Action]:
             self._refuse_altered(found)
             work = ApplyPiece(self._files, Version.of(found), writes_rows=False, feeds=False)
-            dead = _joined([work(lambda: gone_rows)])
+            dead = _joined([work(WholeUpsert(gone_rows))])
             return self._changes(InProcess(), found, adds, dead, [])
 
         self._commit(actions_of, committed)
@@ -213,10 +213,15 @@ class Upserter:
         snapshot = self._newest()
         self._refuse_altered(snapshot)
         group = _files_to_fold(snapshot, everything=everything)
-        batches = list(in_batches(group))
+        batches = [batch for files in by_range(group) for batch in in_batches(files)]
         is_little = sum(file.size for file in group) <= executor.LITTLE_BYTES
         work = JoinFiles(self._files, Version.of(snapshot))
-        for joined, adds in zip(batches, executor.map(work, batches, is_little=is_little), strict=True):
+        added = executor.map(work, batches, is_little=is_little)
+        if is_little:
+            self._snapshot = self._writer.join(snapshot, group, [add for adds in added for add in adds], {})
+            return
+        # In a commit each: if another writer changes a file meanwhile, only its batch is lost.
+        for joined, adds in zip(batches, added, strict=True):
             snapshot = self._writer.join(snapshot, joined, adds, {})
         self._snapshot = snapshot
 
@@ -274,12 +279,9 @@ def _joined(parts: Sequence[Applied]) -> dict[FileId, BitMap64]:
 def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
     """Return the files that a fold joins or rewrites; arguments as `Upserter.fold`."""
     group = []
-    # Files of two partitions do not become one: those of each are judged by themselves.
-    for files in by_partition(snapshot.files.values()):
+    for files in joinable(snapshot.files.values()):
         group += emptied_files(files)
-        small = small_files(files)
-        if everything:
-            small = [file for file in files if is_small(file)]
+        small = [file for file in files if is_small(file)] if everything else small_files(files)
         # One small file without a vector has nothing to be joined with, and nothing to lose.
         is_one_whole = len(small) == 1 and small[0].vector is None
         if not is_one_whole:

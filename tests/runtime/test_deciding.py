@@ -137,11 +137,19 @@ def test_copies_that_are_gone_or_torn_are_made_again(tmp_path):
 
 def test_slices_are_dealt_out_whole_and_evenly():
     staged = [StagedFile("a", tuple(range(8)), (10,) * 8), StagedFile("b", (3, 9), (5, 40))]
-    shares = balanced(staged, 3)
+    shares = balanced(staged, 3, 16)
     assert sorted(slice_ for share in shares for slice_ in share) == [*range(8), 9]
     rows = {3: 15, 9: 40} | dict.fromkeys((0, 1, 2, 4, 5, 6, 7), 10)
     assert max(sum(rows[slice_] for slice_ in share) for share in shares) <= 50
-    assert balanced([], 3) == []
+    assert balanced([], 3, 16) == []
+
+
+def test_even_slices_are_dealt_out_by_equal_ranges():
+    chance = random.Random(5)
+    for n_shares in (2, 3, 8, 24):
+        rows = tuple(chance.randrange(90, 110) for _ in range(64))
+        shares = balanced([StagedFile("a", tuple(range(64)), rows)], n_shares, 64)
+        assert [share[0] for share in shares] == [-(-64 * number // n_shares) for number in range(n_shares)]
 
 
 def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path):

@@ -37,7 +37,7 @@ class Pool(Executor):
     def parallelism(self):
         return self._n_processes
 
-    def map(self, work, items, *, is_little=False):
+    def map(self, work, items, *, is_little=False, at=None):
         if is_little:
             return [work(item) for item in items]
         sent = [cloudpickle.dumps((work, item)) for item in items]

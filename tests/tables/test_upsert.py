@@ -2,6 +2,7 @@
 
 import random
 from itertools import product
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from frame.limits import set_limits
 from frame.thinned import graded, thinned
 from local.local_run import make_partitioned
 
+from ebbtide.columns import key_hashes
 from ebbtide.delta import DataFile, Definition, IndexCache, Log, Snapshot, Transaction, Writer
 from ebbtide.delta._copy_files import Copy
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
@@ -23,6 +25,18 @@ COLUMNS = pa.schema(
 )
 KEY = ["a", "b"]
 PUTS = Writer()
+
+
+class Part(NamedTuple):
+    """A part of a step's changes."""
+
+    upsert: Upsert
+
+    def middle(self):
+        return 0
+
+    def __call__(self):
+        return self.upsert
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +154,7 @@ def test_changes_in_parts_make_the_rows_and_the_feed_that_they_make_at_once(tmp_
         deleted, values = keys[:4], {key: number * 100 + key[0] for key in keys[4:]}
         parts = [change({key: values[key]}) for key in values] + [change({}, deleted=[key]) for key in deleted]
         shown["at once"].apply(change(values, deleted), merge(number))
-        pieces = [(lambda part=part: part) for part in parts]
+        pieces = [Part(part) for part in parts]
         shown["in parts"].apply_pieces(InProcess(), pieces, merge(number))
     paths = [str(tmp_path / how / "t") for how in shown]
     assert ours(paths[0]) == ours(paths[1]) == theirs(paths[1])
@@ -148,6 +162,37 @@ def test_changes_in_parts_make_the_rows_and_the_feed_that_they_make_at_once(tmp_
     names = ("_commit_version", "_change_type", "a", "b", "v")
     at_once, in_parts = [sorted(tuple(row[name] for name in names) for row in feed) for feed in feeds]
     assert at_once == in_parts
+
+
+def halves(values):
+    """Divide rows by the first bit of their keys' hashes, as tasks do."""
+    keys = list(values)
+    is_upper = key_hashes(rows_of(values), KEY) >= 2**63
+    return [
+        change({key: values[key] for key, upper in zip(keys, is_upper, strict=True) if upper == half})
+        for half in (False, True)
+    ]
+
+
+def test_tasks_keep_to_the_files_of_their_own_keys_through_folds(tmp_path, shell):
+    set_limits(rows_per_file=10**6, width=2, least_rows_of_range=100)
+    path, want = made(tmp_path), {}
+    chance = random.Random(3)
+    for number in range(1, 8):
+        values = {(chance.randrange(2000), "x"): number for _ in range(700)}
+        upserter = Upserter(path, COLUMNS, KEY, PUTS)
+        upserter.apply_pieces(InProcess(), [Part(half) for half in halves(values)], merge(number))
+        upserter.fold(InProcess())
+        want |= values
+        assert ours(path) == theirs(path) == want
+    files = list(Snapshot.read(path).files.values())
+    in_half = [{keys.least >> 63, keys.greatest >> 63} for keys in (file.key_range() for file in files)]
+    assert sorted(in_half, key=sum) == [{0}] * (len(files) // 2) + [{1}] * (len(files) // 2), "no file has keys of both"
+    shell.export(EBBTIDE_CACHE=tmp_path / "of a new host")
+    assume("another process")
+    lower, _ = halves(dict.fromkeys(want, 9))
+    Upserter(path, COLUMNS, KEY, PUTS).apply_pieces(InProcess(), [Part(lower)], merge(9))
+    assert len(list((tmp_path / "of a new host").glob("*.arrow"))) == len(files) // 2 + 1, "and the new file"
 
 
 @pytest.mark.parametrize("process", ["same", "another"])

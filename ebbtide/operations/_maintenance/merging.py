@@ -53,6 +53,8 @@ class MergePart:
         copies = entries.state.copies(entries.operator().key)
         positions = {}
         for number, file in enumerate(entries.state.files):
+            if not part.meets(*copies.range_of(file)):
+                continue
             index = copies.index_of(file)
             own = index.positions[part.rows_of(index)]
             if len(own):
@@ -99,7 +101,7 @@ def merged(
     entries = rewrite.entries
     parts = to_merge(entries)
     now = parts[:max_files]
-    results = executor.map(MergePart(rewrite), now, is_little=entries.is_small)
+    results = executor.map(MergePart(rewrite), now, is_little=entries.is_small, at=HashRange.middle)
     if not results:
         return Merged([], 0)
     adds: list[Action] = []

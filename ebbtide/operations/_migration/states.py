@@ -189,6 +189,7 @@ def _counts(
         affected,
         entries.parts(),
         is_little=entries.is_small,
+        at=lambda part: part.middle(),
     )
     none = np.zeros(4, np.int64)
     counts: list[int] = sum(parts, none).tolist()

@@ -28,6 +28,8 @@ from ebbtide.storage import ArrowFile, Location, ParquetFile
 
 FLUSH_BYTES = 64 * 2**20
 """Bytes of rows that are divided into slices at a time: bounds memory."""
+MOST_UNEVEN = 1.5
+"""Maximum rows of a share, by the mean of all, before shares are divided by rows."""
 BAD_ROWS = pa.schema(
     [
         ("_reason", pa.string()),
@@ -415,6 +417,15 @@ class Share:
     linked: pa.Table | None = None
     has_linked: bool = False
 
+    def middle(self, n_slices: int) -> int:
+        """Return a hash in the middle of those of its keys.
+
+        Args:
+            n_slices: The number of all slices.
+        """
+        slices = self.slices or (0, n_slices - 1)
+        return (slices[0] + slices[-1] + 1) * 2**64 // (2 * n_slices)
+
     def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
         """Read the changes.
 
@@ -436,26 +447,40 @@ class Share:
         return changes.filter(pa.array(is_own))
 
 
-def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
-    """Divide slices into shares of about as many rows each; empty shares are left out.
+def balanced(staged: Sequence[StagedFile], n_shares: int, n_slices: int) -> list[tuple[int, ...]]:
+    """Divide slices into shares; empty shares are left out.
 
-    The slices of a share follow each other, so its keys' hashes are in one range, as are those of the files that it writes.
+    The slices of a share follow each other, so its keys' hashes are in one range, as are those of the files that it writes. They are equal
+    ranges, the same in each step, unless one would have many more rows than the mean: then each has about as many.
 
     Args:
         staged: The staged files.
         n_shares: The most shares.
+        n_slices: Number of all slices.
     """
     rows_of_slice = _rows_of_slices(staged)
-    n_all = rows_of_slice.total()
+    equal = {slice_: slice_ * n_shares // n_slices for slice_ in sorted(rows_of_slice)}
+    rows_of_share = Counter[int]()
+    for slice_, share in equal.items():
+        rows_of_share[share] += rows_of_slice[slice_]
+    is_even = max(rows_of_share.values(), default=0) <= MOST_UNEVEN * rows_of_slice.total() / n_shares
+    share_of = equal if is_even else _by_rows(rows_of_slice, n_shares)
     shares: dict[int, list[int]] = {}
-    n_before = 0
-    # A slice goes where its middle row would: no share exceeds the mean by more than a slice.
-    for slice_ in sorted(rows_of_slice):
-        middle = n_before + rows_of_slice[slice_] / 2
-        share = int(middle * n_shares / n_all)
+    for slice_, share in share_of.items():
         shares.setdefault(share, []).append(slice_)
-        n_before += rows_of_slice[slice_]
     return [tuple(share) for share in shares.values()]
+
+
+def _by_rows(rows_of_slice: Counter[int], n_shares: int) -> dict[int, int]:
+    """Return the share of each slice: no share exceeds the mean by more than a slice."""
+    n_all = rows_of_slice.total()
+    share_of = {}
+    n_before = 0
+    for slice_ in sorted(rows_of_slice):
+        middle = n_before + rows_of_slice[slice_] / 2  # a slice goes where its middle row would
+        share_of[slice_] = int(middle * n_shares / n_all)
+        n_before += rows_of_slice[slice_]
+    return share_of
 
 
 def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:

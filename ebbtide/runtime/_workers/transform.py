@@ -243,7 +243,7 @@ class StoredFinish:
             written,
             self.bounded,
             data_change=True,
-            tags=file.tags,
+            tags=file.tags_of_rows,
         )
         evaluated = rows.filter(pa.array(is_evaluated))
         failed = self.results.failed(evaluated, selected, "_changed_by")

@@ -12,7 +12,7 @@ from ebbtide.delta import Action, DataFile, Log
 from ebbtide.operators import Operator
 from ebbtide.storage import ParquetFile
 from ebbtide.tables._joining import in_groups
-from ebbtide.tables._state.layout import EntryKind, columns_by_name, of_sink, typed
+from ebbtide.tables._state.layout import EntryKind, columns_by_name, may_have, of_sink, typed
 from ebbtide.tables._state.lookup import Stored
 
 PIECE_BYTES = 8 * 2**20
@@ -39,11 +39,14 @@ class StepChanges:
 
     def pieces(self, columns: pa.Schema) -> list[ChangePiece]:
         """Return what reads it as `rows`, in parts of whole keys, in workers too; at least one."""
-        # A file has the decisions of one task: all changes of some keys.
-        files = Log(self.table).commit(self.version).adds()
-        groups = list(in_groups(files, lambda add: int(add["size"]), PIECE_BYTES)) or [[]]
+        # A file has the decisions of one task: all changes of some keys. So the task that publishes them needs the indices of these alone.
+        adds = Log(self.table).commit(self.version).adds()
+        decided = [add for add in adds if may_have(DataFile(add), "_entry", EntryKind.ROW)]
+        of_ranges = [[add] for add in decided if not DataFile(add).key_range().is_all]
+        of_all_keys = [add for add in decided if DataFile(add).key_range().is_all]
+        groups = of_ranges + list(in_groups(of_all_keys, lambda add: int(add["size"]), PIECE_BYTES))
         entries, key = self.operator.schema, tuple(self.operator.key)
-        return [ChangePiece(self.table, tuple(adds), entries, key, columns) for adds in groups]
+        return [ChangePiece(self.table, tuple(adds), entries, key, columns) for adds in groups or [[]]]
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.
@@ -82,6 +85,11 @@ class ChangePiece:
     entries: pa.Schema
     key: tuple[str, ...]
     columns: pa.Schema
+
+    def middle(self) -> int:
+        """Return a hash in the middle of those of its keys."""
+        middles = [DataFile(add).key_range().middle for add in self.adds]
+        return sum(middles) // max(len(middles), 1)
 
     def __call__(self) -> pa.Table:
         """Read it: `_change` and the columns, in their types."""

@@ -107,6 +107,8 @@ class Stored:
         Args:
             copies: See `copies`.
         """
+        if not part.meets(*copies.range_of(file)):
+            return self.columns.empty_table()
         index = copies.index_of(file)
         own = part.rows_of(index)
         rows = index.rows.slice(own.start, own.stop)
@@ -153,7 +155,8 @@ class Stored:
         copies.only(self.files)
         found = []
         for file in self.files:
-            if bounds is not None and not bounds.may_hold(file).any():
+            own = copies.range_of(file).rows_of(hashes)
+            if own.start == own.stop or (bounds is not None and not bounds.may_hold(file).any()):
                 continue
             index = copies.index_of(file)
             rows, _ = index.find(keys, hashes)

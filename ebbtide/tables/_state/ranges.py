@@ -28,13 +28,14 @@ class HashRange(NamedTuple):
 
     @classmethod
     def covering(cls, n_rows: int) -> list[HashRange]:
-        """Return ranges that have all keys, each about `ROWS_IN_PART` of some stored rows.
+        """Return ranges that have all keys, each at most about `ROWS_IN_PART` of some stored rows: a power of two, so that they are those of tasks.
 
         Example:
             >>> HashRange.covering(1_000_000)
             [HashRange(number=0, of=2), HashRange(number=1, of=2)]
         """
-        return HashRange(0, 1).pieces(quotient(n_rows, ROWS_IN_PART))
+        n_ranges = quotient(n_rows, ROWS_IN_PART)
+        return HashRange(0, 1).pieces(1 << (n_ranges - 1).bit_length())
 
     def only(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
         """Return the rows whose keys are in the range.
@@ -56,6 +57,14 @@ class HashRange(NamedTuple):
         first = self._first_of(self.number, index)
         end = self._first_of(self.number + 1, index)
         return slice(first, end)
+
+    def middle(self) -> int:
+        """Return the hash in the middle of the range."""
+        return (2 * self.number + 1) * 2**64 // (2 * self.of)
+
+    def meets(self, least: int, greatest: int) -> bool:
+        """Return whether the range has hashes of another one, given by its ends."""
+        return self._least(self.number) <= greatest and least < self._least(self.number + 1)
 
     def pieces(self, n_pieces: int) -> list[HashRange]:
         """Divide the range into equal ones.

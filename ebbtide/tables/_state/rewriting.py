@@ -17,7 +17,7 @@ from ebbtide.delta import Action, DataFile, IndexCache, KeyIndex
 from ebbtide.entries import Step, newest_versions
 from ebbtide.executors import Executor
 from ebbtide.operators import Operator
-from ebbtide.tables._joining import ROWS_PER_FILE, small_files
+from ebbtide.tables._joining import ROWS_PER_FILE, joinable, range_of, small_files
 from ebbtide.tables._state import ranges
 from ebbtide.tables._state.layout import BASE, of_sink
 from ebbtide.tables._state.lookup import Stored
@@ -55,8 +55,10 @@ class StoredEntries:
         return self.n_bytes <= Executor.LITTLE_BYTES
 
     def parts(self) -> list[HashRange]:
-        """Divide the entries into parts of about `ranges.ROWS_IN_PART` stored rows."""
-        return HashRange.covering(self.state.n_rows)
+        """Divide the entries into parts of at most about `ranges.ROWS_IN_PART` stored rows, and into no wider ones than the files have."""
+        by_rows = HashRange.covering(self.state.n_rows)
+        narrowest = max((n_ranges for _, n_ranges in map(range_of, self.state.files)), default=1)
+        return by_rows if len(by_rows) >= narrowest else HashRange(0, 1).pieces(narrowest)
 
     def newest(self, part: HashRange) -> Iterator[pa.Table]:
         """Yield the newest version of each entry of a part, dropped entries included, in pieces that follow each other by hash.
@@ -69,7 +71,8 @@ class StoredEntries:
         n_pieces = quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
-                copies.index_of(file).rows.prepare()
+                if part.meets(*copies.range_of(file)):
+                    copies.index_of(file).rows.prepare()
             pa.default_memory_pool().release_unused()
             for piece in part.pieces(n_pieces):
                 none = operator.schema.empty_table()
@@ -183,4 +186,4 @@ def files_to_fold(state: Stored) -> list[DataFile]:
     # As much as the base: so a whole fold writes at most twice the bytes added since the last one.
     if added_bytes >= max(base_bytes, WHOLE_BYTES):
         return list(state.files)
-    return small_files(state.files, ranges.ROWS_IN_PART)
+    return [file for files in joinable(state.files) for file in small_files(files, ranges.ROWS_IN_PART)]

@@ -70,6 +70,7 @@ LIMITS = {
     "together_held_bytes": "ebbtide.storage._together.HELD_BYTES",
     "small_bytes": "ebbtide.tables._joining.SMALL_BYTES",
     "width": "ebbtide.tables._joining.WIDTH",
+    "least_rows_of_range": "ebbtide.tables._joining.LEAST_ROWS",
     "rewritten_share": "ebbtide.operations._maintenance.deletion.REWRITTEN_SHARE",
     "doomed_rows_in_part": "ebbtide.operations._maintenance.doomed.ROWS_IN_PART",
     "judging_rows_in_driver": "ebbtide.operations._maintenance.judging.ROWS_IN_DRIVER",

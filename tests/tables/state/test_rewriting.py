@@ -106,8 +106,8 @@ def test_version_that_a_vector_deletes_does_not_count(state):
     assert newest(state) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1)]
 
 
-@pytest.mark.parametrize(("n_rows", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-def test_parts_are_as_many_as_the_rows_need_whatever_their_bytes(n_rows, n_parts):
+@pytest.mark.parametrize(("n_rows", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 4), (41, 8)])
+def test_parts_are_a_power_of_two_as_the_rows_need_whatever_their_bytes(n_rows, n_parts):
     set_limits(rewriting_rows_in_part=10)
     stats = json.dumps({"numRecords": n_rows})
     file = DataFile({"path": "a", "size": 10**9, "stats": stats})
