@@ -9,12 +9,12 @@ from deltalake import DeltaTable
 from frame.thinned import graded
 from inputs.byte_scan import scan
 from local.local_pipeline import LATER, LocalPipeline
-from local.local_run import HOUR, SPARK
+from local.local_run import HOUR, SPARK, make_partitioned
 from local.support import change
 
 import ebbtide
-from ebbtide.delta import Snapshot
-from ebbtide.errors import ConfigError
+from ebbtide.delta import Definition, Snapshot
+from ebbtide.errors import ConfigError, DeltaFeatureError
 
 COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -68,6 +68,18 @@ def test_log_has_no_value_of_a_personal_column(tmp_path, kind):
     played(pipeline, planted)
     assert scan(logs(pipeline), planted) == []
     assert scan([pipeline.home / "sink"], planted), "the rows have it"
+
+
+def test_sink_that_is_partitioned_by_a_personal_column_is_refused_before_a_step(tmp_path):
+    pipeline = LocalPipeline(tmp_path, schema=TEXTS, columns=PERSONAL)
+    sink = pipeline.plan.delta_sink
+    make_partitioned(sink.path, Definition(sink.stored_schema, sink.stored_properties), "n", "mail")
+    pipeline.put(row("+I", "a", "b", 1))
+    with pytest.raises(DeltaFeatureError, match=r"is partitioned by personal columns: .* Got: mail\."):
+        pipeline.run()
+    with pytest.raises(DeltaFeatureError, match="is partitioned by personal columns"):
+        sink.extend(SPARK)
+    assert Snapshot.read(sink.path).version == 0
 
 
 def test_values_of_columns_that_are_not_personal_are_found_in_the_log(tmp_path):

@@ -1,7 +1,9 @@
 """A table that was there before becomes a sink: its rows stand before all that the source brings."""
 
+import pyarrow as pa
 import pytest
 from clusters.spark_support import act, change, plain_spec, sink, write
+from deltalake import DeltaTable, QueryBuilder
 from frame.interrupting import killed_before
 from frame.limits import set_limits
 from oracles.judging import verdict_of
@@ -20,11 +22,13 @@ CHANGES = [
 MODES = {
     "sequence": {"order": {"sequence": ["seq"]}},
     "arrival": {},
+    "partitioned": {"order": {"sequence": ["seq"]}, "sink": {"table_properties": {"team": "shop"}}},
 }
 AFTER = {
     "sequence": [(1, "a"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
     "arrival": [(1, "late"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
 }
+AFTER["partitioned"] = AFTER["sequence"]
 
 
 def spec_of(tmp_path, mode, schema="id BIGINT, v STRING, seq BIGINT"):
@@ -33,7 +37,8 @@ def spec_of(tmp_path, mode, schema="id BIGINT, v STRING, seq BIGINT"):
 
 def made(spark, tmp_path, spec, sql=ROWS):
     path = str(tmp_path / spec.name / "sink")
-    spark.sql(sql).coalesce(1).write.format("delta").save(path)
+    by = ["v", "seq"] if spec.sink.table_properties else []
+    spark.sql(sql).coalesce(1).write.format("delta").partitionBy(*by).save(path)
     return path
 
 
@@ -69,5 +74,10 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
     }
     assert "nothing to repair" in act(spark, spec, tmp_path, "repair", "plan").text()
     assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 4, "its history stays"
+    theirs = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id, v FROM t ORDER BY id").read_all()
+    assert [tuple(row.values()) for row in pa.table(theirs).to_pylist()] == AFTER[mode]
+    described = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
+    assert described["partitionColumns"] == (["v", "seq"] if mode == "partitioned" else [])
+    assert described["properties"].get("team") == ("shop" if mode == "partitioned" else None)
     with pytest.raises(AdoptionError, match="has already made steps"):
         act(spark, spec, tmp_path, "adopt", "plan")

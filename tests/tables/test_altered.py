@@ -12,7 +12,7 @@ from local.altering import REFUSED, altered
 from local.made_facts import made_facts as facts
 
 from ebbtide.delta import DataFile, Definition, Log, Snapshot, Transaction, Writer
-from ebbtide.errors import DeltaFeatureError
+from ebbtide.errors import DeltaFeatureError, TableMismatchError
 from ebbtide.executors import InProcess
 from ebbtide.ledger import _writers as ledger_writers
 from ebbtide.model import Restore
@@ -113,6 +113,36 @@ def test_table_with_a_feature_that_is_not_written_gets_no_commit(tmp_path, puts,
     with pytest.raises(DeltaFeatureError, match=feature):
         writer.write(2, [2])
     assert commits_after_refused(path) == []
+
+
+def partitioned_by_v(path):
+    """Commit that a table is empty and partitioned, as CREATE OR REPLACE TABLE does."""
+    found = Snapshot.read(path)
+    metadata = {**found.metadata, "partitionColumns": ["v"]}
+    actions = DataFile.replacing(found.files.values(), [{"metaData": metadata}])
+    Writer().commit_version(path, found.version + 1, actions, {"operation": "REPLACE TABLE"})
+
+
+def test_files_that_were_written_before_a_table_was_partitioned_are_not_committed_and_written_again(tmp_path, puts):
+    path = made(tmp_path)
+    Upserted(path, puts).write(1, [1])
+    puts.waiting = [lambda: partitioned_by_v(path)]
+    with pytest.raises(TableMismatchError, match=r"has partitioned .* run it again: its files are written again"):
+        Upserted(path, puts).write(2, [2])
+    assert Snapshot.read(path).files == {}
+    Upserted(path, puts).write(2, [2])
+    [file] = Snapshot.read(path).files.values()
+    assert file.partition == {"v": "v2"}
+    assert Snapshot.read(path).rows(COLUMNS).to_pylist() == rows(2).to_pylist()
+
+
+@pytest.mark.parametrize("of", [Appended, Staged])
+def test_table_that_only_a_sink_may_be_partitioned_like_gets_no_file(tmp_path, puts, of):
+    path = made(tmp_path)
+    partitioned_by_v(path)
+    with pytest.raises(TableMismatchError, match="has partitioned"):
+        of(path, puts).write(1, [1])
+    assert Snapshot.read(path).files == {}
 
 
 def test_rule_for_a_nested_field_is_refused(tmp_path, puts):
