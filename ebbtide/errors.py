@@ -8,7 +8,7 @@ whether to retry.
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import ClassVar, Self
 
 from ebbtide.redaction import printable, shown
 
@@ -19,6 +19,9 @@ class EbbtideError(Exception):
     Args:
         message: What happened, the value got, the values allowed, the next step; credentials in it are masked.
     """
+
+    exit_code: ClassVar[int] = 1
+    """Exit code of a command that ends by it; a service manager uses it to decide on a restart."""
 
     def __init__(self, message: str) -> None:
         super().__init__(shown(message))
@@ -80,6 +83,8 @@ class EbbtideError(Exception):
 class Terminal(EbbtideError):  # noqa: N818 - what it is, not an error by itself
     """Retrying cannot help: a person must change something first."""
 
+    exit_code: ClassVar[int] = 5
+
 
 class Transient(EbbtideError):  # noqa: N818
     """Retrying later may help."""
@@ -87,6 +92,8 @@ class Transient(EbbtideError):  # noqa: N818
 
 class ConfigError(Terminal):
     """Raised when a pipeline spec or a command's argument is not usable."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class SqlError(Terminal):
@@ -222,6 +229,8 @@ class StatefulFunctionError(Terminal):
 
 class PausedError(Terminal):
     """Raised when a pipeline that is paused is to read its source."""
+
+    exit_code: ClassVar[int] = 4
 
 
 class LeaseHeldError(Transient):

@@ -259,6 +259,13 @@ FAULTS: Mapping[tuple[str, str], Words] = {
         way_out="'ebbtide quarantine show' has them. Correct the spec, and run 'ebbtide quarantine replay --apply'; or 'ebbtide refresh'.",
         error=ConfigError,
     ),
+    ("source", "all of a run bad"): Words(
+        says="All records that this run of '{pipeline}' has read were bad: {records}.",
+        got="{first}",
+        allowed="records that fit the spec's format, schema and key",
+        way_out="'ebbtide quarantine show' has them. Correct the spec, and run 'ebbtide quarantine replay --apply'; or set checks.max_quarantine_rate: 1.",
+        error=ConfigError,
+    ),
     ("source", "moved"): Words(
         says="The source of '{pipeline}' is not where it was.",
         got="{path}",

@@ -21,6 +21,7 @@ from local.support import plain
 from servers.kafka_broker import free_port
 
 from ebbtide.cli.verbs import COMMANDS
+from ebbtide.errors import SourceReadError
 from ebbtide.inspect import MetricsAtRest
 from ebbtide.inspect._metrics import METRICS
 from ebbtide.ledger import LastVerdict
@@ -190,6 +191,21 @@ def test_tables_that_do_not_fit_and_a_source_that_is_gone_fire(make):
     now = scraped(pipeline)
     assert fires("EbbtideRefused", well, now)
     assert fires("EbbtideUnreadable", well, now, "source")
+
+
+def test_run_that_failed_fires_until_one_succeeds(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    well = scraped(pipeline)
+    assert not fires("EbbtideLastRunFailed", well, well)
+    gone = pipeline.source.rename(pipeline.source.with_name("gone"))
+    with pytest.raises(SourceReadError):
+        pipeline.run()
+    gone.rename(pipeline.source)
+    failed = scraped(pipeline)
+    assert fires("EbbtideLastRunFailed", well, failed)
+    pipeline.read(up(2, 1))
+    assert not fires("EbbtideLastRunFailed", failed, scraped(pipeline))
 
 
 def test_foreign_write_fires(make):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.errors import ConfigError, PausedError, Terminal
+from ebbtide.errors import ConfigError, EbbtideError
 
 ROOT = ".ebbtide"
 """Default folder of all pipelines' tables."""
@@ -20,12 +20,8 @@ FAILED, USAGE, NOTHING_MATCHED, PAUSED, REFUSED = 1, 2, 3, 4, 5
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code for an error; a service manager uses it to decide on a restart."""
-    if isinstance(error, PausedError):
-        return PAUSED
-    if isinstance(error, ConfigError):
-        return USAGE
-    return REFUSED if isinstance(error, Terminal) else FAILED
+    """Return the exit code for an error."""
+    return error.exit_code if isinstance(error, EbbtideError) else FAILED
 
 
 def exit_with(codes: Collection[int]) -> None:

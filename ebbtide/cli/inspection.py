@@ -63,6 +63,23 @@ def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -
             raise click.exceptions.Exit(max(codes))
 
 
+@click.command()
+@of_pipelines
+def runs(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+    """List the ends of pipelines' last hundred runs, the newest first: outcome, error, host, steps."""
+    from ebbtide.ledger import KeptRun
+    from ebbtide.runtime import Plan
+
+    reporter = Reporter(root, as_json)
+
+    def show(location: str, spec: Pipeline) -> None:
+        plan = Plan.under(root, spec)
+        for kept in KeptRun.all_of(plan.root, plan.ledger.turn):
+            reporter.result(kept, KeptRun.line, location)
+
+    reporter.each(load_specs(specs), show)
+
+
 def _print_metrics(located: list[Located], reporter: Reporter) -> None:
     """Print the metrics of pipelines. Errors that hide values go to standard error and into a metric."""
     from ebbtide.inspect import MetricsAtRest

@@ -118,7 +118,9 @@ def run(
     with ExitStack() as stack:
         watched = None
         if metrics_port is not None:
-            watched = watched_fleet([spec for _, spec in followed], root, healthy_within)
+            from ebbtide.inspect import WatchedFleet
+
+            watched = WatchedFleet.of([spec for _, spec in followed], root, healthy_within)
             with reporter.errors():
                 stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port))
         Followers(followed, reporter, Fleet.once(operate, **accepted), _report, watched).run()
@@ -175,13 +177,6 @@ def refuse_unwatched(followed: list[Located]) -> None:
             got="--metrics-port",
             next_step="Add --follow; for other pipelines 'ebbtide status --metrics' prints them.",
         )
-
-
-def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> WatchedFleet:
-    """Return a watcher of continuous runs."""
-    from ebbtide.inspect import WatchedFleet, WatchedRun
-
-    return WatchedFleet([WatchedRun(spec, root, healthy_within_s) for spec in specs], root)
 
 
 @contextmanager

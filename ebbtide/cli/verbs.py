@@ -20,6 +20,7 @@ WRITTEN = {
         "Show the last step, the rows, and anything that stops a run.",
         spec="pipelines/defs",
     ),
+    "runs": Listed("inspection:runs", "", Heading.EVERY_DAY, "List the ends of the last runs."),
     "lag": Listed("inspection:lag", "", Heading.EVERY_DAY, "Show the backlog of the sources.", spec="pipelines/defs"),
     "new": Listed(
         "new:new",

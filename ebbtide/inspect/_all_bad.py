@@ -17,21 +17,30 @@ def fault_of_all_bad(spec: Pipeline, root: str, run: RunSummary | None = None) -
 
     Args:
         root: Folder of all pipelines' tables.
-        run: What a run did: one that has inserted rows is not looked at further.
+        run: What a run did: one that has inserted rows is not looked at further. One that read bad records alone has failed,
+            unless the spec allows it.
     """
     if run is not None and run.totals["inserted"]:
         return None
     plan = Plan.under(root, spec)
     n_bad = plan.quarantine.size()
-    if not n_bad or plan.sink_log is None or _has_had_rows(plan.sink_log):
+    if not n_bad:
         return None
-    [first] = plan.quarantine.records(Selection()).slice(0, 1).to_pylist()
+    kind = "all bad"
+    if plan.sink_log is None or _has_had_rows(plan.sink_log):
+        if run is None or not run.is_all_bad or spec.checks.may_all_be_bad:
+            return None
+        kind = "all of a run bad"
+        n_bad = run.totals["quarantined"]
+    bad = plan.quarantine.records(Selection())
+    row = 0 if kind == "all bad" else bad.num_rows - 1
+    [example] = bad.slice(row, 1).to_pylist()
     fault = Fault.of(
         "source",
-        "all bad",
+        kind,
         pipeline=spec.name,
         records=amount(n_bad, "record"),
-        first=printable(f"{first['reason']}: {first['detail']}"),
+        first=printable(f"{example['reason']}: {example['detail']}"),
     )
     return fault.error
 

@@ -99,6 +99,16 @@ def set_status(values: Values, found: Status) -> None:
         }
     )
     set_checks(values, found.checks)
+    last_run = found.last_run
+    if last_run is not None:
+        values.update(
+            {
+                "ebbtide_last_run_timestamp_seconds": last_run.at_ms / 1000,
+                "ebbtide_last_run_success": float(not last_run.has_failed),
+                "ebbtide_last_run_exit_code": last_run.exit_code,
+                "ebbtide_last_run_duration_seconds": last_run.seconds,
+            }
+        )
 
 
 def set_checks(values: Values, verdicts: Iterable[LastVerdict]) -> None:

@@ -58,6 +58,7 @@ class Metric:
 
 SOURCE, STATE_LOG, SINK_LOG, LEDGER, FACTS = "source", "state's log", "sink's log", "ledger", "facts of the last step"
 STEPS, HOST, CHECKS = "steps of the run", "this host", "verdicts of `ebbtide check` and Dagster"
+ENDS = "kept ends of runs"
 METRICS = (
     Metric("ebbtide_readable", "gauge", "1: tables or source could be read.", "reading them", ("what",)),
     Metric("ebbtide_lag_records", "gauge", "Records that wait in the topic.", SOURCE),
@@ -78,6 +79,10 @@ METRICS = (
     Metric("ebbtide_sink_bytes", "gauge", "Bytes of the sink's data files.", SINK_LOG, viewers=STATUS),
     Metric("ebbtide_foreign_writes", "gauge", "Commits of other clients.", "state's and sink's logs", viewers=STATUS),
     Metric("ebbtide_misfit", "gauge", "1: the next run is refused.", "tables, spec and source", viewers=STATUS),
+    Metric("ebbtide_last_run_timestamp_seconds", "gauge", "End of the last run.", ENDS, viewers=STATUS),
+    Metric("ebbtide_last_run_success", "gauge", "0: the last run failed.", ENDS, viewers=STATUS),
+    Metric("ebbtide_last_run_exit_code", "gauge", "Its exit code.", ENDS, viewers=STATUS),
+    Metric("ebbtide_last_run_duration_seconds", "gauge", "Its duration.", ENDS, viewers=STATUS),
     Metric("ebbtide_lease_held", "gauge", "1: a live process holds the lease; of a run: it does.", LEDGER),
     Metric("ebbtide_lease_taken", "counter", "Times that the lease was taken.", LEDGER),
     Metric("ebbtide_paused", "gauge", "1: the pipeline is paused.", LEDGER),

@@ -16,6 +16,7 @@ from ebbtide.ledger import (
     DataCommit,
     ForeignWrites,
     Holder,
+    KeptRun,
     LastVerdict,
     LedgerFacts,
     NoStep,
@@ -182,6 +183,7 @@ class Status:
         checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
         next_run: What the next run would meet.
+        last_run: The run that has ended last; None: none is kept.
         all_bad: That all records were bad so far, with the first reason; None: they were not.
     """
 
@@ -197,6 +199,7 @@ class Status:
     checks: tuple[LastVerdict, ...] = ()
     foreign_writes: tuple[DataCommit, ...] = ()
     next_run: NextRun = field(default_factory=NextRun)
+    last_run: KeptRun | None = None
     all_bad: str | None = None
 
     @property
@@ -213,6 +216,7 @@ class Status:
         if self.pause.by is not None:
             return "paused"
         has_failed = any(verdict.outcome == "failed" for verdict in self.checks)
+        has_failed = has_failed or (self.last_run is not None and self.last_run.has_failed)
         needs_look = has_failed or self.all_bad or self.foreign_writes or self.next_run.unavailable
         return "attention" if needs_look else "healthy"
 
@@ -256,6 +260,7 @@ class Status:
             "unavailable": None if self.next_run.unavailable is None else str(self.next_run.unavailable),
             "waiting": None if self.next_run.waiting is None else self.next_run.waiting.as_dict(),
             "all_bad": self.all_bad,
+            "last_run": None if self.last_run is None else self.last_run.as_dict(),
         }
 
     def text(self) -> str:
@@ -324,6 +329,8 @@ class Status:
             yield f"the next run is refused: {self.misfit}"
         if self.next_run.unavailable:
             yield f"the source could not be read: {self.next_run.unavailable}"
+        if self.last_run is not None and self.last_run.has_failed:
+            yield f"the last run {self.last_run.text()}; 'ebbtide runs' lists the runs"
         if self.all_bad:
             yield self.all_bad
         pause = self.pause
@@ -360,6 +367,7 @@ def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int
         checks=LastVerdict.of_checks(found.plan.root),
         foreign_writes=found.plan.look_for_foreign_writes(found.turn).writes,
         next_run=NextRun.of(found, now_ms if asks_source else None),
+        last_run=KeptRun.last(found.plan.root, found.turn),
     )
     last = found.head.facts
     if isinstance(last, NoStep):

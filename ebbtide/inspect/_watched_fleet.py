@@ -9,12 +9,13 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from ebbtide.inspect._exposition import Exposition
 from ebbtide.inspect._host import host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._watched_run import Health, WatchedRun
+from ebbtide.spec import Pipeline
 
 MEASURE_S = 15.0
 """Seconds between two measurements of the sources and the host."""
@@ -62,6 +63,17 @@ class WatchedFleet:
         self._runs = {run.spec.name: run for run in runs}
         self._root = root
         self._host = Values("run")
+
+    @classmethod
+    def of(cls, specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> Self:
+        """Return a watcher of continuous runs.
+
+        Args:
+            specs: Their pipelines.
+            root: Folder of all pipelines' tables.
+            healthy_within_s: Longest silence of a healthy run; None: see `WatchedRun`.
+        """
+        return cls([WatchedRun(spec, root, healthy_within_s) for spec in specs], root)
 
     def run(self, name: str) -> WatchedRun:
         """Return the one of a pipeline."""

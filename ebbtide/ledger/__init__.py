@@ -3,7 +3,7 @@
 A step's facts (`StepFacts`) are in the commit of each table that it writes; the newest ones are the `Head`. The `Ledger` of a pipeline holds
 its turns (`LedgerFacts`): the `Lease`, pauses, requests and the `Beginning`. `OwnTable` reads which step wrote an output table, and lets
 Spark commit to it as a step. `ForeignWrites` are the commits of other clients, read since the end of a window.
-`ErasureLedger` and `LastVerdict` are files in the pipeline's folder.
+`ErasureLedger`, `LastVerdict` and `KeptRun`, the end of a run, are files in the pipeline's folder.
 """
 
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.ledger._lease import Holder as Holder
     from ebbtide.ledger._lease import Lease as Lease
     from ebbtide.ledger._ledger import Ledger as Ledger
+    from ebbtide.ledger._runs import KeptRun as KeptRun
     from ebbtide.ledger._tables import OwnTable as OwnTable
     from ebbtide.ledger._verdicts import LastVerdict as LastVerdict
     from ebbtide.ledger._writers import writer_of as writer_of

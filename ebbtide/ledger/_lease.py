@@ -85,6 +85,7 @@ class Lease:
 
     Attributes:
         taken_by: The process that is known to have taken it over, by a heartbeat or a check; None: none is.
+        before: The turn that it has taken over.
 
     Raises:
         LeaseHeldError: another run holds it.
@@ -108,7 +109,7 @@ class Lease:
         self._requests = Requests(path, pipeline)
         self._looks_s = 0.0
         self._is_over = False
-        self.facts = self.seen = first_turn(pipeline)
+        self.facts = self.seen = self.before = first_turn(pipeline)
         self._request = self._me.replace("/", "-")
         self.taken_by: str | None = None
         self.turns = OwnTurns(path)
@@ -311,6 +312,7 @@ class Lease:
                     raise _held(self.pipeline, newest or seen) from error
                 seen = newest
             else:
+                self.before = seen
                 return
         raise _held(self.pipeline, seen)
 

@@ -64,5 +64,6 @@ def stepping(
     with plan.ledger.lease(lease_ttl_s, asks=True) as lease:
         lease.settle()
         stepper = Stepper(plan, lease, started_ms)
-        stepper.diagnosis.refuse(*parts)
-        yield stepper
+        with stepper.kept():
+            stepper.diagnosis.refuse(*parts)
+            yield stepper

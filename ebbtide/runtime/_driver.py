@@ -18,7 +18,8 @@ from ebbtide.model import Apply, Clear, Decision, Frontier, Rewrite
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._engines import Engine, in_own_steps
 from ebbtide.runtime._following import Faults, Following, GoingOn
-from ebbtide.runtime._observers import Look, Observer, Observers, RunBegun, observers_of_environment
+from ebbtide.runtime._kept_runs import note_left
+from ebbtide.runtime._observers import Look, Observer, Observers, RunBegun, built_in_observers
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.runtime._purging import finish_purge, purge_view
@@ -88,7 +89,7 @@ def run(
     stop = stop or threading.Event()
     follow = follow or following_of(spec)
     going_on = GoingOn.of(follow, stop) if follow else None
-    events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
+    events = Observers(on_progress, on_phase, [*observers, *built_in_observers()])
     asked = _Run(
         executor_of(executor),
         spec,
@@ -130,7 +131,7 @@ def refresh(
     source, and what is gone is noted.
     """
     stop = stop or threading.Event()
-    events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
+    events = Observers(on_progress, on_phase, [*observers, *built_in_observers()])
     asked = _Run(executor_of(executor), spec, root, events, stop, clock, is_fresh=True)
     with events.watch(RunBegun(spec, root, goes_on=False, is_fresh=True), asked.summary, stop):
         asked.turn(accepts_path=True, accepts_loss=accept_loss)
@@ -241,6 +242,8 @@ class _Run:
             makes_way=self.going_on is not None,
             asks=self.is_fresh,
         ) as lease:
+            self.summary.epoch = lease.facts.epoch
+            note_left(plan.root, lease)
             steps = self.in_turn(
                 lambda: self._opened(plan, lease, shown, accepts_path=accepts_path, accepts_loss=accepts_loss)
             )

@@ -34,6 +34,8 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
     "ebbtide.inspect._pipes:Pipes": ("DAGSTER_PIPES_CONTEXT",),
 }
 """Observers to the variables of the environment that switch each on. Without one its module, and the library it needs, is not loaded."""
+ALWAYS_ON = "ebbtide.runtime._keeps_end:KeepsEnd"
+"""The observer that no variable switches on."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,8 +56,8 @@ class RunBegun:
     is_fresh: bool = False
 
     def end_idle(self, summary: RunSummary) -> None:
-        """Report a run that had nothing to do to the observers that the environment switches on: its beginning and its end."""
-        events = Observers(ignore, ignore, observers_of_environment())
+        """Report a run that had nothing to do to the built-in observers: its beginning and its end."""
+        events = Observers(ignore, ignore, built_in_observers())
         with events.watch(self, summary, threading.Event()):
             pass
 
@@ -175,6 +177,12 @@ class Observers:
                 self.watching.remove(observer)
                 name = type(observer).__name__
                 _log.warning("%s takes no more events of this run: %s: %s", name, type(error).__name__, error)
+
+
+def built_in_observers() -> list[Observer]:
+    """Return those that variables of the environment switch on, and the one that keeps the end."""
+    keeps_end: Callable[[], Observer] = resolve_name(ALWAYS_ON)
+    return [*observers_of_environment(), keeps_end()]
 
 
 def observers_of_environment() -> list[Observer]:

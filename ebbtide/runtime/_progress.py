@@ -200,6 +200,7 @@ class RunSummary:
         files_young: Files left for a later run, by the source's minimum age.
         is_aged: It ended at its spec's maximum age: another run must continue.
         engine: Where the steps were made, and why there.
+        epoch: Epoch of the lease that it held; None: it held none.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
     """
 
@@ -211,6 +212,7 @@ class RunSummary:
     files_young: int = 0
     is_aged: bool = False
     engine: str = ""
+    epoch: int | None = None
     foreign_writes: tuple[DataCommit, ...] = ()
     totals: Counter[str] = field(init=False)
     """Sum of all counts, with `records`, `quarantined` and `steps`."""
@@ -290,6 +292,11 @@ class RunSummary:
         totals = self.totals
         is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"] or totals["erased"]
         return totals["other_tables"] > 0 and not is_any_own
+
+    @property
+    def is_all_bad(self) -> bool:
+        """Return whether it has read records, all of them bad."""
+        return 0 < self.totals["records"] == self.totals["quarantined"]
 
     @property
     def evolved(self) -> dict[str, str]:

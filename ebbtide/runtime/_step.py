@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, So
 from ebbtide.runtime._decide import decide
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
+from ebbtide.runtime._kept_runs import keeping
 from ebbtide.runtime._missing_rows import MissingRows, missing_rows
 from ebbtide.runtime._outputs import new_outputs, to_commit
 from ebbtide.runtime._own_tables import OwnTables
@@ -74,6 +76,10 @@ class Stepper:
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Keep the end of maintenance, once the block ends."""
+        return keeping(self.spec.name, self.plan.root, self.lease, lambda: self.last)
 
     def look_again(self) -> None:
         """Forget what is known of the output tables: they were moved aside."""

@@ -726,7 +726,10 @@ class ChecksConfig(SpecPart):
         description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
     )
     max_quarantine_rate: float = Field(
-        default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Greatest share of bad records, 0 to 1. Below 1 a run has failed whose records are all bad. Default: 0.01.",
     )
     max_unapplied_rate: float = Field(
         default=0.01,
@@ -752,6 +755,11 @@ class ChecksConfig(SpecPart):
         default_factory=list,
         description="The project's rules, each checked on all rows of the sink after a run, by the check 'expectations'. Default: none, and no such check.",
     )
+
+    @property
+    def may_all_be_bad(self) -> bool:
+        """Return whether a run whose records are all bad has done its work."""
+        return self.max_quarantine_rate >= 1
 
 
 def refuse(field: str, got: list[Any], allowed: str) -> None:

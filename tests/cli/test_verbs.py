@@ -38,7 +38,7 @@ def commands(group=main, path=()):
 
 
 def test_sections_have_each_command_once_and_begin_with_those_of_every_day():
-    assert NAMES[:6] == ["run", "check", "status", "lag", "new", "sql"]
+    assert NAMES[:7] == ["run", "check", "status", "runs", "lag", "new", "sql"]
     built_in = {name.partition(".")[0] for name in BUILT_IN} | TAKEN_NAMES - {"stream"}
     assert (sorted(NAMES), len(NAMES)) == (sorted(built_in), len(set(NAMES)))
 

@@ -170,6 +170,7 @@ def test_json_has_all_in_one_level(make):
         ("unavailable", None),
         ("waiting", waiting),
         ("all_bad", None),
+        ("last_run", found.last_run.as_dict()),
     ]
 
 

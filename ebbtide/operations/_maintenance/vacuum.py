@@ -72,7 +72,7 @@ def unneeded(table: str) -> dict[str, int]:
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete a pipeline's files whose writers died before committing them; see `delete_unfinished`."""
-    folders = [plan.root]
+    folders = [plan.root, plan.at("runs")]
     for name in ("state", *Decision.OWN_OUTPUTS, "ledger"):
         table = plan.at(name)
         folders += [table, Log(table).folder]

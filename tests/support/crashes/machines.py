@@ -46,6 +46,7 @@ KNOWN = (
     rf"(state|sink|changelog|quarantine)/{PARTITION}[^_.][^/]*",
     rf"sink/_change_data/{PARTITION}[^_.][^/]*",
     r"plan\.json",
+    r"runs/(\d\d|idle|refused)\.json",
 )
 """What may be there in the end: commits, and what a vacuum of Delta deletes once no version names it."""
 
