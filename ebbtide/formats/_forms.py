@@ -204,7 +204,7 @@ class RowForm:
     @property
     def cells(self) -> Fields:
         """The row's fields for the scan: lists, objects and values of unknown columns are any JSON."""
-        scalars = {column.name for column in self.columns if not pa.types.is_nested(column.type)}
+        scalars = {name for name, type_ in self._types.items() if not pa.types.is_nested(type_)}
         return {name: None if name in scalars else ANY for name in self.names}
 
     @cached_property
@@ -234,13 +234,15 @@ class RowForm:
             forbid_unknown_fields=True,
         )
 
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType]:
+        return {column.name: column.type for column in self.columns}
+
     def _json_type_of(self, name: str) -> Any:
-        is_known = name in self.columns.names
         is_encoded = name in self.encodings
-        if is_encoded or not is_known:
+        if is_encoded or name not in self._types:
             return Any
-        column = self.columns.field(name)
-        return _json_type(column.type)
+        return _json_type(self._types[name])
 
 
 def is_readable(name: str) -> bool:
