@@ -212,7 +212,7 @@ class RunSummary:
     files_young: int = 0
     is_aged: bool = False
     engine: str = ""
-    epoch: int | None = None
+    epoch: int | None = field(default=None, compare=False)
     foreign_writes: tuple[DataCommit, ...] = ()
     totals: Counter[str] = field(init=False)
     """Sum of all counts, with `records`, `quarantined` and `steps`."""
