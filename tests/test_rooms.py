@@ -203,6 +203,7 @@ GUEST_OF = {
         "columns",
         "model",
         "ddl",
+        "sqltext",
         "delta",
         "ledger",
         "sessions",

@@ -158,12 +158,17 @@ class EmbeddedSession:
                 self._spark.conf.set(name, value)
 
     def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
-        """Execute a statement of Spark.
+        """Execute a statement of Spark, or answer it in this process.
 
         Args:
             asked: The statement.
             operation: Id of the operation.
         """
+        from ebbtide.sql._here import answered_here
+
+        here = answered_here(asked, self.catalog.root, self.catalog.entries(), self._settings)
+        if here is not None:
+            return here
         from ebbtide.sql._query import Queries  # only once Spark is needed
         from ebbtide.sql._rows import Names
 

@@ -1,5 +1,7 @@
 """SQL on Spark: from CREATE SOURCE to changes as they come."""
 
+import json
+import random
 import time
 
 import pyarrow.parquet as pq
@@ -40,17 +42,23 @@ def do(session):
     """Execute a statement; return all its rows, or its message."""
 
     def do(text):
-        operation = session.execute(text)
-        result = operation.result(120)
-        rows, token = [], 0
-        while token is not None:
-            page = operation.page(token, 120)
-            rows += page.rows
-            token = page.next
-        operation.close()
+        result, rows = whole(session, text)
         return rows if result.columns else result.message
 
     return do
+
+
+def whole(session, text):
+    """Execute a statement; return its result and all its rows."""
+    operation = session.execute(text)
+    result = operation.result(120)
+    rows, token = [], 0
+    while token is not None:
+        page = operation.page(token, 120)
+        rows += page.rows
+        token = page.next
+    operation.close()
+    return result, rows
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +258,98 @@ def test_table_of_expressions_functions_and_a_condition_is_the_query_over_the_tr
     ]  # what the key showed stays
     [bad] = loud.quarantine.records(Selection()).to_pylist()
     assert bad["detail"] == "id=1: where: [USER_RAISED_EXCEPTION] by_length: ValueError: no length of 'c'"
+
+
+OF_ALL_TYPES = """id BIGINT NOT NULL, n INT, s SMALLINT, f FLOAT, d DOUBLE, price DECIMAL(9,2), name STRING, flag BOOLEAN, born DATE,
+at TIMESTAMP, local TIMESTAMP_NTZ, data BINARY"""
+CONDITIONS = [
+    "n > 3",
+    " n > 3 AND NOT flag",
+    " name = 'b' OR price >= 2.5",
+    " born < DATE '2020-01-05'",
+    " at IS NOT NULL AND id <> 4",
+    " id IN (1, 2, 30)",
+    "\nd BETWEEN 0 AND 2",
+    " name IS NULL",
+    " local > TIMESTAMP_NTZ '2020-01-03 00:00:00'",
+    " price = -1",
+]
+
+
+@pytest.fixture(scope="module")
+def typed(do, catalog, home):
+    """A table with a column of each type that is not nested, some of its values null."""
+    chance = random.Random(7)
+    lines = []
+    for id_ in range(40):
+        row = {
+            "n": chance.randrange(9), "s": chance.randrange(9), "f": chance.choice([0.1, "NaN", 1e30]), "d": chance.uniform(0, 4),
+            "price": str(chance.randrange(-100, 500) / 100), "name": chance.choice("abc"), "flag": chance.random() < 0.5,
+            "born": 18_262 + chance.randrange(9), "at": f"2026-01-0{chance.randrange(1, 9)}T00:00:00.00000{id_ % 9}Z",
+            "local": f"2020-01-0{chance.randrange(1, 9)}T00:00:00", "data": "AAE=",
+        }  # fmt: skip
+        known = {name: value if chance.random() < 0.8 else None for name, value in row.items()}
+        lines.append(json.dumps({"kind": "+I", "row": {"id": id_, **known}}))
+    write(home / "typed", lines)
+    do(
+        f"""CREATE SOURCE every ({OF_ALL_TYPES}, PRIMARY KEY (id)) WITH (path = '{home / "typed"}', format = plain, records = value, order = upsert)"""
+    )
+    do(f"CREATE TABLE typed ({OF_ALL_TYPES}, PRIMARY KEY (id))")
+    write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO typed SELECT * FROM every")))
+    run(LOCAL, catalog.pipeline("typed").spec, catalog.root)
+    assert len(do("SELECT id FROM typed")) == 40
+
+
+@pytest.mark.usefixtures("typed")
+@pytest.mark.parametrize("where", ["", *(f" WHERE {condition.strip()}" for condition in CONDITIONS)])
+@pytest.mark.parametrize("columns", ["*", "name, id"])
+def test_query_that_needs_no_spark_is_answered_as_spark_answers_it(session, where, columns):
+    asked = f"SELECT {columns} FROM typed{where}"
+    result, rows = whole(session, asked)
+    true_result, true = whole(session, f"SELECT * FROM ({asked})")
+    assert result == true_result
+    assert sorted(map(str, rows)) == sorted(map(str, true))
+
+
+@pytest.mark.usefixtures("typed")
+@pytest.mark.parametrize(
+    ("asked", "is_here"),
+    [
+        ("SELECT * FROM typed LIMIT 3", True),
+        ("SELECT id FROM typed WHERE n = 1", True),
+        ("SELECT id FROM typed ORDER BY id", False),
+        ("SELECT id + 1 FROM typed", False),
+        ("SELECT count(*) FROM typed", False),
+        ("SELECT ID FROM typed", False),
+        ("SELECT id FROM typed t", False),
+        ("SELECT id FROM typed VERSION AS OF 1", False),
+        ("SELECT id FROM typed WHERE length(name) = 1", False),
+        ("SELECT DISTINCT name FROM typed", False),
+        ("SELECT id, id FROM typed", False),
+        ("SELECT id FROM typed WHERE id IN (SELECT id FROM kept)", False),
+        ("SELECT id FROM typed EMIT CHANGES", False),
+        ("SELECT * FROM (SELECT id FROM typed WHERE n = 1)", False),
+        ("SELECT id FROM typed, kept", False),
+        ("SELECT id FROM typed TABLESAMPLE (5 ROWS)", False),
+        ("SELECT id FROM typed LIMIT 3 OFFSET 2", False),
+        ("WITH t AS (SELECT 1) SELECT id FROM typed", False),
+        ("SELECT id FROM typed GROUP BY id", False),
+        ("SELECT id FROM typed UNION ALL SELECT id FROM kept", False),
+        ("SELECT /*+ COALESCE(1) */ id FROM typed", False),
+        ("SELECT id FROM default.typed", False),
+    ],
+)
+def test_only_queries_with_one_meaning_are_answered_without_spark(catalog, asked, is_here):
+    def no_spark():
+        raise LookupError("Spark was asked for")
+
+    without = EmbeddedSession({"default": catalog}, {}, start_spark=no_spark)
+    if is_here:
+        assert 0 < len(whole(without, asked)[1]) < 40
+    else:
+        with pytest.raises(Exception, match="Spark was asked for"):
+            whole(without, asked)
+    without.close()
 
 
 def rows_of(catalog, name):
