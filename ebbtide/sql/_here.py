@@ -5,23 +5,22 @@ Only what means the same here and in Spark is taken. All that is in doubt, or wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from ebbtide.amounts import amount
 from ebbtide.columns import columns_named
 from ebbtide.ddl import type_ddl
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.runtime import Plan
-from ebbtide.sql._catalog import Entry, Filled
+from ebbtide.sql._catalog import Filled
 from ebbtide.sql._json import json_rows
+from ebbtide.sql._names import Names
 from ebbtide.sql._operations import Listed, Output, Whole
-from ebbtide.sql._results import Result, ResultColumn, ResultKind
+from ebbtide.sql._results import Result, ResultColumn, ResultKind, cut_off
 from ebbtide.sql._settings import Settings
 from ebbtide.sql._statements import Select, SparkStatement
 from ebbtide.sqltext import Condition
@@ -51,26 +50,24 @@ class _Asked:
     limit: int | None
 
 
-def answered_here(
-    asked: Select | SparkStatement, root: str, entries: Mapping[str, Entry], settings: Settings
-) -> Output | None:
+def answered_here(asked: Select | SparkStatement, names: Names, settings: Settings) -> Output | None:
     """Return the rows of a query; None if it is for Spark.
 
     Args:
         asked: The query.
-        root: Folder of all pipelines' tables.
-        entries: Entries of the catalog, by name.
+        names: Catalog of the statement.
         settings: Settings of the session.
     """
-    is_of_changes = isinstance(asked, Select) and asked.emits_changes
-    if not isinstance(asked, Select) or is_of_changes or settings["runtime-mode"] == "streaming":
+    if not isinstance(asked, Select) or asked.emits_changes or settings["runtime-mode"] == "streaming":
         return None
     query = _understood(asked.statement.text)
-    entry = None if query is None else entries.get(query.table)
-    if query is None or not isinstance(entry, Filled) or entry.spec.sink.type != "delta":
+    if query is None:
+        return None
+    entry = names.entries.get(query.table)
+    if not isinstance(entry, Filled) or entry.spec.sink.type != "delta":
         return None
     try:
-        found = _rows(query, entry, root)
+        found = _rows(query, names.plan(query.table))
     except EbbtideError:
         return None
     if found is None:
@@ -78,7 +75,7 @@ def answered_here(
     most = int(settings["max-rows"])
     message = ""
     if most and len(found) > most:
-        message = f"Cut off at {amount(most, 'row')}; there are more. SET max-rows = 0 returns all."
+        message = cut_off(most)
         found = found.slice(0, most)
     columns = tuple(ResultColumn(field.name, type_ddl(field.type).lower()) for field in found.schema)
     rows = list(json_rows(found))
@@ -120,16 +117,16 @@ def _columns(expressions: list[exp.Expression]) -> tuple[str, ...] | None:
     return tuple(names) if is_known else ()
 
 
-def _rows(query: _Asked, entry: Filled, root: str) -> pa.Table | None:
+def _rows(query: _Asked, plan: Plan) -> pa.Table | None:
     """Return the rows of a query; None if it is for Spark."""
-    columns = entry.spec.sink_table.columns
+    columns = plan.spec.sink_table.columns
     shown = tuple(columns.names) if query.columns is None else query.columns
     if not set(shown) <= set(columns.names) or any(pa.types.is_nested(columns.field(name).type) for name in shown):
         return None
     condition = None if query.where is None else Condition.of(query.where, columns)
     if query.where is not None and condition is None:
         return None
-    snapshot = Snapshot.read(Plan.under(root, entry.spec).at("sink"))
+    snapshot = Snapshot.read(plan.at("sink"))
     if snapshot is None or not _is_small(snapshot):
         return None
     read = columns if condition is not None else columns_named(columns, shown)

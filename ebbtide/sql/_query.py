@@ -13,14 +13,14 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ebbtide.amounts import amount
 from ebbtide.columns import quoted
 from ebbtide.errors import SqlError
 from ebbtide.sessions import Frames
+from ebbtide.sql._names import Names
 from ebbtide.sql._operations import Batch, Changes, Listed, Output, Whole, as_ours
 from ebbtide.sql._references import Referring, find_references
-from ebbtide.sql._results import Result, ResultColumn, ResultKind
-from ebbtide.sql._rows import Names, WrittenRows, frame, result_columns, sink_version, write_rows
+from ebbtide.sql._results import Result, ResultColumn, ResultKind, cut_off
+from ebbtide.sql._rows import WrittenRows, frame, result_columns, sink_version, write_rows
 from ebbtide.sql._settings import Settings
 from ebbtide.sql._statements import Select, SparkStatement
 
@@ -215,7 +215,7 @@ class Queries:
         written = WrittenRows.read(folder)
         message = ""
         if most and written.count > most:
-            message = f"Cut off at {amount(most, 'row')}; there are more. SET max-rows = 0 returns all."
+            message = cut_off(most)
             written = written.first(most)
         return Whole(Result(ResultKind.ROWS, columns, message), written, self._page_rows)
 

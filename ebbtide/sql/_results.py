@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from ebbtide.amounts import amount
+
 Row = Sequence[Any]
 """JSON values: structures are lists and objects; numbers that JSON cannot hold exactly, dates, times and bytes are texts."""
 
@@ -53,6 +55,11 @@ class Result:
     def done(cls, message: str) -> Result:
         """Return the result of a statement without rows."""
         return cls(ResultKind.DONE, message=message)
+
+
+def cut_off(most: int) -> str:
+    """Return the message of a result that has more rows than the session's `max-rows`."""
+    return f"Cut off at {amount(most, 'row')}; there are more. SET max-rows = 0 returns all."
 
 
 @dataclass(frozen=True)

@@ -17,38 +17,14 @@ from ebbtide.delta import Log
 from ebbtide.errors import SqlError
 from ebbtide.runtime import Plan
 from ebbtide.sessions import Frames, spark_schema
-from ebbtide.sql._catalog import Entry, Filled, Part, filled, queryable
+from ebbtide.sql._catalog import Filled, Part
 from ebbtide.sql._json import json_rows
 from ebbtide.sql._listing import steps
+from ebbtide.sql._names import Names
 from ebbtide.sql._references import Pin, PinKind, Reference
 from ebbtide.sql._results import ResultColumn, Row
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-
-
-@dataclass(frozen=True)
-class Names:
-    """The catalog for one statement: its files are read once.
-
-    Args:
-        root: Folder of all pipelines' tables.
-        entries: Entries of the catalog, by name.
-    """
-
-    root: str
-    entries: Mapping[str, Entry]
-
-    def queryable(self) -> list[str]:
-        """Return the names that a query may read; see `ebbtide.sql._catalog.queryable`."""
-        return queryable(self.entries)
-
-    def filled(self, name: str) -> Filled:
-        """Return a table with its pipeline; see `ebbtide.sql._catalog.filled`."""
-        return filled(self.entries, name)
-
-    def plan(self, name: str) -> Plan:
-        """Return the plan of a table's pipeline."""
-        return Plan.under(self.root, self.filled(name).spec)
 
 
 def frame(

@@ -165,18 +165,18 @@ class EmbeddedSession:
             operation: Id of the operation.
         """
         from ebbtide.sql._here import answered_here
+        from ebbtide.sql._names import Names
 
-        here = answered_here(asked, self.catalog.root, self.catalog.entries(), self._settings)
+        names = Names(self.catalog.root, self.catalog.entries())
+        here = answered_here(asked, names, self._settings)
         if here is not None:
             return here
         from ebbtide.sql._query import Queries  # only once Spark is needed
-        from ebbtide.sql._rows import Names
 
         spark = self.spark()
         spark.sparkContext.addJobTag(operation)  # tags of Spark sessions are known in their thread only
         # Each session has a pool: a large query of one does not delay the other sessions.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
-        names = Names(self.catalog.root, self.catalog.entries())
         admit = partial(self._admit, asked.statement)
         queries = Queries(
             spark,

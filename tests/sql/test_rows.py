@@ -15,9 +15,10 @@ from local.local_pipeline import up
 from ebbtide.errors import SqlError
 from ebbtide.sql._catalog import Filled, Part
 from ebbtide.sql._json import json_value
+from ebbtide.sql._names import Names
 from ebbtide.sql._query import Queries
 from ebbtide.sql._references import Reference, Referring
-from ebbtide.sql._rows import Names, WrittenRows, frame
+from ebbtide.sql._rows import WrittenRows, frame
 
 
 @pytest.mark.parametrize(
