@@ -138,7 +138,7 @@ class KeptRun(BaseModel):
         """
         name = f"{self.epoch % KEPT:02}" if self.epoch is not None else "refused" if self.has_failed else "idle"
         if self.epoch is None and not (Location(home) / "ledger").exists():
-            return  # a pipeline of which nothing is made has no folder
+            return  # nothing is made of the pipeline yet: it has no folder
         place = _folder(home) / f"{name}.json"
         place.replace_bytes(self.model_dump_json(by_alias=True).encode())
 

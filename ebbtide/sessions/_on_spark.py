@@ -107,9 +107,7 @@ class OnSpark(Executor):
         from ebbtide.sessions._placement import spread  # loads PySpark
 
         with self.described():
-            return list(
-                spread(self.spark(), items, None if at is None else [at(item) for item in items]).map(work).collect()
-            )
+            return list(spread(self.spark(), items, at).map(work).collect())
 
     @contextmanager
     def described(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ A place is a wish: Spark waits `spark.locality.wait` for it, then runs the task 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebbtide.sessions._executors import refuse_unfit_executors
@@ -71,23 +71,24 @@ _placements: dict[str, Placement] = {}
 """By the id of their application."""
 
 
-def spread(session: SparkSession, items: Sequence[Item], at: Sequence[int] | None) -> RDD[Item]:
+def spread(session: SparkSession, items: Sequence[Item], at: Callable[[Item], int] | None) -> RDD[Item]:
     """Return items in a partition each.
 
     Args:
         session: The session.
         items: The items; picklable.
-        at: A hash of the keys of each, which prefers the executor of these; see `Executor.map`.
+        at: Returns a hash of an item's keys: it prefers the executor of these; see `Executor.map`.
     """
     context = session.sparkContext
     executors = [] if at is None else _executors_of(session)
-    if at is None or len(executors) < 2:
+    if at is None or len(executors) < 2:  # any place will do
         return context.parallelize(items, len(items))
     placement = _placements.setdefault(context.applicationId, Placement())
     new = placement.new_of(executors)
     if new:  # they have come since the last step
         refuse_unfit_executors(_placed(session, new, new))
-    return _placed(session, items, placement.places(executors, at))
+    hashes = [at(item) for item in items]
+    return _placed(session, items, placement.places(executors, hashes))
 
 
 def _executors_of(session: SparkSession) -> list[str]:

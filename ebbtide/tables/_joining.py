@@ -8,7 +8,7 @@ table has at most a few dozen small files for each range of keys that tasks own,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from ebbtide.delta import DataFile
@@ -32,18 +32,18 @@ ROWS_PER_FILE = 1_000_000
 
 def joinable(files: Iterable[DataFile]) -> list[list[DataFile]]:
     """Divide files into those that may become one: of one range of keys, and of one partition."""
-    groups: dict[object, list[DataFile]] = {}
-    for file in files:
-        partition = frozenset(file.partition.items())
-        groups.setdefault((range_of(file), partition), []).append(file)
-    return list(groups.values())
+    return _grouped(files, lambda file: (range_of(file), frozenset(file.partition.items())))
 
 
 def by_range(files: Iterable[DataFile]) -> list[list[DataFile]]:
     """Divide files by the ranges of their keys' hashes. Files of different tasks stay apart, so that each task still opens its own alone."""
-    groups: dict[tuple[int, int], list[DataFile]] = {}
+    return _grouped(files, range_of)
+
+
+def _grouped(files: Iterable[DataFile], key: Callable[[DataFile], Hashable]) -> list[list[DataFile]]:
+    groups: dict[Hashable, list[DataFile]] = {}
     for file in files:
-        groups.setdefault(range_of(file), []).append(file)
+        groups.setdefault(key(file), []).append(file)
     return list(groups.values())
 
 

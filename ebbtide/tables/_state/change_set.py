@@ -40,10 +40,15 @@ class StepChanges:
     def pieces(self, columns: pa.Schema) -> list[ChangePiece]:
         """Return what reads it as `rows`, in parts of whole keys, in workers too; at least one."""
         # A file has the decisions of one task: all changes of some keys. So the task that publishes them needs the indices of these alone.
-        adds = Log(self.table).commit(self.version).adds()
-        decided = [add for add in adds if may_have(DataFile(add), "_entry", EntryKind.ROW)]
-        of_ranges = [[add] for add in decided if not DataFile(add).key_range().is_all]
-        of_all_keys = [add for add in decided if DataFile(add).key_range().is_all]
+        of_ranges, of_all_keys = [], []
+        for add in Log(self.table).commit(self.version).adds():
+            file = DataFile(add)
+            if not may_have(file, "_entry", EntryKind.ROW):
+                continue
+            if file.key_range().is_all:
+                of_all_keys.append(add)
+            else:
+                of_ranges.append([add])
         groups = of_ranges + list(in_groups(of_all_keys, lambda add: int(add["size"]), PIECE_BYTES))
         entries, key = self.operator.schema, tuple(self.operator.key)
         return [ChangePiece(self.table, tuple(adds), entries, key, columns) for adds in groups or [[]]]
