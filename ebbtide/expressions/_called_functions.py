@@ -10,16 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ebbtide.expressions._allowed_functions import (
-    CALLING_JAVA,
-    FOLLOWING_DOCUMENTS,
-    FUNCTIONS,
-    OPTIONS,
-    READING_FILES,
-    REFUSED,
-    TABLE_FUNCTIONS,
-)
 from ebbtide.expressions._plans import Node, Parser
+from ebbtide.sqltext import SqlText
 
 _BUILT_IN: tuple[list[str], ...] = (
     [],
@@ -56,12 +48,12 @@ class Call:
         name: The last part of its name, in lower case.
 
     Attributes:
-        CALLING_JAVA: Functions that call any static method of a Java class.
-        NAMING_PLACES: Functions that may read a file or a host: by an argument, a document or an option.
+        CALLING_JAVA: See `SqlText.SPARK`.
+        NAMING_PLACES: See `SqlText.SPARK`.
     """
 
-    CALLING_JAVA: ClassVar[frozenset[str]] = CALLING_JAVA
-    NAMING_PLACES: ClassVar[frozenset[str]] = READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()
+    CALLING_JAVA: ClassVar = SqlText.SPARK.CALLING_JAVA
+    NAMING_PLACES: ClassVar = SqlText.SPARK.NAMING_PLACES
 
     node: Node
     qualifier: list[str]
@@ -106,12 +98,12 @@ class Call:
     @property
     def is_listed(self) -> bool:
         """The function is in the list of those that only compute values."""
-        return self.name in (TABLE_FUNCTIONS if self.is_of_table else FUNCTIONS)
+        return self.name in (SqlText.SPARK.OF_TABLES if self.is_of_table else SqlText.SPARK.OF_VALUES)
 
     @property
     def calls_java(self) -> bool:
         """The function calls a method of a Java class."""
-        return self.name in CALLING_JAVA
+        return self.name in SqlText.SPARK.CALLING_JAVA
 
     def refusal(self) -> Fault:
         """Return the reason to refuse the function."""
@@ -129,12 +121,14 @@ class Call:
         """
         if self.is_listed:
             return self.option_fault()
-        is_of_spark = self.name in parser.built_in_functions or any(self.name in names for names in REFUSED.values())
+        is_of_spark = self.name in parser.built_in_functions or any(
+            self.name in names for names in SqlText.SPARK.REFUSED.values()
+        )
         return self.refusal() if is_of_spark else None
 
     def option_fault(self) -> Fault | None:
         """Return the reason to refuse the options of a listed function: they are not literals, or name a file or host."""
-        known = OPTIONS.get(self.name)
+        known = SqlText.SPARK.OPTIONS.get(self.name)
         arguments = self.node.fields.get("arguments")
         if known is None or arguments is None:
             return None

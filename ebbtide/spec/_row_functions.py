@@ -108,8 +108,9 @@ class RowFunction:
         Raises:
             UnfitFunctionError: it is.
         """
-        upper = name.upper()
-        if upper in exp.FUNCTION_BY_NAME or upper in sqltext.SqlText.CHANGING | sqltext.SqlText.GENERATORS:
+        # sqlglot reads further names as functions, such as those of other dialects.
+        is_of_spark = name.lower() in sqltext.SqlText.SPARK.NAMES
+        if is_of_spark or name.upper() in exp.FUNCTION_BY_NAME:
             raise UnfitFunctionError(f"got {name}, a function of Spark; allowed: another name")
 
     def refuse_arguments(self, n_arguments: int) -> None:

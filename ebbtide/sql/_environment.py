@@ -3,7 +3,7 @@
 ```yaml
 sources:                 # as CREATE SOURCE declares them
   orders_log: {columns: id BIGINT, key: [id], options: {path: in/orders}}
-functions: {tidy: "rules:tidy", mask: {target: "rules:mask", deterministic: true}}
+functions: {tidy: "rules:tidy", hide: {target: "rules:hide", deterministic: true}}
 variables: {day: 2026-01-01}   # ${day} in statements
 settings: {max-rows: 100}      # as SET
 catalogs:                # for USE
@@ -23,7 +23,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec import NAME, read_yaml
+from ebbtide.spec import NAME, RowFunction, UnfitFunctionError, read_yaml
 from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
 from ebbtide.storage import Location
 
@@ -106,7 +106,7 @@ def read_environment(file: Path | None) -> Environment:
     """Read the file of an environment; None is an empty one.
 
     Raises:
-        ConfigError: the file cannot be read, or a section is not usable.
+        ConfigError: the file cannot be read, a section is not usable, or a function has the name of one of Spark's.
     """
     if file is None:
         return Environment()
@@ -128,11 +128,25 @@ def read_environment(file: Path | None) -> Environment:
     for name, entry in document.functions.items():
         function = {"target": entry} if isinstance(entry, str) else entry
         given.append(Declared.read(DeclaredKind.FUNCTION, name, function, where))
+        _refuse_name_of_spark(name, where)
     for name, place in document.catalogs.items():
         if place.root is not None:
             Location(place.root).refuse_unusable(f"catalogs.{name}.root")
     places = {name: (place.defs, place.root) for name, place in document.catalogs.items()}
     return Environment(tuple(given), document.variables, document.settings, places)
+
+
+def _refuse_name_of_spark(name: str, where: str) -> None:
+    """Refuse a function with the name of one of Spark's, which a statement would call in its place."""
+    try:
+        RowFunction.refuse_name(name)
+    except UnfitFunctionError as error:
+        raise ConfigError.of(
+            f"{where} names a function as Spark does: queries would call Spark's.",
+            got=f"functions.{name}",
+            allowed="a name that Spark's functions do not have",
+            next_step="Rename it there, and in the statements that call it.",
+        ) from error
 
 
 def _faults(error: ValidationError) -> str:

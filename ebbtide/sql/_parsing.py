@@ -107,6 +107,7 @@ def single(text: str) -> Statement:
 
 def _create(cursor: Cursor) -> Parsed | None:
     replaces = cursor.take("OR", "REPLACE")
+    _refuse_type(cursor)
     kind = cursor.take_one(ObjectKind)
     if kind is None:
         return None  # such as CREATE VIEW and CREATE DATABASE, which are Spark's
@@ -262,7 +263,20 @@ def _query(cursor: Cursor) -> Statement:
     return query
 
 
+def _refuse_type(cursor: Cursor) -> None:
+    """Refuse CREATE TYPE and DROP TYPE by name: Spark's error would only name the word that it cannot read."""
+    place = cursor.place
+    if cursor.take("TYPE"):
+        raise SqlSyntaxError.of(
+            f"The statement cannot be read at {place}. There are no types of users.",
+            got="TYPE",
+            allowed="Spark's types, also STRUCT<street: STRING, city: STRING>",
+            next_step="Write the type out in each column that has it.",
+        )
+
+
 def _drop(cursor: Cursor) -> Parsed | None:
+    _refuse_type(cursor)
     kind = cursor.take_one(ObjectKind)
     if kind is None:
         return None

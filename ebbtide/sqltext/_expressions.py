@@ -15,6 +15,7 @@ from sqlglot import TokenType, exp
 
 from ebbtide.ddl import SparkSql, as_compared
 from ebbtide.sqltext._changing import CHANGING, has_collation, what_changes
+from ebbtide.sqltext._spark_functions import SparkFunctions
 
 GENERATORS = frozenset(
     {
@@ -164,12 +165,14 @@ class SqlText:
     Attributes:
         CHANGING: Functions, in capitals, whose value does not follow from a row.
         GENERATORS: Functions, in capitals, that make several rows of one.
+        SPARK: The functions of Spark.
     """
 
     text: str
 
     CHANGING: ClassVar[frozenset[str]] = CHANGING
     GENERATORS: ClassVar[frozenset[str]] = GENERATORS
+    SPARK: ClassVar[type[SparkFunctions]] = SparkFunctions
 
     def columns_read(self, names: Iterable[str]) -> list[str]:
         """Return the columns that an expression reads, in the order of `names`.

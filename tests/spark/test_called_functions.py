@@ -7,10 +7,10 @@ from clusters.spark_support import plain_spec
 
 from ebbtide.errors import ConfigError, ViewQueryError
 from ebbtide.expressions import Call, Parser
-from ebbtide.expressions._allowed_functions import FUNCTIONS, OPTIONS, REFUSED, TABLE_FUNCTIONS
 from ebbtide.runtime import Plan
 from ebbtide.runtime._selection import expressions_of
 from ebbtide.sessions import executor_of
+from ebbtide.sqltext import SqlText
 from ebbtide.views.query import analyse, new_session
 
 CLAUSES = {"!=", "<>", "case", "||"}
@@ -60,7 +60,7 @@ def port():
 
 def call_of(name, options):
     """Return a call with a map of options in its place."""
-    before = ["v", "'a INT'"][: OPTIONS[name].position]
+    before = ["v", "'a INT'"][: SqlText.SPARK.OPTIONS[name].position]
     return f"{name}({', '.join([*before, options])})"
 
 
@@ -70,11 +70,9 @@ def fault_of(parser, text):
 
 def test_each_function_of_the_registry_is_listed_or_was_refused_for_a_reason(session, parser):
     registered = {row["function"] for row in session.sql("SHOW ALL FUNCTIONS").collect()}
-    known = FUNCTIONS | TABLE_FUNCTIONS | CLAUSES
-    refused = frozenset().union(*REFUSED.values())
-    assert registered - known == refused, (
-        "look at new functions, and list them in ebbtide/expressions/_allowed_functions.py"
-    )
+    known = SqlText.SPARK.OF_VALUES | SqlText.SPARK.OF_TABLES | CLAUSES
+    refused = frozenset().union(*SqlText.SPARK.REFUSED.values())
+    assert registered - known == refused, "look at new functions, and list them in ebbtide/sqltext/_spark_functions.py"
     assert known <= registered
     assert parser.built_in_functions - known == refused - {"table_changes_by_path"}
     assert not known & refused
@@ -82,7 +80,7 @@ def test_each_function_of_the_registry_is_listed_or_was_refused_for_a_reason(ses
 
 def test_function_that_is_not_listed_is_refused_by_default(parser, monkeypatch):
     assert fault_of(parser, "upper(v)") is None
-    monkeypatch.setattr("ebbtide.expressions._called_functions.FUNCTIONS", FUNCTIONS - {"upper"})
+    monkeypatch.setattr(SqlText.SPARK, "OF_VALUES", SqlText.SPARK.OF_VALUES - {"upper"})
     assert fault_of(parser, "lower(concat(UPPER(v)))").got == "upper(..)"
     assert fault_of(parser, "function_of_a_user(v)") is None
 
@@ -97,7 +95,7 @@ def spark_s_options(spark, kind):
 
 @pytest.mark.parametrize("kind", OPTIONS_OF)
 def test_each_option_of_spark_is_listed_or_refused_for_a_reason(spark, parser, kind):
-    functions = [name for name in OPTIONS if name.endswith(f"_{kind}")]
+    functions = [name for name in SqlText.SPARK.OPTIONS if name.endswith(f"_{kind}")]
     assert len(functions) == 3
     options = spark_s_options(spark, kind)
     assert len(options) > 5
@@ -125,12 +123,14 @@ COMPUTED = [
 ]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", SqlText.SPARK.OPTIONS)
 def test_options_are_literals(parser, name):
     for options in COMPUTED:
         assert fault_of(parser, call_of(name, options)) is not None, options
     for options in ("map('mode', 'FAILFAST')", "MAP()", "builtin.map('MODE', 'x')"):
-        assert fault_of(parser, call_of(name, options)) is None or "mode" not in OPTIONS[name].names, options
+        assert fault_of(parser, call_of(name, options)) is None or "mode" not in SqlText.SPARK.OPTIONS[name].names, (
+            options
+        )
     assert "position" in fault_of(parser, f"{name}(options => map('mode', 'x'))").allowed
     within = f"coalesce(transform(array(v), e -> {call_of(name, 'v')}), null)"
     assert fault_of(parser, within) is not None

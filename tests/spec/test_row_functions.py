@@ -87,6 +87,16 @@ def test_changed_code_of_a_function_or_of_what_it_imports_is_another_transform(p
     assert before != after
 
 
+def test_name_of_a_function_of_spark_is_refused_when_the_spec_is_loaded():
+    fields = yaml.safe_load(SPEC)["attributes"]
+    fields["transform"]["select"]["v"] = "mask(v)"
+    fields["transform"]["functions"] = {"mask": "row_rules:twice"}
+    with pytest.raises(
+        ValueError, match=r"transform\.functions\.mask: got mask, a function of Spark; allowed: another name"
+    ):
+        UpsertPipeline(**fields)
+
+
 @pytest.mark.parametrize(
     ("functions", "message"),
     [

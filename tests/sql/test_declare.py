@@ -118,6 +118,7 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE FUNCTION f AS 'row_rules:untyped'", "row_rules:untyped, which has no type; allowed: a function"),
         ("CREATE FUNCTION f AS 'row_rules:of_a_set'", "returns set[str]; allowed: bool, int, float, str"),
         ("CREATE FUNCTION upper AS 'row_rules:twice'", "got upper, a function of Spark; allowed: another name"),
+        ("CREATE FUNCTION mask AS 'row_rules:twice'", "got mask, a function of Spark; allowed: another name"),
         ("CREATE FUNCTION f AS 'row_rules:changing' DETERMINISTIC", "declares that it is not deterministic"),
         ("CREATE FUNCTION f AS 'row_rules:total'", "which does not return one value per row"),
         ("DROP TABLE no", "There is no table 'no'"),

@@ -9,7 +9,7 @@ def test_environment_declares_sources_functions_variables_and_settings(tmp_path)
     file.write_text("""
 sources:
   log: {columns: id BIGINT, key: [id], options: {path: in, header: true}}
-functions: {tidy: "rules:tidy", mask: {target: "rules:mask", deterministic: true}}
+functions: {tidy: "rules:tidy", hide: {target: "rules:hide", deterministic: true}}
 variables: {day: 2026-01-01}
 settings: {max-rows: 100}
 """)
@@ -18,8 +18,8 @@ settings: {max-rows: 100}
     entries = found.catalogs(str(tmp_path / "root"), str(tmp_path / "defs"))["default"].entries()
     log = entries["log"]
     assert (log.columns, log.key, log.options) == ("id BIGINT", ("id",), {"path": "in", "header": "true"})
-    functions = [(entries[name].target, entries[name].deterministic) for name in ("tidy", "mask")]
-    assert functions == [("rules:tidy", False), ("rules:mask", True)]
+    functions = [(entries[name].target, entries[name].deterministic) for name in ("tidy", "hide")]
+    assert functions == [("rules:tidy", False), ("rules:hide", True)]
 
 
 def test_no_file_says_nothing():
@@ -34,6 +34,11 @@ def test_no_file_says_nothing():
         ("sources: [a]", "sources"),
         ("sources: {a: {colums: x}}", "a: colums. Allowed: columns, key, options, comment"),
         ("functions: {f: {module: x}}", "f: module. Allowed: target, deterministic"),
+        (
+            "functions: {mask: 'rules:mask'}",
+            "as Spark does: queries would call Spark's. Got: functions.mask. Allowed: a name that",
+        ),
+        ("functions: {Upper: 'rules:upper'}", "functions.Upper"),
         ("catalogs: {Lab: lab/defs}", "catalogs.Lab.*: lower-case letters"),
         ("catalogs: {default: lab/defs}", "catalogs.default.*not 'default', the session's own"),
         ("catalogs: {1: lab/defs}", "catalogs.1.*: Input should be a valid string"),

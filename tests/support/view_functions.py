@@ -1,6 +1,5 @@
 """Every function that Spark 4.2 registers, and what a view makes of it; a function that is new in a release is in no class."""
 
-from ebbtide.expressions import _allowed_functions as allowed_functions
 from ebbtide.sqltext import SqlText
 
 _BY_THE_ORDER_OF_ROWS = """
@@ -10,7 +9,7 @@ BY_THE_ORDER_OF_ROWS = frozenset(_BY_THE_ORDER_OF_ROWS.split())
 """Aggregates that are refused by the analyzed plan, where nothing sorts what they give."""
 TABLES_OF_SPARK = frozenset({"table_changes", "table_changes_by_path"})
 """Functions that read a table by name or by path."""
-NOT_LISTED = frozenset().union(*allowed_functions.REFUSED.values())
+NOT_LISTED = frozenset().union(*SqlText.SPARK.REFUSED.values())
 """Functions that no SQL of a user may call."""
 REFUSED = frozenset(name.lower() for name in SqlText.CHANGING) | BY_THE_ORDER_OF_ROWS | TABLES_OF_SPARK | NOT_LISTED
 _FOLLOWS_FROM_ITS_ROWS = r"""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 def names_in(text: str) -> frozenset[str]:
@@ -166,3 +167,25 @@ OPTIONS: Mapping[str, OptionMap] = {
 
 Options that name a file or host, such as `rowValidationXSDPath` or `avroSchemaUrl`, are not.
 """
+
+
+class SparkFunctions:
+    """The functions of Spark, by what a user's SQL may do with them.
+
+    Attributes:
+        OF_VALUES: Scalar functions, aggregates and operators that may be called.
+        OF_TABLES: Table-valued functions that may be called.
+        REFUSED: Functions that may not, by reason.
+        OPTIONS: Functions to their allowed options.
+        CALLING_JAVA: Functions that call any static method of a Java class.
+        NAMING_PLACES: Functions that may read a file or a host: by an argument, a document or an option.
+        NAMES: All of them, in lower case.
+    """
+
+    OF_VALUES: ClassVar[frozenset[str]] = FUNCTIONS
+    OF_TABLES: ClassVar[frozenset[str]] = TABLE_FUNCTIONS
+    REFUSED: ClassVar[Mapping[str, frozenset[str]]] = REFUSED
+    OPTIONS: ClassVar[Mapping[str, OptionMap]] = OPTIONS
+    CALLING_JAVA: ClassVar[frozenset[str]] = CALLING_JAVA
+    NAMING_PLACES: ClassVar[frozenset[str]] = READING_FILES | FOLLOWING_DOCUMENTS | OPTIONS.keys()
+    NAMES: ClassVar[frozenset[str]] = FUNCTIONS.union(TABLE_FUNCTIONS, *REFUSED.values())
