@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator
 
@@ -33,8 +34,8 @@ def check_cron(text: str) -> str:
         ValueError: it is not one, or names only days that no month has.
     """
     # With any minute in the place of H: whether the rest is valid does not depend on it.
-    resolved = spread_minute(text, "")
-    fields = resolved.lower().split()
+    resolved = Cron.of(text, "")
+    fields = resolved.text.lower().split()
     if len(fields) != len(FIELDS):
         raise ValueError(f"got {text!r}; allowed: {ALLOWED}")
     minute, hour, day, month, weekday = fields
@@ -52,60 +53,70 @@ def check_cron(text: str) -> str:
     return text
 
 
-def spread_minute(text: str, name: str) -> str:
-    """Put a minute that depends on a name in the place of `H`.
+@dataclass(frozen=True)
+class Cron:
+    """A valid cron expression.
 
     Args:
-        text: Cron expression; its minute may be `H` (one minute of the hour) or `H/N` (one of N, then every N minutes).
-        name: The pipeline's name; the same name has the same minute everywhere.
-
-    Example:
-        >>> spread_minute("H 3 * * *", "orders"), spread_minute("H/15 * * * *", "orders")
-        ('2 3 * * *', '2-59/15 * * * *')
+        text: The expression, without `H`.
     """
-    minute, _, rest = text.partition(" ")
-    letter, slash, step = minute.partition("/")
-    if letter not in ("H", "h"):
-        return text
-    # A checksum, not `hash`: the same name has the same minute in every process.
-    place = zlib.crc32(name.encode())
-    if not slash:
-        return f"{place % 60} {rest}"
-    # A step that is not a number, or 0, is refused later with the whole expression.
-    first = 0
-    if _is_number(step) and int(step):
-        first = place % int(step)
-    return f"{first}-59/{step} {rest}"
 
+    text: str
 
-def is_due(text: str, time: datetime) -> bool:
-    """Return whether a cron expression names the minute of a time.
+    @classmethod
+    def of(cls, text: str, name: str) -> Self:
+        """Return an expression with a minute that depends on a name in the place of `H`.
 
-    Args:
-        text: A valid expression, without `H`.
-        time: The time, in the expression's zone.
+        Args:
+            text: Its minute may be `H` (one minute of the hour) or `H/N` (one of N, then every N minutes).
+            name: The pipeline's name; the same name has the same minute everywhere.
 
-    Example:
-        >>> is_due("5 3 * * mon", datetime(2026, 2, 2, 3, 5)), is_due("5 3 * * mon", datetime(2026, 2, 3, 3, 5))
-        (True, False)
-    """
-    minute, hour, day, month, weekday = text.lower().split()
-    is_minute = (
-        time.minute in _values(minute, 0, 59)
-        and time.hour in _values(hour, 0, 23)
-        and time.month in _values(month, 1, 12, MONTHS)
-    )
-    if not is_minute:
-        return False
-    is_day = time.day in _values(day, 1, 31)
-    # 0 and 7 are Sunday.
-    weekdays = {number % 7 for number in _values(weekday, 0, 7, WEEKDAYS)}
-    is_weekday = time.isoweekday() % 7 in weekdays
-    # Of two restricted fields, either may match: so cron has it. Only an asterisk alone restricts nothing, as Dagster reads it.
-    either = day != "*" and weekday != "*"
-    if either:
-        return is_day or is_weekday
-    return is_day and is_weekday
+        Example:
+            >>> Cron.of("H 3 * * *", "orders").text, Cron.of("H/15 * * * *", "orders").text
+            ('2 3 * * *', '2-59/15 * * * *')
+        """
+        minute, _, rest = text.partition(" ")
+        letter, slash, step = minute.partition("/")
+        if letter not in ("H", "h"):
+            return cls(text)
+        # A checksum, not `hash`: the same name has the same minute in every process.
+        place = zlib.crc32(name.encode())
+        if not slash:
+            return cls(f"{place % 60} {rest}")
+        # A step that is not a number, or 0, is refused later with the whole expression.
+        first = 0
+        if _is_number(step) and int(step):
+            first = place % int(step)
+        return cls(f"{first}-59/{step} {rest}")
+
+    def is_due(self, time: datetime) -> bool:
+        """Return whether the expression names the minute of a time.
+
+        Args:
+            time: The time, in the expression's zone.
+
+        Example:
+            >>> mondays = Cron("5 3 * * mon")
+            >>> mondays.is_due(datetime(2026, 2, 2, 3, 5)), mondays.is_due(datetime(2026, 2, 3, 3, 5))
+            (True, False)
+        """
+        minute, hour, day, month, weekday = self.text.lower().split()
+        is_minute = (
+            time.minute in _values(minute, 0, 59)
+            and time.hour in _values(hour, 0, 23)
+            and time.month in _values(month, 1, 12, MONTHS)
+        )
+        if not is_minute:
+            return False
+        is_day = time.day in _values(day, 1, 31)
+        # 0 and 7 are Sunday.
+        weekdays = {number % 7 for number in _values(weekday, 0, 7, WEEKDAYS)}
+        is_weekday = time.isoweekday() % 7 in weekdays
+        # Of two restricted fields, either may match: so cron has it. Only an asterisk alone restricts nothing, as Dagster reads it.
+        either = day != "*" and weekday != "*"
+        if either:
+            return is_day or is_weekday
+        return is_day and is_weekday
 
 
 def _values(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron, spread_minute
+from ebbtide.cron import FIELDS, MONTHS, WEEKDAYS, Cron, _values, check_cron
 
 LIMITS = [(0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, MONTHS), (0, 7, WEEKDAYS)]
 
@@ -142,15 +142,15 @@ def test_day_that_one_of_the_months_has_is_taken(text):
 
 def test_minutes_of_many_pipelines_are_spread_over_the_hour_and_stay():
     names = [f"pipeline_{number}" for number in range(200)]
-    resolved = [spread_minute("H 3 * * *", name) for name in names]
+    resolved = [Cron.of("H 3 * * *", name).text for name in names]
     assert len(set(resolved)) > 50
-    assert resolved == [spread_minute("H 3 * * *", name) for name in names]
+    assert resolved == [Cron.of("H 3 * * *", name).text for name in names]
 
 
 def test_interval_begins_within_its_first_step():
-    first_minutes = {int(spread_minute("H/15 * * * *", f"p{number}").partition("-")[0]) for number in range(200)}
+    first_minutes = {int(Cron.of("H/15 * * * *", f"p{number}").text.partition("-")[0]) for number in range(200)}
     assert first_minutes == set(range(15))
 
 
 def test_expression_without_h_stays_as_it_is():
-    assert spread_minute("*/15 8-18 * * mon-fri", "orders") == "*/15 8-18 * * mon-fri"
+    assert Cron.of("*/15 8-18 * * mon-fri", "orders").text == "*/15 8-18 * * mon-fri"

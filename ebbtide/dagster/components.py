@@ -147,13 +147,13 @@ class _Pipelines(dg.Component):
         places = []
         for each in every:
             specs += each.specs
-            places += [(spec.name, str(each.path)) for spec in each.specs]
+            places += [(pipeline.name, str(each.path)) for pipeline in each.specs]
         refuse_shared_names(places)
-        specs.sort(key=lambda spec: spec.name)
+        specs.sort(key=lambda pipeline: pipeline.name)
         made = [self.definitions(specs)]
         # Jobs of operations and sensors serve all pipelines of the project, so exactly one component must define them: the one with the
         # first pipeline by name.
-        own_names = {spec.name for spec in self.specs}
+        own_names = {pipeline.name for pipeline in self.specs}
         if specs[0].name in own_names:
             made.append(automation_definitions(specs))
         if not context.component_tree.get_all_components(of_type=Resources):

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import dagster as dg
 
 from ebbtide import Pipeline
-from ebbtide.cron import is_due, spread_minute
+from ebbtide.cron import Cron
 from ebbtide.dagster.metadata import checks_name, maintenance_pool, pool, run_name, run_tags, state_key
 from ebbtide.dagster.operations import BY
 from ebbtide.dagster.resources import ClockResource, StorageResource
@@ -50,9 +50,9 @@ def checks_job(spec: Pipeline) -> Any:
 
 def run_schedule(spec: Pipeline, job: Any) -> dg.ScheduleDefinition:
     """Make the schedule of a pipeline's runs, which launches none while the pipeline is paused."""
-    cron = spread_minute(spec.stream_cron or "", spec.name)
+    cron = Cron.of(spec.stream_cron or "", spec.name)
 
-    @dg.schedule(name=f"{job.name}_schedule", job=job, cron_schedule=cron)
+    @dg.schedule(name=f"{job.name}_schedule", job=job, cron_schedule=cron.text)
     def launch(storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
         obstacle = why_not(spec, storage.root)
         if obstacle:
@@ -64,8 +64,8 @@ def run_schedule(spec: Pipeline, job: Any) -> dg.ScheduleDefinition:
 
 def check_schedule(spec: Pipeline, job: Any) -> dg.ScheduleDefinition:
     """Create the schedule of the checks parallel to a continuous run."""
-    cron = spread_minute(spec.schedules.check or "", spec.name)
-    return dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron)
+    cron = Cron.of(spec.schedules.check or "", spec.name)
+    return dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron.text)
 
 
 def operation_schedule(
@@ -88,18 +88,18 @@ def operation_schedule(
         asked = spec.schedules.model_dump().get(operation.job_name)
         if asked is None:
             continue
-        crons[name] = spread_minute(asked, name)
+        crons[name] = Cron.of(asked, name)
         early = operation.early(spec)
         if early is not None:
             look, _ = early
-            looks[name] = spread_minute(look, name)
+            looks[name] = Cron.of(look, name)
     if not crons:
         return
 
     @dg.schedule(
         name=f"{job.name}_schedule",
         job=job,
-        cron_schedule=sorted({*crons.values(), *looks.values()}),
+        cron_schedule=sorted({cron.text for cron in (*crons.values(), *looks.values())}),
         description=f"Launches {job.name} for each pipeline at the time of its spec, 'schedules.{operation.job_name}'.",
     )
     def launch(
@@ -108,8 +108,8 @@ def operation_schedule(
         clock: ClockResource,
     ) -> list[dg.RunRequest] | dg.SkipReason:
         tick = context.scheduled_execution_time
-        due = [name for name, cron in crons.items() if is_due(cron, tick)]
-        early = [by_name[name] for name in looks if name not in due and is_due(looks[name], tick)]
+        due = [name for name, cron in crons.items() if cron.is_due(tick)]
+        early = [by_name[name] for name in looks if name not in due and looks[name].is_due(tick)]
         ctxs = [Context(spec, storage.root, OnSpark(_no_session), BY, clock.now_ms) for spec in early]
         waits = _looked(operation, ctxs, context, job.name) if ctxs else {}
         due += [name for name in waits if not waits[name]]

@@ -11,7 +11,7 @@ from local.local_pipeline import up
 from local.local_run import HOUR
 from local.local_run import START as START_MS
 
-from ebbtide.cron import is_due
+from ebbtide.cron import Cron
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
 from ebbtide.dagster.operations import operation_job
@@ -48,7 +48,7 @@ def test_pipeline_is_due_at_exactly_the_ticks_that_dagster_makes_of_its_cron(cro
             break
         ticks.append(tick)
     minutes = (START + timedelta(minutes=n) for n in range(int(MONTH.total_seconds() // 60)))
-    assert [minute for minute in minutes if is_due(cron, minute)] == ticks
+    assert [minute for minute in minutes if Cron(cron).is_due(minute)] == ticks
     assert ticks
 
 

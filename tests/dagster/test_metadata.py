@@ -6,7 +6,7 @@ from clusters.spark_support import plain_spec
 from local.support import plain
 
 from ebbtide import MaterializedView
-from ebbtide.cron import spread_minute
+from ebbtide.cron import Cron
 from ebbtide.dagster import pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
 from ebbtide.dagster.metadata import column_schema, on_engine, source_key, valid_in_keys
@@ -39,7 +39,7 @@ def test_view_follows_the_sinks_that_it_reads_as_its_refresh_says(refresh):
     assert (graph.get(sink).automation_condition is not None) == follows
     assert (graph.get(state).automation_condition is not None) == follows
     schedules = {each.name: each.cron_schedule for each in definitions.schedules}
-    every_five_minutes = spread_minute("H/5 * * * *", "totals")
+    every_five_minutes = Cron.of("H/5 * * * *", "totals").text
     assert schedules.get("totals_schedule") == (every_five_minutes if isinstance(refresh, dict) else None)
     assert "ebbtide_cleanup_schedule" in schedules
 

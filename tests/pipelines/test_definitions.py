@@ -12,7 +12,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 import ebbtide
 from ebbtide import load
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.cron import spread_minute
+from ebbtide.cron import Cron
 from ebbtide.dagster import UpsertPipeline
 from ebbtide.operations import operations
 from pipelines.definitions import defs
@@ -52,12 +52,12 @@ def test_location_holds_exactly_this():
     pools = {name: {pool for node in jobs[name].nodes for pool in node.definition.pools} for name in NAMES}
     assert pools == {name: {f"checkpoint_{name}"} for name in NAMES}
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
-    of_runs = {f"{name}_schedule": (name, spread_minute("H/15 * * * *", name)) for name in NAMES}
+    of_runs = {f"{name}_schedule": (name, Cron.of("H/15 * * * *", name).text) for name in NAMES}
     of_operations = {}
     for kind, cron in {"cleanup": "H 3 * * *", "compaction": "H 4 * * *", "vacuum": "H 5 * * *"}.items():
-        crons = {spread_minute(cron, name) for name in NAMES}
+        crons = {Cron.of(cron, name).text for name in NAMES}
         if kind == "cleanup":
-            crons |= {spread_minute("H/15 * * * *", name) for name in NAMES}
+            crons |= {Cron.of("H/15 * * * *", name).text for name in NAMES}
         of_operations[f"ebbtide_{kind}_schedule"] = (f"ebbtide_{kind}", sorted(crons))
     assert schedules == of_runs | of_operations
     assert [sensor.name for sensor in found.sensors] == ["ebbtide_backlog"]
