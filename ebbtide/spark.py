@@ -91,8 +91,7 @@ def upsert(rows: DataFrame, spec: Pipeline, root: str, *, batch: int | None = No
 
 
 def _apply(spec: Pipeline, root: str, rows: HandedRows) -> RunSummary:
-    source = spec.source.handed(rows)  # type: ignore[union-attr]
-    handed = spec.model_copy(update={"source": source})
+    handed = spec.handed(rows).model_copy(update={"run": "bounded"})  # the query goes on, with a run a micro-batch
     executor = InQuery(rows.frame.sparkSession)
     if spec.has_transform:
         rows.frame.persist()  # a transform reads records a second time, which must be the same ones
@@ -114,11 +113,11 @@ def _next_batch(spec: Pipeline, root: str) -> int:
 
 
 def _refuse_other_source(spec: Pipeline) -> None:
-    if spec.source.type != "spark":
+    if not spec.reads_stream_of_spark or spec.stream_function:
         raise ConfigError.of(
             f"'{spec.name}' reads its rows by itself.",
-            got=f"source.type: {spec.source.type}",
-            allowed="spark",
+            got=f"source.type: {spec.source.type}" + (", with a function" if spec.stream_function else ""),
+            allowed="spark, without a function",
             next_step="Set source to {type: spark}; or let 'ebbtide run' run the pipeline.",
         )
 

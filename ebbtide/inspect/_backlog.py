@@ -97,6 +97,8 @@ class Lag:
             files = amount(backlog.files, "file")
             n_bytes = amount(backlog.bytes or 0, "byte")
             yield f"waiting: {files}, {n_bytes}"
+        elif backlog.is_unknown:
+            yield "known once a run asks the query of Spark"
         yield from _by_partition("waiting", backlog.records)
         yield from _by_partition("held by an open transaction", backlog.held)
         if self.behind_ms is not None:

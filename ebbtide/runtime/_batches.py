@@ -95,7 +95,7 @@ class Query:
         """Make the next batch; return its number, None if nothing is left to read."""
         # The first batch is made whether there is anything to read or not: its step notes where reading begins.
         end = self.planner.after(self.read)
-        if end == self.read:
+        if end is None or end == self.read:
             return None
         number = self.number
         self.step(PlannedBatch(number, end, planned_at(number)))

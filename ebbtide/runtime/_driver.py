@@ -6,12 +6,20 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import Log
 from ebbtide.durations import to_ms
-from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
+from ebbtide.errors import (
+    ConfigError,
+    LeaseAskedError,
+    LeaseHeldError,
+    PausedError,
+    QuarantineThresholdError,
+    Transient,
+)
 from ebbtide.executors import Executor
 from ebbtide.ledger import Lease
 from ebbtide.model import Apply, Clear, Decision, Frontier, Rewrite
@@ -209,10 +217,42 @@ class _Run:
     log_begins: tuple[int, ...] = ()
     summary: RunSummary = field(init=False)
 
+    _query: AbstractContextManager[object] = field(default_factory=nullcontext, init=False)
+    """The query of a function, which hands rows over while the lease is held."""
+
     def __post_init__(self) -> None:
         """Begin the summary."""
         self.spec = in_own_steps(self.executor, self.spec, self.root)
         self.summary = RunSummary(self.spec.name, self.plan.root)
+        if self.spec.awaits_stream:
+            self._start_query_with_lease()
+
+    def _start_query_with_lease(self) -> None:
+        """Have the rows of the pipeline's function handed over, by a query that runs while the lease is held.
+
+        Raises:
+            ConfigError: the pipeline has no function.
+        """
+        spec = self.spec
+        if spec.stream_function is None:
+            raise ConfigError.of(
+                f"'{spec.name}' gets its rows from a query of Spark, and reads none by itself.",
+                got="no rows",
+                allowed="rows of the program that has the query, or source.function",
+                next_step="Hand them over there: writeStream.foreachBatch(ebbtide.spark.into(spec, root)).",
+            )
+        from ebbtide.runtime._function_query import FunctionQuery  # loads PySpark
+
+        query = FunctionQuery(
+            spec.name,
+            spec.stream_function,
+            self.plan.root,
+            self.executor.spark,
+            every_ms=self.going_on.following.interval_ms if self.going_on else None,
+            reads_twice=spec.has_transform,
+        )
+        self._query = query
+        self.spec = spec.handed(query)
 
     @property
     def plan(self) -> Plan:
@@ -237,11 +277,14 @@ class _Run:
         refuse_unfit(self.executor, plan, fresh=self.is_fresh)
         if self.rereads_changed:
             refuse_rereading(plan)
-        with plan.ledger.lease(
-            self._lease_ttl_s,
-            makes_way=self.going_on is not None,
-            asks=self.is_fresh,
-        ) as lease:
+        with (
+            plan.ledger.lease(
+                self._lease_ttl_s,
+                makes_way=self.going_on is not None,
+                asks=self.is_fresh,
+            ) as lease,
+            self._query,
+        ):
             self.summary.epoch = lease.facts.epoch
             note_left(plan.root, lease)
             steps = self.in_turn(

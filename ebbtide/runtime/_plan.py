@@ -143,6 +143,7 @@ class Plan:
         parts = {
             "a materialized view, whose query is Spark's": spec.is_view,
             "a transform, which Spark evaluates": spec.has_transform,
+            "rows of a stream of Spark": spec.reads_stream_of_spark,
         }
         return [part for part, is_there in parts.items() if is_there]
 

@@ -184,6 +184,7 @@ class Stream:
         executor = self.executor
         is_together = Location(self.plan.root).is_in_object_store and not executor.has_spark
         made = query.made(executor.batch_time, Together.step if is_together else nullcontext)
-        # A view reads no records that come by a stream: its batches need no query of Spark's.
-        driver = InProcess() if self.plan.spec.is_view else executor
+        # A view reads no records that come by a stream, and a stream of Spark has a query already: their batches need no other one.
+        spec = self.plan.spec
+        driver = InProcess() if spec.is_view or spec.reads_stream_of_spark else executor
         driver.drive(self.plan.spec.name, made, self.stop)

@@ -1,7 +1,7 @@
 """Sources: from stored or streamed bytes to raw records.
 
 A `Source` finds new records (`Discovery`), plans batches of them (`BatchPlanner`) and reads these (`SourceBatch`, whose `Records`
-are raw). `FileSource` and `KafkaSource` are built in; a query of Spark has `HandedRows`. A project's source derives from `PositionedSource`, is created with
+are raw). `FileSource` and `KafkaSource` are built in; a query of Spark has `HandedRows`, which `MicroBatches` hand over. A project's source derives from `PositionedSource`, is created with
 `SourceSettings` and returns its offsets as `Available`. Its position is a `Span`: start and end of each partition; files are
 `Part`s. `Backlog` measures the records that wait.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ebbtide.sources._positioned import PositionedSource as PositionedSource
     from ebbtide.sources._positioned import SourceSettings as SourceSettings
     from ebbtide.sources._rows_of_spark import HandedRows as HandedRows
+    from ebbtide.sources._rows_of_spark import MicroBatches as MicroBatches
     from ebbtide.sources._source import Backlog as Backlog
     from ebbtide.sources._source import BatchPlanner as BatchPlanner
     from ebbtide.sources._source import Discovery as Discovery

@@ -1,22 +1,24 @@
 """Rows that a query of Spark hands over, a micro-batch at a time: a source whose only partition has the numbers of micro-batches as offsets.
 
 The position in a step's facts is the query's id and the number of the next micro-batch. So each is applied once, also one that is handed over again.
+The query is a program's, which makes a run for each micro-batch, or one that a run starts for the pipeline's function.
 Importing this loads no Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from ebbtide.errors import ConfigError, SourceLostError
+from ebbtide.errors import SourceLostError
 from ebbtide.formats import PLACED_RECORDS
 from ebbtide.sources._available import Available
 from ebbtide.sources._positioned import PositionedSource, ReadSpan, SourceSettings
-from ebbtide.sources._source import Discovery, SourceBatch, Work
+from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, SourceBatch, Work
 from ebbtide.sources._span import Span
 
 if TYPE_CHECKING:
@@ -32,8 +34,38 @@ AS_JSON = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "y
 """Options of rows that Spark writes as JSON: exact to the microsecond, with the fields that are null."""
 
 
+Result = TypeVar("Result")
+Perform = Callable[[Callable[[], Result]], Result]
+
+
+def in_this_thread(job: Callable[[], Result]) -> Result:
+    """Do a job on a micro-batch's rows, where Spark has called."""
+    return job()
+
+
+class MicroBatches(ABC):
+    """The micro-batches of a query, one after the other."""
+
+    @abstractmethod
+    def after(self, since: Span | None) -> HandedRows | None:
+        """Return the micro-batch that is handed over now, once those up to a place are applied; None: there is none.
+
+        Args:
+            since: The place; None: nothing was read.
+
+        Raises:
+            SourceLostError: the query cannot be continued.
+            SourceReadError: the query has failed.
+        """
+
+    @staticmethod
+    def source(batches: MicroBatches | None, settings: SourceSettings, *, begins_query: bool) -> PositionedSource:
+        """Return the source that reads micro-batches; arguments as `RowsOfSpark`."""
+        return RowsOfSpark(batches, settings, begins_query=begins_query)
+
+
 @dataclass(frozen=True)
-class HandedRows:
+class HandedRows(MicroBatches):
     """The rows of a micro-batch.
 
     Args:
@@ -41,51 +73,48 @@ class HandedRows:
         query: Id of the query.
         batch: Number of the micro-batch, from 0.
         is_new_query: The query may be another one than before.
+        perform: Does a job of Spark on the rows, in the thread of the query: it counts as the query's.
     """
 
     frame: DataFrame
     query: str
     batch: int
     is_new_query: bool = False
+    perform: Perform[list[str]] = in_this_thread
 
-    @staticmethod
-    def source(rows: HandedRows | None, settings: SourceSettings) -> PositionedSource:
-        """Return the source that reads rows; arguments as `RowsOfSpark`."""
-        return RowsOfSpark(rows, settings)
+    @property
+    def span(self) -> Span:
+        """Its place."""
+        return Span({"query": self.query}, {PARTITION: self.batch}, {PARTITION: self.batch + 1})
+
+    def after(self, since: Span | None) -> Self:
+        """See `MicroBatches`: a program hands over one at a time."""
+        return self
 
 
 class RowsOfSpark(PositionedSource):
-    """Reads the rows of one micro-batch.
+    """Reads the rows of micro-batches.
 
     Args:
-        rows: The rows; None: there are none, as in a run by command.
+        batches: The micro-batches; None: the pipeline is only looked at.
         settings: The common settings.
+        begins_query: A run starts the query.
     """
 
-    def __init__(self, rows: HandedRows | None, settings: SourceSettings) -> None:
-        self._rows = rows
+    def __init__(self, batches: MicroBatches | None, settings: SourceSettings, *, begins_query: bool) -> None:
+        self._batches = batches
+        self._begins_query = begins_query
         self.settings = settings
 
-    @property
-    def rows(self) -> HandedRows:
-        """The rows.
-
-        Raises:
-            ConfigError: there are none.
-        """
-        if self._rows is None:
-            raise ConfigError.of(
-                f"'{self.settings.pipeline}' gets its rows from a query of Spark, and reads none by itself.",
-                got="no rows",
-                next_step="Hand them over in the program that has the query: writeStream.foreachBatch(ebbtide.spark.into(spec, root)).",
-            )
-        return self._rows
-
     def available(self) -> Available:
-        """See `PositionedSource`: the micro-batch."""
-        rows = self.rows
-        first = {PARTITION: rows.batch}
-        return Available(f"query '{rows.query}'", {"query": rows.query}, first, {PARTITION: rows.batch + 1})
+        """See `PositionedSource`: the micro-batch that is handed over."""
+        rows = self._batches.after(None) if self._batches else None
+        if rows is None:
+            return Available("a query without rows", {}, {}, {})
+        return Available(f"query '{rows.query}'", rows.span.identity, rows.span.start, rows.span.end)
+
+    def refuse_absent(self) -> None:
+        """See `Source`: what a query has is known once it runs."""
 
     def reader(self, max_record_bytes: int) -> ReadSpan:
         """See `PositionedSource`: rows are read by the tasks of their query, not by their place."""
@@ -97,31 +126,61 @@ class RowsOfSpark(PositionedSource):
         Raises:
             SourceLostError: the query is another one, or a micro-batch was left out.
         """
-        rows = self.rows
-        there = self.available()
-        span = there.beginning("earliest", lambda _: {})
+        if self._batches is None:
+            return Discovery(streams=True)  # only the query knows
+        rows = self._batches.after(since)
+        if rows is None:
+            return Discovery(span=_nothing_after(since))
         if since is None:
-            return Discovery(streams=True, span=span)
-        if since.identity != there.identity:
+            return Discovery(streams=True, span=rows.span)
+        if since.identity != rows.span.identity:
             if not rows.is_new_query:
                 raise _other_query(self.settings.pipeline, rows, since)
-            return Discovery(streams=True, span=span)
+            return Discovery(streams=True, span=rows.span)
         expected = since.end[PARTITION]
         if rows.batch > expected:
             raise _left_out(self.settings.pipeline, rows, expected)
         is_new = rows.batch == expected
         # A micro-batch that was handed over before has nothing to read; a step that died behind its decision is finished.
-        return Discovery(streams=is_new, span=span if is_new else Span(since.identity, since.end, since.end))
+        return Discovery(streams=is_new, span=rows.span if is_new else _nothing_after(since))
 
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
-        """See `Source`: a query hands over no micro-batch twice once it was applied."""
-        if span is None or span.size == 0:
+        """See `Source`: a query hands over no micro-batch twice once it was applied; that of a function begins again."""
+        if self._begins_query or span is None or span.size == 0:
             return None
         return f"{span.size} micro-batches of {span.source_text}"
 
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """See `Source`."""
+        return _Planner(self)
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`."""
+        return Backlog(is_unknown=self._begins_query and found.streams)
+
     def batch(self, executor: Executor, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`."""
-        return SourceBatch(_Rows(self.rows), span=Span.from_json(offset))
+        span = Span.from_json(offset)
+        batches = cast("MicroBatches", self._batches)  # a run has them, and the planner has seen this one
+        rows = batches.after(Span(span.identity, span.start, span.start))
+        return SourceBatch(_Rows(cast("HandedRows", rows)), span=span)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans a batch for each micro-batch, until the query has no more."""
+
+    source: RowsOfSpark
+
+    def note(self, found: Discovery) -> None:
+        """See `BatchPlanner`: the query is asked for each batch."""
+
+    def after(self, last: dict[str, Any] | None) -> dict[str, Any] | None:
+        """See `BatchPlanner`."""
+        found = self.source.discover({}, 0, Span.from_stored(last))
+        if found.span is None or not found.streams:
+            return last
+        return found.span.to_json()
 
 
 @dataclass(frozen=True)
@@ -146,8 +205,12 @@ class _Rows:
                 yield pa.record_batch({"result": [result]})
 
         record = F.to_json(F.struct("*"), AS_JSON)
-        results = frame.select(record.alias("value")).mapInArrow(staged, "result string").collect()
-        return [row["result"] for row in results]
+        results = frame.select(record.alias("value")).mapInArrow(staged, "result string")
+        return self.rows.perform(lambda: [row["result"] for row in results.collect()])
+
+
+def _nothing_after(since: Span | None) -> Span | None:
+    return None if since is None else Span(since.identity, since.end, since.end)
 
 
 def _placed(batches: Iterable[pa.RecordBatch], query: str, partition: int, batch: int) -> Iterator[pa.RecordBatch]:

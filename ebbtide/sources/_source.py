@@ -57,6 +57,7 @@ class Backlog:
             partitions.
         oldest_ms: Time of the oldest waiting or held record, epoch ms, per partition, if known.
         held: Records behind an open transaction, which no run can read yet, per partition that has some.
+        is_unknown: Only a run can find out what waits.
     """
 
     files: int | None = None
@@ -64,6 +65,7 @@ class Backlog:
     records: Mapping[int, int] = field(default_factory=dict)
     oldest_ms: Mapping[int, int] = field(default_factory=dict)
     held: Mapping[int, int] = field(default_factory=dict)
+    is_unknown: bool = False
 
     @property
     def total_records(self) -> int | None:
@@ -80,7 +82,7 @@ class Backlog:
     @property
     def is_empty(self) -> bool:
         """Return whether a run would find nothing to read."""
-        return not self.files and not self.total_records
+        return not (self.files or self.total_records or self.is_unknown)
 
 
 class BatchPlanner(Protocol):
@@ -89,7 +91,7 @@ class BatchPlanner(Protocol):
     def note(self, found: Discovery) -> None:
         """Use a later discovery: the next batches are planned from it."""
 
-    def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
+    def after(self, last: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return the end offset of the next batch; `last` if nothing is left to read.
 
         Args:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import pyarrow as pa
 from pydantic import ValidationError, model_validator
@@ -25,8 +25,12 @@ from ebbtide.spec._extensions import source_option_names
 from ebbtide.spec._fields import PipelineFields
 from ebbtide.spec._kafka import KafkaSource
 from ebbtide.spec._parts import FileSource, PlainFormat, Reads, SchemaEvolutionMode
+from ebbtide.spec._positioned import SparkSource
 from ebbtide.spec._reading import Project, SpecFile, explained
 from ebbtide.storage import Location
+
+if TYPE_CHECKING:
+    from ebbtide.sources import MicroBatches
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Default if state expires by event time: clocks of sources are off by hours, not by days."""
@@ -194,6 +198,26 @@ class Pipeline(PipelineFields):
         """Return whether code of a user or of another package runs in its steps."""
         parts = (self.source, self.format, self.sink, *self.outputs.values())
         return not all(type(part).__module__.startswith("ebbtide.") for part in parts)
+
+    @property
+    def reads_stream_of_spark(self) -> bool:
+        """Return whether a query of Spark hands over the rows."""
+        return isinstance(self.source, SparkSource)
+
+    @property
+    def awaits_stream(self) -> bool:
+        """Return whether it does, and none is given yet."""
+        return isinstance(self.source, SparkSource) and not self.source.is_handed
+
+    @property
+    def stream_function(self) -> str | None:
+        """The function whose query a run starts; None: there is none, or a program hands rows over."""
+        return self.source.function if isinstance(self.source, SparkSource) else None
+
+    def handed(self, batches: MicroBatches) -> Self:
+        """Return the pipeline with the micro-batches of its query."""
+        source = cast("SparkSource", self.source).handed(batches)
+        return self.model_copy(update={"source": source})
 
     @property
     def has_transform(self) -> bool:

@@ -11,9 +11,10 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ebbtide import sources
 from ebbtide.spec._parts import Name, SpecPart, refuse
+from ebbtide.spec._row_functions import RowFunction
 
 if TYPE_CHECKING:
-    from ebbtide.sources import HandedRows, PositionedSource, SourceSettings
+    from ebbtide.sources import MicroBatches, PositionedSource, SourceSettings
 
 STEP_S = 10
 """Maximum seconds' worth of records in a step at a limited rate."""
@@ -139,27 +140,37 @@ class PositionedPart(SpecPart):
 
 
 class SparkSource(PositionedPart):
-    """Rows that a query of Spark hands over: `ebbtide.spark.into` and `ebbtide.spark.upsert`. Each row is a record, as JSON, of the spec's format."""
+    """Rows of a stream of Spark, each a record, as JSON, of the spec's format: a function's, or those that a program hands over by `ebbtide.spark`."""
 
     type: Literal["spark"] = Field(description="'spark'.")
+    function: str | None = Field(
+        default=None,
+        pattern=RowFunction.TARGET,
+        description="'module:name' of a function that takes Spark's session and returns a streaming DataFrame. A run starts its query, with a checkpoint in the pipeline's folder. Default: none; a program hands rows over, see [streams of Spark](../how-to/spark-streams.md).",
+    )
     # The query decides where rows begin, and how many a micro-batch has.
     start: ClassVar[Literal["earliest"]] = "earliest"  # type: ignore[misc]
     max_records_per_step: ClassVar[int] = 1  # type: ignore[misc]
     max_bytes_per_step: ClassVar[None] = None  # type: ignore[misc]
     max_records_per_second: ClassVar[None] = None  # type: ignore[misc]
-    _rows: HandedRows | None = PrivateAttr(default=None)
+    _batches: MicroBatches | None = PrivateAttr(default=None)
 
     @property
     def topic(self) -> None:
         """None: records are not selected by topic."""
         return None
 
-    def handed(self, rows: HandedRows) -> Self:
-        """Return the source with the rows of a micro-batch."""
+    @property
+    def is_handed(self) -> bool:
+        """Return whether it has its micro-batches."""
+        return self._batches is not None
+
+    def handed(self, batches: MicroBatches) -> Self:
+        """Return the source with its micro-batches."""
         copy = self.model_copy()
-        copy._rows = rows  # noqa: SLF001 - of this class
+        copy._batches = batches  # noqa: SLF001 - of this class
         return copy
 
     def with_settings(self, settings: SourceSettings) -> PositionedSource:
         """See `PositionedPart.with_settings`."""
-        return sources.HandedRows.source(self._rows, settings)
+        return sources.MicroBatches.source(self._batches, settings, begins_query=self.function is not None)

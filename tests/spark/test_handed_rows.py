@@ -116,7 +116,9 @@ def test_another_query_is_refused_unless_it_is_expected(stream, tmp_path):
 
 def test_what_is_not_handed_over_rightly_is_refused_by_name(spark, tmp_path):
     root = str(tmp_path / "root")
-    with pytest.raises(ConfigError, match=r"reads its rows by itself.*Got: source.type: files. Allowed: spark"):
+    with pytest.raises(
+        ConfigError, match=r"reads its rows by itself.*Got: source.type: files. Allowed: spark, without a function"
+    ):
         ebbtide.spark.into(plain(source={"path": "in"}), root)
     frame = spark.range(1)
     with pytest.raises(ConfigError, match="are of no query"):
