@@ -30,15 +30,14 @@ class Executor(ABC):
 
     Attributes:
         LITTLE_BYTES: Maximum bytes of data files that are read or rewritten where the work is handed out: elsewhere costs more.
-        MOST_ROWS: Maximum changes that a task decides: more changes make more tasks, each with less memory. None: a task bounds what it holds by
-            bytes.
+        MOST_ROWS: Maximum changes that a task reads and decides: more changes make more tasks, each with less memory. None: any number.
         has_spark: Work runs on Spark: what only Spark can do is possible, and a step has no bound on its size.
         place: Where work runs, for people.
         batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
     """
 
     LITTLE_BYTES: ClassVar[int] = 8 * 2**20
-    MOST_ROWS: ClassVar[int | None] = 50_000
+    MOST_ROWS: ClassVar[int | None] = 125_000
     has_spark: ClassVar[bool] = False
     place: ClassVar[str] = "in this process"
     batch_time: Callable[[int], int] | None = None

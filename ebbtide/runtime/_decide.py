@@ -40,8 +40,6 @@ OVERWRITING = frozenset({"updated", "deleted", "filled"})
 """Counts of a step that changes rows which the sink has."""
 PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
-GROUP_BYTES = 64 * 2**20
-"""Maximum bytes of changes and entries that a task without a bound on its rows decides at once."""
 ROWS_IN_DRIVER = 20_000
 """Maximum changes of a step that the driver decides itself: a Spark job costs more."""
 
@@ -72,8 +70,6 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
-    if executor.MOST_ROWS is None:
-        work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))
     linked = _linked(plan, staged, snapshot)

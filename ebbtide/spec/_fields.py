@@ -106,9 +106,9 @@ class PipelineFields(Traits):
         description="A longer pause between the last step and the next run's first is downtime: processing time stands still and nothing ages (FLINK-9661). If set, each run ends with a step that stores the time. Default: none; all time counts.",
     )
     max_group_bytes: int = Field(
-        default=256 * 2**20,
+        default=64 * 2**20,
         gt=0,
-        description="Approximate bytes of changes and stored entries, as Arrow columns, that a worker decides together: at least one whole key. A smaller value needs less memory. Default: 268435456.",
+        description="Approximate bytes of changes and stored entries, as Arrow columns, that a worker decides together: at least one whole key. A smaller value needs less memory. Default: 67108864.",
     )
     run: Literal["bounded", "continuous"] = Field(
         default="bounded",

@@ -216,7 +216,7 @@ class Upserter:
         batches = [batch for files in by_range(group) for batch in in_batches(files)]
         is_little = sum(file.size for file in group) <= executor.LITTLE_BYTES
         work = JoinFiles(self._files, Version.of(snapshot))
-        added = executor.map(work, batches, is_little=is_little)
+        added = executor.map(work, batches, is_little=is_little, at=lambda files: files[0].key_range().middle)
         if is_little:
             self._snapshot = self._writer.join(snapshot, group, [add for adds in added for add in adds], {})
             return

@@ -63,8 +63,8 @@ def test_orders_in_shuffled_order_equal_the_truth(tmp_path):
 
 
 def test_large_step_is_decided_group_by_group(tmp_path):
-    set_limits(rows_in_driver=100, group_bytes=10_000)
-    spec = UpsertPipeline.load(SPECS / "shop" / "price_list")
+    set_limits(rows_in_driver=100)
+    spec = UpsertPipeline.load(SPECS / "shop" / "price_list").model_copy(update={"max_group_bytes": 10_000})
     ebbtide.run(SPARK, spec, str(tmp_path))
     assert same_as_truth(spec, tmp_path)
     state = str(tmp_path / spec.name / "state")

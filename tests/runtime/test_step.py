@@ -514,10 +514,9 @@ def test_too_many_bad_records_are_refused_while_they_are_decoded(make, lines, go
 
 
 @pytest.mark.parametrize("order", ["arrival", "upsert", {"sequence": ["n"]}])
-def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, monkeypatch, order):
+def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, order):
     set_limits(change_piece_bytes=500)
-    monkeypatch.setattr("ebbtide.runtime._decide.GROUP_BYTES", 500)
-    pipeline = make(order=order, ttl=None)
+    pipeline = make(order=order, ttl=None, max_group_bytes=500)
     pipeline.read(*[up(id_, 1) for id_ in range(60)])
     first_commit = 1
     assert len(Log(pipeline.plan.sink.path).commit(first_commit).adds()) > 1

@@ -37,7 +37,6 @@ LIMITS = {
     "rows_per_step": "ebbtide.operations._adopt.ROWS_PER_STEP",
     "last_steps": "ebbtide.operations._backfill.status.LAST_STEPS",
     "sample": "ebbtide.operations._backfill.swap.SAMPLE",
-    "group_bytes": "ebbtide.runtime._decide.GROUP_BYTES",
     "rows_in_driver": "ebbtide.runtime._decide.ROWS_IN_DRIVER",
     "most_bytes": "ebbtide.runtime._engines.MOST_BYTES",
     "whole_bytes": "ebbtide.tables._state.rewriting.WHOLE_BYTES",
