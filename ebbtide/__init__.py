@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect import state as state
     from ebbtide.inspect import state_frame as state_frame
     from ebbtide.inspect import status as status
+    from ebbtide.keyed_state import AggregatingStateDescriptor as AggregatingStateDescriptor
     from ebbtide.keyed_state import Change as Change
     from ebbtide.keyed_state import CleanupConfig as CleanupConfig
     from ebbtide.keyed_state import CompactionFilter as CompactionFilter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ebbtide.keyed_state import IncrementalCleanup as IncrementalCleanup
     from ebbtide.keyed_state import ListStateDescriptor as ListStateDescriptor
     from ebbtide.keyed_state import MapStateDescriptor as MapStateDescriptor
+    from ebbtide.keyed_state import ReducingStateDescriptor as ReducingStateDescriptor
     from ebbtide.keyed_state import StatefulFunction as StatefulFunction
     from ebbtide.keyed_state import StateTtlConfig as StateTtlConfig
     from ebbtide.keyed_state import StateVisibility as StateVisibility

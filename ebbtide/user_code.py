@@ -1,6 +1,6 @@
 """Ships a user's function to Spark's workers, which cannot import from the spec's project.
 
-The source text is shipped: of the function's module, and of all modules of the project that it imports (see `project_sources`). On a
+The source text is shipped: of the function's module, and of all modules of the project that it imports (see `Shipped.project_sources`). On a
 worker a finder of the import system serves those modules under their own names, so that they import each other as on the driver.
 """
 
@@ -44,13 +44,7 @@ class Source(NamedTuple):
     is_package: bool
 
 
-def project_sources(module: str, file: Path) -> dict[str, Source]:
-    """Read a module, and all modules of its project that it imports, directly or not.
-
-    Args:
-        module: Its name.
-        file: Its file.
-    """
+def _project_sources(module: str, file: Path) -> dict[str, Source]:
     depth = module.count(".")
     if file.name == "__init__.py":
         depth += 1
@@ -139,28 +133,37 @@ class Shipped:
     def unpack(self) -> Any:
         """Return the object; modules that cannot be found are imported from their sources."""
         _SHELF.put(self.sources)
-        return pickle.loads(self.pickled)  # noqa: S301 - made by `ship`, in the same application
+        return pickle.loads(self.pickled)  # noqa: S301 - made by `of`, in the same application
 
+    @classmethod
+    def of(cls, value: Any, module: str) -> Shipped:
+        """Pack an object whose class or function is in a module of the user's.
 
-def ship(value: Any, module: str) -> Shipped:
-    """Pack an object whose class or function is in a module of the user's.
+        Args:
+            value: The object.
+            module: The module's name. Workers import an installed module themselves; a module without a file, as in a notebook, is
+                pickled by value.
+        """
+        if module == "__main__":  # cloudpickle always pickles it by value
+            return cls({}, _pickled(value))
+        imported = sys.modules[module]
+        file = getattr(imported, "__file__", None)
+        if file is None:
+            from pyspark import cloudpickle
 
-    Args:
-        value: The object.
-        module: The module's name. Workers import an installed module themselves; a module without a file, as in a notebook, is
-            pickled by value.
-    """
-    if module == "__main__":  # cloudpickle always pickles it by value
-        return Shipped({}, _pickled(value))
-    imported = sys.modules[module]
-    file = getattr(imported, "__file__", None)
-    if file is None:
-        from pyspark import cloudpickle
+            cloudpickle.register_pickle_by_value(imported)  # type: ignore[no-untyped-call]
+            return cls({}, _pickled(value))
+        return cls(cls.project_sources(module, Path(file)), _pickled(value))
 
-        cloudpickle.register_pickle_by_value(imported)  # type: ignore[no-untyped-call]
-        return Shipped({}, _pickled(value))
-    sources = project_sources(module, Path(file))
-    return Shipped(sources, _pickled(value))
+    @staticmethod
+    def project_sources(module: str, file: Path) -> dict[str, Source]:
+        """Read a module, and all modules of its project that it imports, directly or not.
+
+        Args:
+            module: Its name.
+            file: Its file.
+        """
+        return _project_sources(module, file)
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:
@@ -168,7 +171,7 @@ def packed(operator: Operator) -> Callable[[], Operator]:
     function = getattr(operator, "function", None)
     if function is None:
         return lambda: operator
-    shipped = ship(operator, function.func.__module__)
+    shipped = Shipped.of(operator, function.func.__module__)
     return shipped.unpack
 
 

@@ -9,7 +9,7 @@ import pydantic.fields
 import pytest
 
 import ebbtide.functions
-from ebbtide.user_code import project_sources, ship
+from ebbtide.user_code import Shipped
 
 FILES = {
     "shipped/__init__.py": "",
@@ -46,7 +46,7 @@ def project(tmp_path, shell):
 def test_function_runs_where_its_project_cannot_be_imported(project):
     from shipped.functions import Price
 
-    shipped = ship(Price(), "shipped.functions")
+    shipped = Shipped.of(Price(), "shipped.functions")
     assert sorted(shipped.sources) == [
         "shipped",
         "shipped.deep",
@@ -66,7 +66,7 @@ def test_function_runs_where_its_project_cannot_be_imported(project):
 def test_changed_module_is_made_again_in_a_process_that_has_the_older_one(project):
     from shipped.functions import Price
 
-    before = ship(Price(), "shipped.functions")
+    before = Shipped.of(Price(), "shipped.functions")
     rates = before.sources["shipped.rates"]
     after = type(before)({**before.sources, "shipped.rates": rates._replace(text="RATE = 20\n")}, before.pickled)
     twice = "import pickle, sys; print([each.unpack().total(5) for each in pickle.loads(sys.stdin.buffer.read())])"
@@ -82,4 +82,4 @@ def test_changed_module_is_made_again_in_a_process_that_has_the_older_one(projec
 
 @pytest.mark.parametrize("module", [pydantic.fields, ebbtide.functions], ids=lambda module: module.__name__)
 def test_what_is_installed_is_not_sent(module):
-    assert project_sources(module.__name__, Path(module.__file__)) == {}
+    assert Shipped.project_sources(module.__name__, Path(module.__file__)) == {}

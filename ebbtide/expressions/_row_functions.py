@@ -14,7 +14,7 @@ from pyspark.sql.udf import UserDefinedFunction
 
 from ebbtide.redaction import printable
 from ebbtide.spec import RowFunction
-from ebbtide.user_code import Shipped, ship
+from ebbtide.user_code import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,7 +209,7 @@ def checked_type(function: RowFunction) -> StructType:
 
 
 def _worker(name: str, function: RowFunction) -> Worker:
-    shipped = ship(function.call, function.call.__module__)
+    shipped = Shipped.of(function.call, function.call.__module__)
     return Worker(name, shipped, function.python_types)
 
 

@@ -11,12 +11,14 @@ from ebbtide.doors import names_of
 
 if TYPE_CHECKING:
     from ebbtide.keyed_state._cleanup import compact as compact
+    from ebbtide.keyed_state._function import AggregatingStateDescriptor as AggregatingStateDescriptor
     from ebbtide.keyed_state._function import Change as Change
     from ebbtide.keyed_state._function import Deletion as Deletion
     from ebbtide.keyed_state._function import FunctionContext as FunctionContext
     from ebbtide.keyed_state._function import FunctionRun as FunctionRun
     from ebbtide.keyed_state._function import ListStateDescriptor as ListStateDescriptor
     from ebbtide.keyed_state._function import MapStateDescriptor as MapStateDescriptor
+    from ebbtide.keyed_state._function import ReducingStateDescriptor as ReducingStateDescriptor
     from ebbtide.keyed_state._function import StatefulFunction as StatefulFunction
     from ebbtide.keyed_state._function import ValueStateDescriptor as ValueStateDescriptor
     from ebbtide.keyed_state._raw import Entry as Entry

@@ -5,16 +5,24 @@ Source: FLIP-25, "Setup TTL"; the shape is that of Flink's KeyedProcessFunction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
 from ebbtide.changelog import RowKind
 from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, snapshot
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._migration import migrated
-from ebbtide.keyed_state._raw import Store
-from ebbtide.keyed_state._states import KeyedState, ListState, MapState, ValueState
+from ebbtide.keyed_state._raw import RawState, Store
+from ebbtide.keyed_state._states import (
+    AggregateFunction,
+    AggregatingState,
+    KeyedState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
 from ebbtide.keyed_state._timers import Timer, Timers
 from ebbtide.keyed_state._ttl import TIMERS, IncrementalCleanup, StateTtlConfig, TimeCharacteristic
 
@@ -32,6 +40,16 @@ class StateDescriptor:
     of: str
     ttl: StateTtlConfig | None = None
     kind: ClassVar[type[KeyedState]]
+
+    def bound(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None) -> KeyedState:
+        """Return the state.
+
+        Args:
+            raw: Holds its entries.
+            context: The current key and the clocks.
+            ttl: Its time to live, which may be another than the declared one.
+        """
+        return self.kind(raw, context, ttl)
 
     @property
     def has_source_rows(self) -> bool:
@@ -94,6 +112,56 @@ class MapStateDescriptor(StateDescriptor):
         def __get__(self, function: None, owner: type | None = None) -> Self: ...
         @overload
         def __get__(self, function: StatefulFunction, owner: type | None = None) -> MapState: ...
+        def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+            """See `StateDescriptor`."""
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """Declares a `ReducingState`.
+
+    Args:
+        reduce: Combines the present value and an added one: `max`, `operator.add`, a function of yours.
+    """
+
+    reduce: Callable[[Any, Any], Any] = field(kw_only=True)
+    kind = ReducingState
+
+    def bound(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None) -> ReducingState:
+        """See `StateDescriptor`."""
+        return ReducingState(raw, context, ttl, reduce=self.reduce)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, function: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(self, function: StatefulFunction, owner: type | None = None) -> ReducingState: ...
+        def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
+            """See `StateDescriptor`."""
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """Declares an `AggregatingState`; `of` is the type of its accumulator.
+
+    Args:
+        aggregate: Has `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`.
+    """
+
+    aggregate: AggregateFunction = field(kw_only=True)
+    kind = AggregatingState
+
+    def bound(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None) -> AggregatingState:
+        """See `StateDescriptor`."""
+        return AggregatingState(raw, context, ttl, aggregate=self.aggregate)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, function: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(self, function: StatefulFunction, owner: type | None = None) -> AggregatingState: ...
         def __get__(self, function: StatefulFunction | None, owner: type | None = None) -> Any:
             """See `StateDescriptor`."""
 
@@ -249,7 +317,7 @@ class FunctionRun:
         for name, descriptor in declared.items():
             raw = store.state(name)
             state_ttl = given.get(name, descriptor.ttl)
-            state = descriptor.kind(raw, self.context, state_ttl)
+            state = descriptor.bound(raw, self.context, state_ttl)
             setattr(function, name, state)
             self.states[name] = state
             self._clean(name, state, store.background)
@@ -327,8 +395,8 @@ class FunctionRun:
             ttl: Time to live by state, replacing the declared one; see `migrated` for stored entries under another one.
         """
         run = FunctionRun(self.function, store, ttl)
-        for field in fields(StateContext):
-            setattr(run.context, field.name, getattr(self.context, field.name))
+        for part in fields(StateContext):
+            setattr(run.context, part.name, getattr(self.context, part.name))
         for name, state in self.states.items():
             new = run.states[name]
             for key, sub, entry in snapshot(state):

@@ -2,7 +2,7 @@
 
 | state | sub-key |
 |---|---|
-| value | None |
+| value, reducing, aggregating | None |
 | list | the element's position, an integer that grows |
 | map | the user's key |
 """

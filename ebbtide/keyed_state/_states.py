@@ -1,4 +1,4 @@
-"""Value, list and map state of the current key: decorators that add time to a raw state.
+"""Value, list, map, reducing and aggregating state of the current key: decorators that add time to a raw state.
 
 Every operation behaves as Flink 2.3's; docs/reference/state.md lists them, and the additions to Flink.
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from ebbtide.columns import Long, map_key
 from ebbtide.durations import to_ms
@@ -19,7 +19,7 @@ from ebbtide.keyed_state._ttl import ExpiryClock, StateTtlConfig, StateVisibilit
 
 
 class KeyedState:
-    """Base of the three kinds: one state of the current key, and the rules of time.
+    """Base of all kinds: one state of the current key, and the rules of time.
 
     Attributes:
         is_list: Its sub-keys are positions.
@@ -228,6 +228,150 @@ class ValueState(KeyedState):
         """Remove the value."""
         super().clear()
         self._touch()
+
+
+class AppendingState(KeyedState):
+    """One value per key that grows by what is added. None is no value: a function that returns it clears the state."""
+
+    def _read(self) -> Any:
+        """Return the stored value as a read shows it; None: there is none."""
+        self._touch()
+        stored = self.raw.get(self.context.key, None)
+        entry = self.seen(None, stored)
+        return None if entry is None else entry.value
+
+    def _present(self) -> Any:
+        """Return the value that an added one is combined with; None: there is none.
+
+        As in Flink this is no read: nothing is renewed. An expired value counts as absent, unless reads would show it.
+        """
+        entry = self.raw.get(self.context.key, None)
+        if entry is None:
+            return None
+        is_hidden = self.has_expired(entry) and not self._shows
+        return None if is_hidden else entry.value
+
+    def _put(self, value: Any, ttl: timedelta | None) -> None:
+        if value is None:
+            self.raw.clear(self.context.key)
+        else:
+            self._write(None, value, ttl)
+
+
+class ReducingState(AppendingState):
+    """One value per key: all that were added, reduced to one of the same type.
+
+    Args:
+        raw: Holds its entries.
+        context: The current key and the clocks.
+        ttl: Its time to live.
+        reduce: Combines the present value and an added one.
+
+    Example:
+        >>> from ebbtide.stores._heap import HeapStore
+        >>> at = StateContext(key="a", now_ms=0)
+        >>> state = ReducingState(HeapStore().state("most"), at, StateTtlConfig(ttl="16ms"), reduce=max)
+        >>> state.add(7)
+        >>> state.add(3)
+        >>> state.get()
+        7
+        >>> at.now_ms = 16  # the maximum has expired, and is forgotten
+        >>> state.add(3)
+        >>> state.get()
+        3
+    """
+
+    def __init__(
+        self,
+        raw: RawState,
+        context: StateContext,
+        ttl: StateTtlConfig | None = None,
+        *,
+        reduce: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(raw, context, ttl)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        """Return the reduced value; None if nothing was added, or it has expired."""
+        return self._read()
+
+    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Add a value, which is not None.
+
+        Args:
+            value: The value.
+            ttl: Time to live of the reduced value, instead of the state's.
+
+        Raises:
+            TypeError: the value is None; nothing was changed.
+        """
+        self._touch()
+        _refuse_none(value)
+        present = self._present()
+        self._put(value if present is None else self._reduce(present, value), ttl)
+
+
+class AggregateFunction(Protocol):
+    """Gathers added values in an accumulator. An accumulator of None is none: the next value begins another one."""
+
+    def create_accumulator(self) -> Any:
+        """Return an empty accumulator."""
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """Return the accumulator with a value added; it may be changed in place."""
+
+    def get_result(self, accumulator: Any) -> Any:
+        """Return the result of an accumulator."""
+
+
+class AggregatingState(AppendingState):
+    """One accumulator per key of what was added; reads return its result.
+
+    Args:
+        raw: Holds its entries.
+        context: The current key and the clocks.
+        ttl: Its time to live.
+        aggregate: Gathers the values.
+    """
+
+    def __init__(
+        self,
+        raw: RawState,
+        context: StateContext,
+        ttl: StateTtlConfig | None = None,
+        *,
+        aggregate: AggregateFunction,
+    ) -> None:
+        super().__init__(raw, context, ttl)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        """Return the result; None if nothing was added, or the accumulator has expired."""
+        accumulator = self._read()
+        return None if accumulator is None else self._aggregate.get_result(accumulator)
+
+    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Add a value, which is not None.
+
+        Args:
+            value: The value.
+            ttl: Time to live of the accumulator, instead of the state's.
+
+        Raises:
+            TypeError: the value is None; nothing was changed.
+        """
+        self._touch()
+        _refuse_none(value)
+        accumulator = self._present()
+        if accumulator is None:
+            accumulator = self._aggregate.create_accumulator()
+        self._put(self._aggregate.add(value, accumulator), ttl)
+
+
+def _refuse_none(value: Any) -> None:
+    if value is None:
+        raise TypeError("an added value is None; allowed: any other value")
 
 
 class ListState(KeyedState):

@@ -10,6 +10,9 @@ A case is `{"name", "config", "script", "expected"}`: `config` has `ttl` (ms), `
 | `{"restore": {...}}` | snapshot, stop, start again with these settings changed |
 | `{"op": "dump"}` | all that is stored: per state and key `[value, last access]`, `[value]` without TTL |
 | `{"state": "value" or "list" or "map", "op": ...}` | an operation: `v` value, `k` map key, `n` elements to read, `drop` map keys to remove while passing, `ttl` (ms) of this put |
+| `{"state": "reducing" or "aggregating", "op": "get" or "add" or "clear"}` | the same, of texts: `reducing` joins them by `|`, `aggregating` returns them as `<,a,b>` |
+
+Adding the text "drop" to one of these two makes its function return None. A text "none" makes an aggregation return None.
 
 Each line with `op` gives `{"i": line, "result": ...}`, `{"i", "ok": true}` or `{"i", "error", "message"}`.
 """
@@ -26,12 +29,14 @@ from typing import Any
 
 from ebbtide.durations import from_ms
 from ebbtide.keyed_state import (
+    AggregatingStateDescriptor,
     CleanupConfig,
     Entry,
     FunctionRun,
     KeyedState,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     StatefulFunction,
     StateTtlConfig,
     Store,
@@ -41,12 +46,40 @@ from ebbtide.operators import RowsStore
 from ebbtide.replay._cases import Case, PlayedCase, open_store, playing
 
 
+def joined(present: str, added: str) -> str | None:
+    """Join two texts; values are the texts of JSON scalars."""
+    if _read(added) == "drop":
+        return None
+    return _text(f"{_read(present)}|{_read(added)}")
+
+
+class Gathered:
+    """Gathers texts behind commas."""
+
+    def create_accumulator(self) -> str | None:
+        """See `AggregateFunction`."""
+        return _text("")
+
+    def add(self, value: str, accumulator: str) -> str | None:
+        """See `AggregateFunction`."""
+        if _read(value) == "drop":
+            return None
+        return _text(f"{_read(accumulator)},{_read(value)}")
+
+    def get_result(self, accumulator: str) -> str | None:
+        """See `AggregateFunction`."""
+        gathered = _read(accumulator)
+        return None if "none" in gathered else _text(f"<{gathered}>")
+
+
 class Played(StatefulFunction):
     """Has the states of a script, by kind."""
 
     value = ValueStateDescriptor("STRING")
     list = ListStateDescriptor("STRING")
     map = MapStateDescriptor("STRING")
+    reducing = ReducingStateDescriptor("STRING", reduce=joined)
+    aggregating = AggregatingStateDescriptor("STRING", aggregate=Gathered())
 
 
 Operation = Callable[[Any, Case], Any]
@@ -264,12 +297,19 @@ def _values(state: Any, line: Case) -> list[Any]:
 
 
 CHANGES = {"update", "clear", "add", "addAll", "put", "putAll", "remove"}
+APPENDING: dict[str, Operation] = {
+    "get": lambda state, line: _read(state.get()),
+    "add": lambda state, line: state.add(_new_value(line), ttl=_ttl(line)),
+    "clear": lambda state, line: state.clear(),
+}
 OPERATIONS: dict[str, dict[str, Operation]] = {
     "value": {
         "get": lambda state, line: _read(state.get()),
         "update": lambda state, line: state.update(_new_value(line), ttl=_ttl(line)),
         "clear": lambda state, line: state.clear(),
     },
+    "reducing": APPENDING,
+    "aggregating": APPENDING,
     "list": {
         "get": _elements,
         "add": lambda state, line: state.add(_new_value(line), ttl=_ttl(line)),

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from ebbtide import sqltext
 from ebbtide.redaction import printable
-from ebbtide.user_code import project_sources
+from ebbtide.user_code import Shipped
 
 ALLOWED = "a function with the type that it returns, def f(v: str) -> str, or one made by pyspark's udf, pandas_udf, arrow_udf"
 SPARK_TYPES: dict[Any, str] = {
@@ -182,7 +182,7 @@ def digest(target: str) -> str:
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
         return ""
-    found = project_sources(module, Path(file))
+    found = Shipped.project_sources(module, Path(file))
     texts = [f"{name}\0{source.text}\0" for name, source in sorted(found.items())]
     if not texts:  # an installed module
         texts = [Path(file).read_text(encoding="utf-8")]

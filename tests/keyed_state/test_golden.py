@@ -14,6 +14,11 @@ GOLDEN = [json.loads(line) for line in (DATA / "ttl_golden.jsonl").read_text().s
 RANDOM = [json.loads(line) for line in gzip.decompress((DATA / "ttl_flink_random.jsonl.gz").read_bytes()).splitlines()]
 """400 random scripts; what Flink stores as empty containers is left out of its answers."""
 
+APPENDING = [
+    json.loads(line) for line in gzip.decompress((DATA / "ttl_flink_appending.jsonl.gz").read_bytes()).splitlines()
+]
+"""300 random scripts of reducing and aggregating states. Where their function returned null, Flink stores a stamped null: left out."""
+
 
 @pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
@@ -35,4 +40,11 @@ def test_random_scripts_give_what_flink_gave(store, each):
     """All of them by the store that takes no time: each restore opens another database, or reads a table."""
     assert len(RANDOM) == 400
     cases = RANDOM[::each]
+    assert [played.case["name"] for played in replay_ttl(cases, store) if played.differs] == []
+
+
+@pytest.mark.parametrize(("store", "each"), [("heap", 1), ("rocksdb", 10), ("delta", 5)])
+def test_reducing_and_aggregating_states_give_what_flink_gave(store, each):
+    assert len(APPENDING) == 300
+    cases = APPENDING[::each]
     assert [played.case["name"] for played in replay_ttl(cases, store) if played.differs] == []

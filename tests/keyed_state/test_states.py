@@ -1,15 +1,19 @@
-"""Value, list and map state, beyond what the reference walks."""
+"""States of each kind, beyond what the reference walks."""
 
+import operator
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from local.states import run_with
 
 from ebbtide.keyed_state import (
+    AggregatingStateDescriptor,
     CleanupConfig,
     Entry,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     StateTtlConfig,
     StateVisibility,
     ValueStateDescriptor,
@@ -17,6 +21,7 @@ from ebbtide.keyed_state import (
 
 
 def make(kind, **config):
+    """Bind a state of numbers that expire after 10 ms."""
     ttl = StateTtlConfig(ttl=timedelta(milliseconds=10), cleanup=CleanupConfig(background=False), **config)
     run = run_with(kind("BIGINT", ttl))
     return run.states["s"], run.context
@@ -35,6 +40,60 @@ def test_list_element_that_is_none_is_refused_and_nothing_changed(change):
     with pytest.raises(TypeError, match=r"^a list element is None; allowed: any other value$"):
         getattr(state, change)(["y", None])
     assert list(state.get()) == ["x"]
+
+
+class Total:
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator + value
+
+    def get_result(self, accumulator):
+        return accumulator
+
+
+appending = pytest.mark.parametrize(
+    "kind",
+    [partial(ReducingStateDescriptor, reduce=operator.add), partial(AggregatingStateDescriptor, aggregate=Total())],
+    ids=["reducing", "aggregating"],
+)
+
+
+@appending
+def test_added_value_that_is_none_is_refused_and_nothing_changed(kind):
+    state, at = make(kind)
+    state.add(1)
+    at.now_ms = 5
+    with pytest.raises(TypeError, match=r"^an added value is None; allowed: any other value$"):
+        state.add(None)
+    at.now_ms = 9
+    assert state.get() == 1
+    at.now_ms = 10
+    assert state.get() is None
+
+
+@appending
+def test_expired_value_is_combined_with_what_is_added_only_where_reads_would_show_it(kind):
+    state, at = make(kind)
+    shown, of_shown = make(kind, state_visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+    for each in (state, shown):
+        each.add(1)
+    at.now_ms = of_shown.now_ms = 10
+    for each in (state, shown):
+        each.add(2)
+    assert (state.get(), shown.get()) == (2, 3)
+
+
+@appending
+def test_added_value_may_have_its_own_time_to_live(kind):
+    state, at = make(kind)
+    state.add(1, ttl=timedelta(milliseconds=50))
+    at.now_ms = 49
+    assert state.get() == 1
+    state.add(1)
+    at.now_ms = 59
+    assert state.get() is None
 
 
 def no_entry_to_remove(entries):

@@ -41,6 +41,17 @@ def test_states_of_every_kind_and_type_come_back_as_they_were():
     assert pipeline.rows()[1]["seen"] == "x:x"
 
 
+def test_reduced_and_aggregated_values_come_back_and_expire():
+    pipeline = MemoryPipeline(stateful("user_functions:Extremes"))
+    pipeline.step([line(1, seq=9), line(1, seq=1)], now_ms=1000)
+    pipeline.step([line(1, seq=5)], now_ms=1099)
+    assert pipeline.rows() == [{"id": 1, "most": 9, "mean": 5.0}]
+    pipeline.step([line(1, seq=3)], now_ms=1199)
+    assert pipeline.rows() == [{"id": 1, "most": 3, "mean": 3.0}]
+    pipeline.tick(now_ms=1299)
+    assert stored(pipeline, "most") | stored(pipeline, "mean") == set()
+
+
 def test_value_changed_in_place_and_put_back_is_stored():
     pipeline = MemoryPipeline(stateful("user_functions:InPlace"))
     for _ in range(3):

@@ -93,13 +93,14 @@ def test_view_is_refused(tmp_path):
         ebbtide.run(SPARK, view, str(tmp_path))
 
 
-def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(tmp_path):
+def plan_with_the_sink_of_memory(tmp_path, function, ttl):
+    """Run a function over three files, and hold its sink against that of a pipeline in memory."""
     set_limits(width=1000)  # superseded versions stay
     parts = [
         [line(i % 5, v="abc"[(i + n) % 3], seq=i, day=f"2026-01-0{1 + i % 3}") for i in range(20)] for n in range(3)
     ]
     source = {"path": str(write(tmp_path / "in", *parts)), "records": "value", "max_files_per_step": 1}
-    spec = stateful("user_functions:Everything", source=source, ttl={"recent": "365d"})
+    spec = stateful(function, source=source, ttl=ttl)
     assert ebbtide.run(SPARK, spec, str(tmp_path)).totals["updated"] == 15
     memory = MemoryPipeline(spec)
     for part in parts:
@@ -107,6 +108,16 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(tmp
     plan = Plan.under(str(tmp_path), spec)
     rows = Snapshot.read(plan.sink.path).rows(spec.sink_table.columns).sort_by("id").to_pylist()
     assert rows == memory.rows()
+    return plan
+
+
+def test_reduced_and_aggregated_values_live_in_a_table(tmp_path):
+    plan = plan_with_the_sink_of_memory(tmp_path, "user_functions:Extremes", {"most": "365d", "mean": "365d"})
+    assert {"_value_most", "_value_mean"} <= set(plan.state.schema.names)
+
+
+def test_states_of_every_type_live_in_a_table(tmp_path):
+    plan = plan_with_the_sink_of_memory(tmp_path, "user_functions:Everything", {"recent": "365d"})
     entries = plan.state.snapshot().rows(plan.state.schema).to_pylist()
     days = [dict(entry["_value_profile"]["by_day"]) for entry in entries if entry["_state"] == "profile"]
     assert {(type(day), type(total)) for each in days for day, total in each.items()} == {(date, Decimal)}

@@ -6,13 +6,23 @@ from datetime import timedelta
 
 from oracles import state_ops
 
-from ebbtide import ListStateDescriptor, MapStateDescriptor, StatefulFunction, StateTtlConfig, ValueStateDescriptor
+from ebbtide import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StatefulFunction,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 
 TTL_MS = 10_000
 KINDS = {
     "value": ValueStateDescriptor("BIGINT"),
     "list": ListStateDescriptor("BIGINT"),
     "map": MapStateDescriptor("BIGINT"),
+    "reducing": ReducingStateDescriptor("BIGINT", reduce=state_ops.reduce),
+    "aggregating": AggregatingStateDescriptor("BIGINT", aggregate=state_ops.Sevens()),
 }
 PAIRWISE = [
     ("DISABLED", "NEVER_RETURN_EXPIRED", "PROCESSING_TIME", "WATERMARK"),

@@ -4,8 +4,10 @@ from datetime import timedelta
 from decimal import Decimal
 
 from ebbtide import (
+    AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     StatefulFunction,
     StateTtlConfig,
     TimeCharacteristic,
@@ -221,3 +223,34 @@ class Counts(StatefulFunction):
 
 class CountsToo(Counts):
     """The same states and output."""
+
+
+class Mean:
+    """Gathers numbers; the mean of no number is none."""
+
+    def create_accumulator(self):
+        return {"n": 0, "total": 0}
+
+    def add(self, value, accumulator):
+        accumulator["n"] += 1
+        accumulator["total"] += value
+        return accumulator
+
+    def get_result(self, accumulator):
+        return accumulator["total"] / accumulator["n"]
+
+
+class Extremes(StatefulFunction):
+    """Shows the greatest number and the mean of what has not expired."""
+
+    output = "most BIGINT, mean DOUBLE"
+    most = ReducingStateDescriptor("BIGINT", StateTtlConfig(ttl=timedelta(milliseconds=100)), reduce=max)
+    mean = AggregatingStateDescriptor(
+        "STRUCT<n: BIGINT, total: BIGINT>", StateTtlConfig(ttl=timedelta(milliseconds=100)), aggregate=Mean()
+    )
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            self.most.add(change.row["seq"])
+            self.mean.add(change.row["seq"])
+        yield {"most": self.most.get(), "mean": self.mean.get()}

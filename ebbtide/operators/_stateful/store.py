@@ -19,9 +19,9 @@ class StateSpec:
     """A declared state, its types resolved.
 
     Args:
-        kind: Value, list or map.
-        value: Type of the value, the element, the map's value.
-        key: Type of a map's keys; None for values and lists.
+        kind: Class of the state.
+        value: Type of the value, the accumulator, the element, the map's value.
+        key: Type of a map's keys; None for other kinds.
         ttl: Time to live, not DISABLED; None: it never expires.
     """
 

@@ -81,6 +81,13 @@ class Reference:
         else:
             self.write(key, None, value, ttl)
 
+    # reducing and aggregating
+
+    def combine(self, key, combined, value, ttl=None):
+        cell = self.of(key).get(None)
+        hidden = cell is None or (self.dead(cell) and not self.shows)
+        self.value_update(key, combined(None if hidden else cell.value, value), ttl)
+
     # list
 
     def list_get(self, key, n):

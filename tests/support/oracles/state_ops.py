@@ -5,12 +5,38 @@ from datetime import timedelta
 from itertools import islice
 
 SUBS = "pq"
+UNWANTED = 13
+"""A value that makes an appending state's function return None."""
+
+
+def reduce(present, added):
+    """Not commutative, and bounded; None is no value."""
+    return None if added == UNWANTED else (3 * present + added) % 1009
+
+
+class Sevens:
+    """An accumulator of its own type, whose result may be None."""
+
+    def create_accumulator(self):
+        return 1
+
+    def add(self, value, accumulator):
+        return None if value == UNWANTED else (5 * accumulator + value) % 1013
+
+    def get_result(self, accumulator):
+        return None if accumulator % 7 == 0 else accumulator * 2
+
+
+APPENDING = ("reducing", "aggregating")
 
 
 def operation(rng, kind, unit=1):
     """A random operation and its arguments; times to live of their own in multiples of `unit` ms."""
     value, ttl = rng.randrange(100), rng.choice((None, None, None, unit, 25 * unit))
     sub = rng.choice(SUBS)
+    if kind in APPENDING:
+        value = rng.choice((value, value, UNWANTED))
+        return rng.choice([("get", ()), ("add", (value, ttl)), ("add", (value, ttl)), ("clear", ())])
     return rng.choice(
         {
             "value": [
@@ -51,6 +77,8 @@ def perform(state, kind, name, arguments):
     """Do it, and return what the state gives."""
     if name == "clear":
         return state.clear()
+    if kind in APPENDING:
+        return state.get() if name == "get" else state.add(arguments[0], ttl=_duration(arguments[1]))
     if kind == "value":
         return state.get() if name == "get" else state.update(arguments[0], ttl=_duration(arguments[1]))
     if kind == "list":
@@ -79,6 +107,12 @@ def expect(reference, kind, key, name, arguments):
     if name == "clear":
         reference.cells[key] = {}
         return None
+    if kind in APPENDING:
+        combine, result = COMBINING[kind]
+        if name == "add":
+            return reference.combine(key, combine, *arguments)
+        found = reference.value_get(key)
+        return None if found is None else result(found)
     if kind == "value":
         return reference.value_get(key) if name == "get" else reference.value_update(key, *arguments)
     if kind == "list":
@@ -111,3 +145,15 @@ def alive(reference, kind, key, name, arguments):
 
 def _duration(ms):
     return None if ms is None else timedelta(milliseconds=ms)
+
+
+def _reduced(present, added):
+    return added if present is None else reduce(present, added)
+
+
+def _gathered(present, added):
+    return Sevens().add(added, 1 if present is None else present)
+
+
+COMBINING = {"reducing": (_reduced, lambda found: found), "aggregating": (_gathered, Sevens().get_result)}
+"""Of the present value, None if there is none, and the added one; and of the stored value to what a read gives."""

@@ -1,18 +1,21 @@
 """Walks the real states and the reference side by side, step by step, from a seed."""
 
 from datetime import timedelta
+from functools import partial
 from itertools import product
 
 from local.states import run_with
 from oracles.reference_state import Cell, Reference
-from oracles.state_ops import alive, expect, operation, perform
+from oracles.state_ops import APPENDING, Sevens, alive, expect, operation, perform, reduce
 
 from ebbtide.durations import to_ms
 from ebbtide.keyed_state import (
+    AggregatingStateDescriptor,
     CleanupConfig,
     IncrementalCleanup,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     StateTtlConfig,
     StateVisibility,
     UpdateType,
@@ -20,8 +23,14 @@ from ebbtide.keyed_state import (
 )
 from ebbtide.operators import RowsStore
 
-DESCRIPTORS = {"value": ValueStateDescriptor, "list": ListStateDescriptor, "map": MapStateDescriptor}
-KINDS = {name: descriptor.kind for name, descriptor in DESCRIPTORS.items()}
+DESCRIPTORS = {
+    "value": ValueStateDescriptor,
+    "list": ListStateDescriptor,
+    "map": MapStateDescriptor,
+    "reducing": partial(ReducingStateDescriptor, reduce=reduce),
+    "aggregating": partial(AggregatingStateDescriptor, aggregate=Sevens()),
+}
+KINDS = {name: descriptor("BIGINT").kind for name, descriptor in DESCRIPTORS.items()}
 TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING_TIME")
 CLEANUPS = ("none", "incremental", "timers")
 COMBINATIONS = tuple(product(UpdateType, StateVisibility, TIMES, KINDS, CLEANUPS))
@@ -58,12 +67,19 @@ def walk(combination, store, rng, steps):
     by_event = characteristic == "EVENT_TIME"
     reference = Reference(update.name, "RETURN" in visibility[:6], by_event, clock == "WATERMARK", to_ms(TTL))
     timers = run.ttl_timers.get(kind)
+    clean = None
+    if kind in APPENDING:
+        # What a value is combined with depends on what was cleaned: the reference takes that over before the access.
+        clean, state.before_access = state.before_access, None
     for number in range(steps):
         _move_clocks(rng, at, reference)
         if timers is not None:
             timers.advance()
             _compare(state, reference, cleanup, f"step {number}: timers; {combination}")
         name, arguments = operation(rng, kind)
+        if clean is not None:
+            clean()
+            _compare(state, reference, cleanup, f"step {number}: cleanup; {combination}")
         also = alive(reference, kind, at.key, name, arguments)
         got, want = perform(state, kind, name, arguments), expect(reference, kind, at.key, name, arguments)
         if got != want and not (cleanup == "incremental" and _differs_by_the_dead_only(got, want, *also)):
