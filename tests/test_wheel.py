@@ -108,7 +108,7 @@ def project(with_dagster, tmp_path_factory):
 def test_wheel_holds_the_library_alone_and_its_types(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     rooms = {name.partition("/")[0] for name in names}
-    assert {name for name in rooms if not name.endswith(".dist-info")} == {"ebbtide"}
+    assert {name for name in rooms if not name.endswith(".dist-info")} == {"ebbtide", "pyspark_ebbtide.py"}
     assert "ebbtide/py.typed" in names
 
 

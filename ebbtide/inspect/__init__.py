@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect._quarantine import QuarantineSummary as QuarantineSummary
     from ebbtide.inspect._state import state as state
     from ebbtide.inspect._state import state_frame as state_frame
+    from ebbtide.inspect._state_source import StateSource as StateSource
     from ebbtide.inspect._status import status as status
     from ebbtide.inspect._watched_fleet import WatchedFleet as WatchedFleet
     from ebbtide.inspect._watched_run import WatchedRun as WatchedRun

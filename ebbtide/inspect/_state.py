@@ -70,7 +70,7 @@ def state(  # noqa: PLR0913 - options of a command
     Raises:
         ConfigError: no such state, no such step, or not a condition on the columns.
     """
-    rows = _shown(spec, root, state, as_of_step, now_ms)
+    rows = shown_state(spec, root, state, as_of_step, now_ms)
     try:
         return RowSelection(tuple(rows.schema.names), limit).of(executor_of(executor), rows, where)
     except UnfitExpressionError as error:
@@ -85,13 +85,14 @@ def state_frame(spark: SparkSession, spec: Pipeline, root: str, *, as_of_step: i
     """Return a pipeline's state as a frame of Spark, which is read in tasks; arguments and errors as `state`."""
     from ebbtide.sessions import Frames  # loads PySpark
 
-    rows = _shown(spec, root, as_of_step=as_of_step)
+    rows = shown_state(spec, root, as_of_step=as_of_step)
     return Frames(spark).of_items(rows, HashRange.covering(rows.n_rows), rows.schema)
 
 
-def _shown(
+def shown_state(
     spec: Pipeline, root: str, state: str | None = None, as_of_step: int | None = None, now_ms: int | None = None
-) -> _ShownState:
+) -> ShownState:
+    """Return the entries that `state` shows; arguments and errors as there."""
     tables = Plan.under(root, spec)
     version, facts = _commit(tables, as_of_step)
     names = list(spec.identity.get("states", {}))
@@ -102,7 +103,7 @@ def _shown(
             allowed=", ".join(names) or "none: it has but one",
         )
     entries = StoredEntries(tables.state.stored(tables.state.snapshot(version)), packed(tables.operator))
-    return _ShownState(
+    return ShownState(
         entries,
         at=Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.frontier.watermark_ms),
         states=(state,) if state else tuple(names),
@@ -111,7 +112,7 @@ def _shown(
 
 
 @dataclass(frozen=True)
-class _ShownState:
+class ShownState:
     """The entries of a state as people read them; picklable.
 
     Args:

@@ -6,10 +6,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from clusters.spark_cluster import written_spec
 from frame.circumstances import assume
 from frame.limits import set_limits
 from local.local_pipeline import LocalPipeline, up
 from local.local_run import SPARK
+from pyspark.errors import AnalysisException
 from servers.store_support import line, stateful
 
 from ebbtide import InProcess, run
@@ -192,3 +194,25 @@ def test_spark_reads_the_same_rows_and_judges_conditions_alike(spark, kinds):
         "live AND expires IS NULL",
         "id < 99999999999999999999999999",
     }
+
+
+@pytest.mark.spark
+def test_state_is_a_format_of_spark_for_sql_and_programs_without_the_spec(spark, kinds, tmp_path):
+    spec = str(written_spec(tmp_path / "spec", kinds.spec))
+
+    def read(**options):
+        rows = spark.read.format("ebbtide").options(spec=spec, root=kinds.root, **options).load()
+        return rows.toArrow().sort_by("id")
+
+    for step in (1, 2):
+        here = state(SPARK, kinds.spec, kinds.root, as_of_step=step).sort_by("id")
+        assert repr(read(step=step).to_pylist()) == repr(here.to_pylist())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW kinds USING ebbtide OPTIONS (spec '{spec}', root '{kinds.root}')")
+    [row] = spark.sql("SELECT count(*), count_if(tombstone) FROM kinds").collect()
+    assert tuple(row) == (5, 1)
+    with pytest.raises(AnalysisException, match=r"has no such step. Got: 9. Allowed: 1 to 2"):
+        read(step=9)
+    with pytest.raises(AnalysisException, match=r"'step' is no step.*Got: last"):
+        read(step="last")
+    with pytest.raises(AnalysisException, match=r"The option 'root' is missing"):
+        spark.read.format("ebbtide").option("spec", spec).load()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from clusters.spark_cluster import written_spec
 from frame.interrupting import killed_before
 from frame.waiting import until
 from local.support import plain
@@ -119,7 +120,7 @@ def test_run_that_goes_on_reads_what_comes_and_makes_way(spark, source, tmp_path
         until(lambda: len(steps) == 1)
         source(row("-D", 1, 1), row("+I", 1, 2))
         until(lambda: len(steps) == 2)
-        spec_file = written(spec, tmp_path)
+        spec_file = written_spec(tmp_path / "spec", spec)
         assert commanded("compact", str(spec_file), "--root", root).exit_code == 0
         source(row("-D", 1, 2), row("+I", 2, 7))
         until(lambda: shown(spec, tmp_path) == {2: 7})
@@ -131,14 +132,6 @@ def test_run_that_goes_on_reads_what_comes_and_makes_way(spark, source, tmp_path
 
 def commanded(*arguments):
     return CliRunner().invoke(main, arguments)
-
-
-def written(spec, tmp_path):
-    folder = tmp_path / "spec"
-    folder.mkdir(exist_ok=True)
-    attributes = spec.model_dump_json(by_alias=True, exclude_unset=True)
-    (folder / "defs.yaml").write_text(f"type: ebbtide.dagster.UpsertPipeline\nattributes: {attributes}\n")
-    return folder
 
 
 def changelog(chance, keys, values, n):
@@ -187,7 +180,7 @@ def test_run_by_command_is_killed_and_the_next_one_applies_the_rest_once(source,
         source(row("+I", number, 1), row("+I", 99, number))
         source(row("-D", 99, number))
     spec = of_function(**ARRIVAL)
-    folder = written(spec, tmp_path)
+    folder = written_spec(tmp_path / "spec", spec)
     command = [sys.executable, "-m", "ebbtide.cli", "run", str(folder), "--root", str(tmp_path / "root")]
     command += ["--conf", f"spark.test.in={tmp_path / 'in'}"]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
@@ -239,7 +232,7 @@ def test_pipeline_is_looked_at_without_its_query(spark, source, tmp_path):
     source(row("+I", 1, 1))
     run(spark, spec, root)
     assert Lag.of(spec, root, 0).line() == "t: known once a run asks the query of Spark"
-    assert commanded("status", str(written(spec, tmp_path)), "--root", root).exit_code == 0
+    assert commanded("status", str(written_spec(tmp_path / "spec", spec)), "--root", root).exit_code == 0
     with pytest.raises(ConfigError, match=r"reads its rows by itself.*Got: source.type: spark, with a function"):
         ebbtide.spark.into(spec, root)
     with pytest.raises(ConfigError, match=r"cannot run without Spark. Got: rows of a stream of Spark"):
