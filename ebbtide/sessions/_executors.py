@@ -44,7 +44,8 @@ def refuse_unfit_executors(tasks: RDD[Any]) -> None:
             allowed=_words(here),
             next_step=(
                 "Use an image with it, or send an archive: --conf spark.archives=env.tar.gz#env "
-                "--conf spark.pyspark.python=./env/bin/python. On one machine, set PYSPARK_PYTHON to this Python before Spark starts."
+                f"--conf spark.executorEnv.PYTHONPATH=env --conf spark.pyspark.python=python{here[0]}. "
+                "On one machine, set PYSPARK_PYTHON to this Python before Spark starts."
             ),
         )
 
