@@ -42,7 +42,11 @@ MAINTENANCE = ("compact", "cleanup", "vacuum")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("document", documents(), ids=lambda found: found["kind"])
+@pytest.mark.parametrize(
+    "document",
+    [*documents(), *documents("spark.yaml")],
+    ids=lambda found: f"{found['kind']}-{found['metadata']['name']}",
+)
 def test_object_fits_the_schema_of_kubernetes(document, version):
     kubernetes_validate.validate(document, version, strict=True)
 

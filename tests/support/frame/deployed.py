@@ -31,22 +31,28 @@ class Process:
     def below(self, folders: Mapping[str, str], options: Mapping[str, str]) -> Process:
         """Return it with other folders in place of the sample's, and other values of options."""
 
-        def moved(text: str) -> str:
-            for here, there in folders.items():
-                text = re.sub(rf"{re.escape(here)}(?![\w.-])", there, text)
+        def given_here(text: str) -> str:
             name, separator, _ = text.partition("=")
-            return f"{name}={options[name]}" if separator and name in options else text
+            return f"{name}={options[name]}" if separator and name in options else moved(text, folders)
 
-        given = [moved(part) for part in self.command]
+        given = [given_here(part) for part in self.command]
         for name, value in options.items():
             if name in given:
                 given[given.index(name) + 1] = value
-        return Process(given, {name: moved(value) for name, value in self.environment.items()})
+        return Process(given, {name: given_here(value) for name, value in self.environment.items()})
 
 
-def documents() -> list[dict[str, Any]]:
-    """Return the objects of the Kubernetes sample."""
-    return list(yaml.safe_load_all((EXAMPLES / "kubernetes" / "ebbtide.yaml").read_text()))
+def moved(text: str, folders: Mapping[str, str]) -> str:
+    """Return a text with other folders in place of the sample's."""
+    if not folders:
+        return text
+    longest_first = sorted(map(re.escape, folders), reverse=True)
+    return re.sub(rf"({'|'.join(longest_first)})(?![\w.-])", lambda found: folders[found[1]], text)
+
+
+def documents(file: str = "ebbtide.yaml") -> list[dict[str, Any]]:
+    """Return the objects of a file of the Kubernetes sample."""
+    return list(yaml.safe_load_all((EXAMPLES / "kubernetes" / file).read_text()))
 
 
 def named(kind: str) -> dict[str, Any]:
