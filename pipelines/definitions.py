@@ -11,7 +11,12 @@ from resources.profiles import resources
 shop_job = dg.define_asset_job(
     "shop",
     dg.AssetSelection.groups("shop"),
-    description="Bring all sinks of the shop up to date, and check them, in one run: that of `make demo`.",
+    description="Bring all sinks of the shop up to date, and check them, in one run.",
+)
+demo_job = dg.define_asset_job(
+    "demo",
+    dg.AssetSelection.groups("shop", "warehouse"),
+    description="The same, with the stock of its warehouses: the run of `make demo`.",
 )
 
 
@@ -22,7 +27,7 @@ def defs() -> dg.Definitions:
     merged = dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
         dg.Definitions(
-            assets=[customer_revenue], jobs=[customer_revenue_job, shop_job], executor=dg.in_process_executor
+            assets=[customer_revenue], jobs=[customer_revenue_job, shop_job, demo_job], executor=dg.in_process_executor
         ),
     )
     return on_engine(merged, resources().engine)

@@ -18,7 +18,16 @@ from ebbtide.operations import operations
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-NAMES = ["customers", "first_orders", "last_seen", "order_balances", "order_items", "orders", "price_list"]
+NAMES = [
+    "customers",
+    "first_orders",
+    "last_seen",
+    "order_balances",
+    "order_items",
+    "orders",
+    "price_list",
+    "stock_levels",
+]
 CHECK_NAMES = [check.name for check in CHECKS]
 WITH_RULES = ["order_items", "orders"]
 SINKS = ["customers", "order_items", "orders"]
@@ -32,6 +41,7 @@ def test_location_holds_exactly_this():
     )
     assert sorted(key.to_user_string() for key in graph.external_asset_keys) == [
         "source/join",
+        "source/movements",
         *(f"source/shop.public.{name}" for name in ("customers", "order_items", "orders", "price_list")),
     ]
     of_all = [(name, check) for name in NAMES for check in CHECK_NAMES]
@@ -44,7 +54,11 @@ def test_location_holds_exactly_this():
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
     shop = jobs.pop("shop")
-    of_shop = [name for name in NAMES if name not in ("first_orders", "last_seen")]
+    of_demo = [name for name in NAMES if name not in ("first_orders", "last_seen")]
+    of_shop = [name for name in of_demo if name != "stock_levels"]
+    assert sorted(node.name for node in jobs.pop("demo").nodes) == sorted(
+        f"{name}_{step}" for name in of_demo for step in ("checks", "reconcile")
+    )
     assert sorted(node.name for node in shop.nodes) == sorted(
         f"{name}_{step}" for name in of_shop for step in ("checks", "reconcile")
     )
