@@ -74,7 +74,10 @@ class LastSeen(StatefulFunction):
 
 
 class Deduplicate(StatefulFunction):
-    """Keeps the first row of each key; later ones count as repeats until the first has expired."""
+    """Keeps the first row of each key; later ones count as repeats until the first has expired.
+
+    It is for inserts: retractions are only counted (`retractions`). `DeduplicateChangelog` takes them.
+    """
 
     output = "*"
     first = ValueStateDescriptor("BOOLEAN", StateTtlConfig(ttl=timedelta(days=7), update_type=UpdateType.ON_CREATE))
@@ -84,9 +87,73 @@ class Deduplicate(StatefulFunction):
     ) -> Iterable[Mapping[str, Any]]:
         """Let the first row through; a retraction is not a row."""
         for change in rows:
-            if change.kind.adds and self.first.get() is None:
+            if not change.kind.adds:
+                ctx.count("retractions")
+            elif self.first.get() is None:
                 self.first.update(True)
                 yield change.row
+
+
+class DeduplicateChangelog(StatefulFunction):
+    """Keeps the first row of each key that is not retracted. When it is retracted, the next one takes its place.
+
+    All rows of a key are kept until the time to live of `first` has passed since the first of them; then the next row is a first
+    one again. Give both states the same time. Retractions of rows that are not there are counted (`unmatched`).
+
+    Source: FLIP-544, "Retraction-aware deduplication and similar use cases".
+
+    Example:
+        >>> from ebbtide import StatefulPipeline
+        >>> from ebbtide.testing import MemoryPipeline
+        >>> spec = StatefulPipeline(
+        ...     name="t", source={"path": "in", "records": "value"}, format={"type": "plain"}, key=["user"],
+        ...     schema="user STRING, day INT", function="ebbtide.functions:DeduplicateChangelog",
+        ... )
+        >>> pipeline = MemoryPipeline(spec)
+        >>> pipeline.step([f'{{"kind": "+I", "row": {{"user": "ann", "day": {day}}}}}' for day in (7, 3, 5)])
+        >>> pipeline.rows()
+        [{'user': 'ann', 'day': 7}]
+        >>> pipeline.step(['{"kind": "-D", "row": {"user": "ann", "day": 7}}'])
+        >>> pipeline.rows()
+        [{'user': 'ann', 'day': 3}]
+    """
+
+    output = "*"
+    first = ValueStateDescriptor("BOOLEAN", StateTtlConfig(ttl=timedelta(days=7), update_type=UpdateType.ON_CREATE))
+    rows = MapStateDescriptor(
+        "*", StateTtlConfig(ttl=timedelta(days=7), update_type=UpdateType.ON_CREATE), key_type="BIGINT"
+    )
+    """By the number of its insertion."""
+
+    def process(
+        self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
+    ) -> Iterable[Mapping[str, Any]]:
+        """Apply the key's changes to its rows; yield the first one if it is another now."""
+        before: Rows = {}
+        if self.first.get() is None:
+            self.rows.clear()
+        else:
+            before = dict(sorted(self.rows.entries()))
+        after = _applied(key, before, rows, ctx)
+        for number in before.keys() - after.keys():
+            self.rows.remove(number)
+        for number in after.keys() - before.keys():
+            self.rows.put(number, after[number])
+        if not after:
+            self.first.clear()
+        elif self.first.get() is None:
+            self.first.update(True)
+
+        was_first = next(iter(before.items()), None)
+        is_first = next(iter(after.items()), None)
+        if is_first == was_first:
+            return
+        if is_first is not None:
+            _, row = is_first
+            yield row
+        elif was_first is not None:
+            _, row = was_first
+            yield ctx.delete(row)
 
 
 class LagLead(StatefulFunction):
@@ -139,7 +206,7 @@ class LagLead(StatefulFunction):
         so that a step costs O(n log n) for n rows of the key, for any number of changes.
         """
         before: Rows = dict(sorted(self.rows.entries()))
-        after = self._apply(key, before, rows, ctx)
+        after = _applied(key, before, rows, ctx)
         for number in before.keys() - after.keys():
             self.rows.remove(number)
         for number in after.keys() - before.keys():
@@ -154,23 +221,6 @@ class LagLead(StatefulFunction):
         for number, row in self._placed(after).items():
             if placed_before.get(number) != row or _output_key(row, ctx) in deleted_keys:
                 yield row
-
-    def _apply(self, key: tuple[Any, ...], before: Rows, changes: Iterable[Change], ctx: FunctionContext) -> Rows:
-        """Return a key's rows after its changes; a retraction takes out an equal row."""
-        live = OrderedMultiset(HeapStore(), Strategy.MAP, identify=_without_number)
-        for number, row in before.items():
-            live.add(key, (number, *row.values()))
-        known = dict(before)
-        next_number = max(before, default=-1) + 1
-        for number, change in enumerate(changes, start=next_number):
-            numbered: Row = (number, *change.row.values())
-            if change.kind.adds:
-                live.add(key, numbered)
-                known[number] = change.row
-            elif live.remove(key, numbered) is None:
-                ctx.count("unmatched")
-        live_numbers = [element.row[0] for element in live.elements(key)]
-        return {number: known[number] for number in live_numbers}
 
     def _placed(self, rows: Rows) -> Rows:
         """Return rows with their neighbours, in order."""
@@ -190,6 +240,24 @@ class LagLead(StatefulFunction):
             }
             placed[number] = {**rows[number], **neighbours}
         return placed
+
+
+def _applied(key: tuple[Any, ...], before: Rows, changes: Iterable[Change], ctx: FunctionContext) -> Rows:
+    """Return a key's rows after its changes; a retraction takes out an equal row."""
+    live = OrderedMultiset(HeapStore(), Strategy.MAP, identify=_without_number)
+    for number, row in before.items():
+        live.add(key, (number, *row.values()))
+    known = dict(before)
+    next_number = max(before, default=-1) + 1
+    for number, change in enumerate(changes, start=next_number):
+        numbered: Row = (number, *change.row.values())
+        if change.kind.adds:
+            live.add(key, numbered)
+            known[number] = change.row
+        elif live.remove(key, numbered) is None:
+            ctx.count("unmatched")
+    live_numbers = [element.row[0] for element in live.elements(key)]
+    return {number: known[number] for number in live_numbers}
 
 
 def _output_key(row: Mapping[str, Any], ctx: FunctionContext) -> Any:

@@ -67,3 +67,44 @@ def test_row_whose_old_version_goes_later_keeps_its_place_in_the_sink():
 def test_negative_places_are_refused():
     with pytest.raises(ValueError, match="lag and lead count places; got -1, 1; allowed: 0 and more"):
         operator_of(stateful("ebbtide.functions:LagLead", options={"lag": -1})).function()
+
+
+@given(st.lists(CHANGES, max_size=5))
+def test_first_row_is_that_of_the_rows_that_are_not_retracted(steps):
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:DeduplicateChangelog"))
+    live, unmatched = {0: [], 1: []}, 0
+    for step in steps:
+        for kind, key, number, v in step:
+            row = {"v": v, "seq": number}
+            if kind in ("+I", "+U"):
+                live[key].append(row)
+            elif row in live[key]:
+                live[key].remove(row)
+            else:
+                unmatched += 1
+        pipeline.step([line(key, kind, v=v, seq=number) for kind, key, number, v in step])
+        shown = [{"id": row["id"], "v": row["v"], "seq": row["seq"]} for row in pipeline.rows()]
+        assert shown == [{"id": key, **rows[0]} for key, rows in live.items() if rows]
+    assert pipeline.metrics["unmatched"] == unmatched
+
+
+def test_rows_of_a_changelog_are_first_again_once_the_first_has_expired():
+    week = 7 * 86_400_000
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:DeduplicateChangelog"))
+    pipeline.step([line(1, v="a"), line(1, v="b")], now_ms=0)
+    pipeline.step([line(1, v="c")], now_ms=week - 1)
+    assert [row["v"] for row in pipeline.rows()] == ["a"]
+    pipeline.step([line(1, "-D", v="a")], now_ms=week)
+    assert [row["v"] for row in pipeline.rows()] == ["a"], "what has expired is not known any more"
+    pipeline.step([line(1, v="d"), line(1, v="e")], now_ms=week)
+    assert [row["v"] for row in pipeline.rows()] == ["d"]
+    pipeline.step([line(1, "-D", v="d")], now_ms=week + 1)
+    assert [row["v"] for row in pipeline.rows()] == ["e"]
+    assert pipeline.metrics["unmatched"] == 1
+
+
+def test_retractions_that_a_function_of_inserts_gets_are_counted():
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate"))
+    pipeline.step([line(1, v="a"), line(1, "-D", v="a"), line(1, v="b")])
+    assert [row["v"] for row in pipeline.rows()] == ["a"]
+    assert pipeline.metrics["retractions"] == 1

@@ -379,6 +379,8 @@ class FunctionRun:
     def _turn_to(self, key: tuple[Any, ...]) -> None:
         self.context.key = key
         self.context.event_ms = None
+        for state in self.states.values():
+            state.current_ttl = None
         for clean in self._every_record:
             clean()
 

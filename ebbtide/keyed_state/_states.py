@@ -46,6 +46,8 @@ class KeyedState:
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
         """Called with (key, end of life) when an entry is stamped: exact timers."""
+        self.current_ttl: timedelta | None = None
+        """Time to live of entries written without one, until the current key changes; None: the state's."""
         self._ttl_ms = Long.MAX
         self._by_event = False
         self._by_watermark = False
@@ -118,8 +120,14 @@ class KeyedState:
             )
         return event_ms
 
-    def seen(self, sub: Hashable, entry: Entry | None) -> Entry | None:
-        """Return an entry as a read shows it. An expired entry is removed; a live one is renewed if reads renew."""
+    def seen(self, sub: Hashable, entry: Entry | None, ttl: timedelta | None = None) -> Entry | None:
+        """Return an entry as a read shows it. An expired entry is removed; a live one is renewed if reads renew.
+
+        Args:
+            sub: Its sub-key.
+            entry: As it is stored; None: there is none.
+            ttl: Time to live that the read gives to a live entry, from its last access on; None: it keeps its own.
+        """
         if entry is None:
             return None
         if self.has_expired(entry):
@@ -127,18 +135,29 @@ class KeyedState:
             self.context.counts["expired"] += 1
             # RETURN_EXPIRED_IF_NOT_CLEANED_UP: the read that removes the entry still returns it, once.
             return entry if self._shows else None
-        if self._renews:
-            return self._renewed(sub, entry)
+        if self._is_changed_by_reads(ttl):
+            return self._renewed(sub, entry, ttl)
         return entry
 
-    def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
-        """Stamp an entry with the time of the access, unless that is before its present stamp."""
-        stamp = self._access_ms()
-        if self._by_event and entry.stamp_ms is not None:
-            stamp = max(stamp, entry.stamp_ms)
-        renewed = entry._replace(stamp_ms=stamp)
-        self.raw.put(self.context.key, sub, renewed)
-        return renewed
+    def _is_changed_by_reads(self, ttl: timedelta | None) -> bool:
+        """Return whether a read writes the live entries that it returns: it renews them, or sets their time to live."""
+        return self._renews or (ttl is not None and self.ttl is not None)
+
+    def _renewed(self, sub: Hashable, entry: Entry, ttl: timedelta | None = None) -> Entry:
+        """Stamp an entry with the time of the access if reads renew, unless that is before its present stamp; set its time to live."""
+        key = self.context.key
+        if self._renews:
+            stamp = self._access_ms()
+            if self._by_event and entry.stamp_ms is not None:
+                stamp = max(stamp, entry.stamp_ms)
+            entry = entry._replace(stamp_ms=stamp)
+        if ttl is not None:
+            entry = entry._replace(ttl_ms=to_ms(ttl))
+        self.raw.put(key, sub, entry)
+        # A timer finds out by itself that an entry lives longer, but not that it ends earlier.
+        if ttl is not None and self.on_stamp is not None:
+            self.on_stamp(key, self.end_ms(entry))
+        return entry
 
     def _write(
         self,
@@ -161,7 +180,8 @@ class KeyedState:
             old = self.raw.get(key, sub)
         if old is not None:
             stamp = self._stamp_over(old, stamp)
-        own_ttl_ms = None if ttl is None else to_ms(ttl)
+        own_ttl = self.current_ttl if ttl is None else ttl
+        own_ttl_ms = None if own_ttl is None else to_ms(own_ttl)
         entry = Entry(value, stamp, own_ttl_ms)
         # By event time a record may arrive after the entry that it writes has expired.
         is_late = self._by_event and self.has_expired(entry)
@@ -202,11 +222,15 @@ class ValueState(KeyedState):
         True
     """
 
-    def get(self) -> Any:
-        """Return the value; None if there is none, or it has expired."""
+    def get(self, *, ttl: timedelta | None = None) -> Any:
+        """Return the value; None if there is none, or it has expired.
+
+        Args:
+            ttl: Time to live that the value has from now on, counted from its last access.
+        """
         self._touch()
         stored = self.raw.get(self.context.key, None)
-        entry = self.seen(None, stored)
+        entry = self.seen(None, stored, ttl)
         if entry is None:
             return None
         return entry.value
@@ -233,11 +257,11 @@ class ValueState(KeyedState):
 class AppendingState(KeyedState):
     """One value per key that grows by what is added. None is no value: a function that returns it clears the state."""
 
-    def _read(self) -> Any:
+    def _read(self, ttl: timedelta | None) -> Any:
         """Return the stored value as a read shows it; None: there is none."""
         self._touch()
         stored = self.raw.get(self.context.key, None)
-        entry = self.seen(None, stored)
+        entry = self.seen(None, stored, ttl)
         return None if entry is None else entry.value
 
     def _present(self) -> Any:
@@ -292,9 +316,13 @@ class ReducingState(AppendingState):
         super().__init__(raw, context, ttl)
         self._reduce = reduce
 
-    def get(self) -> Any:
-        """Return the reduced value; None if nothing was added, or it has expired."""
-        return self._read()
+    def get(self, *, ttl: timedelta | None = None) -> Any:
+        """Return the reduced value; None if nothing was added, or it has expired.
+
+        Args:
+            ttl: As of `ValueState.get`.
+        """
+        return self._read(ttl)
 
     def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
         """Add a value, which is not None.
@@ -346,9 +374,13 @@ class AggregatingState(AppendingState):
         super().__init__(raw, context, ttl)
         self._aggregate = aggregate
 
-    def get(self) -> Any:
-        """Return the result; None if nothing was added, or the accumulator has expired."""
-        accumulator = self._read()
+    def get(self, *, ttl: timedelta | None = None) -> Any:
+        """Return the result; None if nothing was added, or the accumulator has expired.
+
+        Args:
+            ttl: As of `ValueState.get`.
+        """
+        accumulator = self._read(ttl)
         return None if accumulator is None else self._aggregate.get_result(accumulator)
 
     def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
@@ -379,28 +411,31 @@ class ListState(KeyedState):
 
     is_list = True
 
-    def get(self) -> Iterator[Any]:
+    def get(self, *, ttl: timedelta | None = None) -> Iterator[Any]:
         """Return the elements, in order.
 
         Reads that renew do so at once: live elements are renewed, expired ones removed (shown once more where they may be).
         Otherwise expired elements stay stored until an iteration reaches the end without meeting a live one: then the list
         is cleared.
+
+        Args:
+            ttl: Time to live that all live elements have from now on, each counted from its last access; set at once, too.
         """
         self._touch()
         key = self.context.key
         entries = list(self.raw.entries(key))
-        if self._renews:
-            self._renew_all(entries)
+        if self._is_changed_by_reads(ttl):
+            self._renew_all(entries, ttl)
         return self._elements(key, entries)
 
-    def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
+    def _renew_all(self, entries: list[tuple[Any, Entry]], ttl: timedelta | None) -> None:
         """Renew the live ones of the current key's elements and remove the expired ones; if none is live, all stay."""
         live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
         if not live:
             return
         self.raw.clear(self.context.key)
         for sub, entry in live:
-            self._renewed(sub, entry)
+            self._renewed(sub, entry, ttl)
 
     def _elements(self, key: Hashable, entries: list[tuple[Any, Entry]]) -> Iterator[Any]:
         any_live = False
@@ -460,10 +495,15 @@ class MapState(KeyedState):
     Its keys are of one exact type: a float is refused by every operation (TypeError).
     """
 
-    def get(self, user_key: Hashable) -> Any:
-        """Return a value; None if there is none, or it has expired."""
+    def get(self, user_key: Hashable, *, ttl: timedelta | None = None) -> Any:
+        """Return a value; None if there is none, or it has expired.
+
+        Args:
+            user_key: Its key.
+            ttl: As of `ValueState.get`.
+        """
         self._touch()
-        entry = self._entry(user_key)
+        entry = self._entry(user_key, ttl)
         if entry is None:
             return None
         return entry.value
@@ -474,10 +514,10 @@ class MapState(KeyedState):
         entry = self._entry(user_key)
         return entry is not None
 
-    def _entry(self, user_key: Hashable) -> Entry | None:
+    def _entry(self, user_key: Hashable, ttl: timedelta | None = None) -> Entry | None:
         sub = map_key(user_key)
         stored = self.raw.get(self.context.key, sub)
-        return self.seen(sub, stored)
+        return self.seen(sub, stored, ttl)
 
     def put(
         self,

@@ -93,6 +93,11 @@ class Nodes:
         else:
             self._heads.put(key, None, Entry(head))
 
+    def chains(self, key: Hashable) -> dict[Hashable, Chain]:
+        """Return the chains of a key by equality key."""
+        entries = self._chains.entries(key)
+        return {equality: Chain(*entry.value) for equality, entry in entries}
+
     def chain(self, key: Hashable, equality: Hashable) -> Chain | None:
         """Return the chain of the rows with an equality key; None if there are none."""
         entry = self._chains.get(key, equality)
@@ -224,6 +229,28 @@ class LinkedForm:
         last = rest.newest.row if rest else None
         length = self._store(key, rest, stored)
         return Removed(was_last, last), length
+
+    def sweep(self, key: Hashable, entry: Entry, now_ms: int) -> tuple[int, int]:
+        """Unlink the expired end of a history, and the expired front of each of its chains.
+
+        The FLIP unlinks from the oldest row on, so a row that was replaced, and so renewed, keeps all rows behind it. By chains,
+        it keeps only equal ones.
+
+        Returns:
+            The number of rows unlinked, and the history's new length, 0 if it is not counted.
+        """
+        n_before = self._n_rows(key)
+        stored = _head(entry)
+        head = self._usable_head(key, entry, now_ms)
+        for equality in self._nodes.chains(key):
+            if head is not None:
+                head, _ = self._without_expired_oldest(key, head, equality, now_ms)
+        length = self._store(key, head, stored)
+        return n_before - self._n_rows(key), length
+
+    def _n_rows(self, key: Hashable) -> int:
+        chains = self._nodes.chains(key).values()
+        return sum(chain.last - chain.first + 1 for chain in chains)
 
     def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write the nodes of a history that has none."""

@@ -106,6 +106,19 @@ class ListForm:
         last = elements[-1].row if elements else None
         return Removed(was_last, last), len(elements)
 
+    def sweep(self, key: Hashable, entry: Entry, now_ms: int) -> tuple[int, int]:
+        """Drop the expired elements of a stored list.
+
+        Returns:
+            Their number, and the history's new length.
+        """
+        elements = self.elements(key, entry, now_ms)
+        n_expired = len(entry.value) - len(elements)
+        if n_expired:
+            last_write_ms = entry.stamp_ms or 0  # a sweep is no write
+            self.store(key, elements, last_write_ms)
+        return n_expired, len(elements)
+
     def store(
         self,
         key: Hashable,

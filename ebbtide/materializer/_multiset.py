@@ -129,6 +129,37 @@ class OrderedMultiset:
         form = self._form(entry)
         return form.elements(key, entry, now_ms)
 
+    def sweep(self, *, now_ms: int) -> int:
+        """Unlink what has expired, of all keys; return the number of rows.
+
+        Operations drop the expired rows that they meet, and never return one. Rows of keys that nothing comes for any more stay
+        until a sweep: call it every few seconds or minutes. It looks at each key.
+
+        Args:
+            now_ms: The time that rows expire by, epoch ms.
+
+        Example:
+            >>> from ebbtide.stores._heap import HeapStore
+            >>> rows = OrderedMultiset(HeapStore(), Strategy.MAP, ttl_ms=10)
+            >>> for key, stamp_ms in [("a", 0), ("a", 5), ("b", 0)]:
+            ...     _ = rows.add(key, (stamp_ms,), stamp_ms=stamp_ms)
+            >>> rows.sweep(now_ms=10), rows.sweep(now_ms=10), rows.elements("a", now_ms=10)
+            (2, 0, [Element(row=(5,), stamp_ms=5)])
+
+        Source: FLIP-544, "TTL support".
+        """
+        n_expired = 0
+        for key in self._history.all_keys():
+            entry = self._history.get(key, None)
+            if entry is None:
+                continue
+            form = self._form(entry)
+            n_of_key, length = form.sweep(key, entry, now_ms)
+            n_expired += n_of_key
+            if n_of_key:
+                self._settle(key, form, length, now_ms)
+        return n_expired
+
     def _form(self, entry: Entry | None) -> _Form:
         """Return the form of a stored history, or of a new one."""
         if entry is None:

@@ -137,3 +137,39 @@ def test_every_expired_entry_that_is_read_and_every_late_write_is_counted():
         assert state.get(key) is None
         state.put(key, 2)
     assert (at.counts["expired"], at.counts["late"]) == (2, 2)
+
+
+def test_read_gives_what_it_returns_another_time_to_live():
+    state, at = make(ValueStateDescriptor)
+    state.update("x")
+    at.now_ms = 9
+    assert state.get(ttl=timedelta(milliseconds=20)) == "x"
+    at.now_ms = 19
+    assert state.get() == "x", "20 ms from its last access, which was its creation"
+    at.now_ms = 20
+    assert state.get() is None
+
+
+def test_timer_of_an_entry_fires_at_the_earlier_end_that_a_read_gives_it():
+    exact = CleanupConfig(background=False, timers=True)
+    run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=timedelta(milliseconds=10), cleanup=exact)))
+    state, at = run.states["s"], run.context
+    state.update(1)
+    state.get(ttl=timedelta(milliseconds=5))
+    at.now_ms = 5
+    assert [time for time, *_ in run.ttl_timers["s"].advance()] == [5]
+    assert state.raw.get("a", None) is None
+
+
+def test_current_time_to_live_holds_for_writes_until_the_key_changes():
+    run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=timedelta(milliseconds=10))))
+    state, at = run.states["s"], run.context
+    state.current_ttl = timedelta(milliseconds=50)
+    state.update(1)
+    at.now_ms = 49
+    assert state.get() == 1
+    state.update(1, ttl=timedelta(milliseconds=5))
+    at.now_ms = 54
+    assert state.get() is None
+    assert list(run.fire(("a",))) == []
+    assert state.current_ttl is None

@@ -37,6 +37,47 @@ def stamped(multiset, **clock):
     return [(element.row, element.stamp_ms) for element in multiset.elements("k", **clock)]
 
 
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("unique", [False, True])
+@given(TIMED, st.sets(st.integers(0, 29)))
+def test_sweeps_change_nothing_that_is_read_and_leave_only_what_lives(strategy, unique, operations, swept_after):
+    """A history that is swept now and then does as one that is not; clocks and stamps rise."""
+    swept_store = HeapStore()
+    swept = make(swept_store, strategy, unique=unique, ttl_ms=50)
+    plain = make(HeapStore(), strategy, unique=unique, ttl_ms=50)
+    now_ms = 0
+    for number, (adds, key, value, _, moves) in enumerate(operations):
+        now_ms += moves
+        row = (value, number) if unique else (value,)
+        did = [
+            each.add(key, row, stamp_ms=now_ms, now_ms=now_ms) if adds else each.remove(key, row, now_ms=now_ms)
+            for each in (swept, plain)
+        ]
+        assert did[0] == did[1]
+        if number in swept_after:
+            swept.sweep(now_ms=now_ms)
+            assert swept.sweep(now_ms=now_ms) == 0
+        assert [swept.elements(k, now_ms=now_ms) for k in (0, 1)] == [plain.elements(k, now_ms=now_ms) for k in (0, 1)]
+    live = sum(len(plain.elements(key, now_ms=now_ms)) for key in (0, 1))
+    stored = sum(len(swept.elements(key, now_ms=-1)) for key in (0, 1))
+    assert swept.sweep(now_ms=now_ms) <= stored - live
+    if strategy is not Strategy.LEGACY:
+        assert sum(len(swept.elements(key, now_ms=-1)) for key in (0, 1)) == live
+    swept.sweep(now_ms=now_ms + 50)
+    assert [list(swept_store.state(name).all_keys()) for name in ("history", "rows", "nodes")] == [[], [], []]
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_sweep_in_rocksdb_leaves_nothing_of_what_has_expired(strategy, tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    multiset = make(store, strategy, ttl_ms=50)
+    for number in range(200):
+        multiset.add(number % 20, (number % 3,), stamp_ms=number, now_ms=number)
+    assert multiset.sweep(now_ms=249) > 0
+    assert [list(store.state(name).all_keys()) for name in ("history", "rows", "nodes")] == [[], [], []]
+    store.close()
+
+
 class Walk:
     """Rows beside a list."""
 

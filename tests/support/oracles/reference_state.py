@@ -58,8 +58,8 @@ class Reference:
         else:
             self.of(key)[sub] = cell
 
-    def read(self, key, sub):
-        """(whether there is something to see, its value)"""
+    def read(self, key, sub, ttl=None):
+        """(whether there is something to see, its value); a live one gets a time to live of its own"""
         cell = self.of(key).get(sub)
         if cell is None:
             return False, None
@@ -68,12 +68,17 @@ class Reference:
             return self.shows, cell.value if self.shows else None
         if self.update in ("ON_READ", "ON_READ_AND_WRITE"):
             cell.stamp = self.stamp_for(cell, True)
+        self.set_ttl(cell, ttl)
         return True, cell.value
+
+    def set_ttl(self, cell, ttl):
+        if ttl is not None and self.update != "DISABLED":
+            cell.ttl = ttl
 
     # value
 
-    def value_get(self, key):
-        return self.read(key, None)[1]
+    def value_get(self, key, ttl=None):
+        return self.read(key, None, ttl)[1]
 
     def value_update(self, key, value, ttl=None):
         if value is None:
@@ -90,17 +95,20 @@ class Reference:
 
     # list
 
-    def list_get(self, key, n):
+    def list_get(self, key, n, ttl=None):
         cells = self.of(key)
-        if self.update in ("ON_READ", "ON_READ_AND_WRITE"):
+        dead = [self.dead(cell) for cell in cells.values()]
+        shown = [cell.value for cell, is_dead in zip(cells.values(), dead, strict=True) if self.shows or not is_dead]
+        renews = self.update in ("ON_READ", "ON_READ_AND_WRITE")
+        if (renews or (ttl is not None and self.update != "DISABLED")) and not all(dead):
             live = {place: cell for place, cell in cells.items() if not self.dead(cell)}
-            if live:
-                for cell in live.values():
+            for cell in live.values():
+                if renews:
                     cell.stamp = self.stamp_for(cell, True)
-                self.cells[key] = live
-        shown = [c.value for c in cells.values() if self.shows or not self.dead(c)]
+                self.set_ttl(cell, ttl)
+            self.cells[key] = live
         reads_to_the_end = n is None or n > len(shown)
-        if reads_to_the_end and all(map(self.dead, cells.values())):
+        if reads_to_the_end and all(dead):
             self.cells[key] = {}
         return shown[:n]
 

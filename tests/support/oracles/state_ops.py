@@ -36,12 +36,12 @@ def operation(rng, kind, unit=1):
     sub = rng.choice(SUBS)
     if kind in APPENDING:
         value = rng.choice((value, value, UNWANTED))
-        return rng.choice([("get", ()), ("add", (value, ttl)), ("add", (value, ttl)), ("clear", ())])
+        return rng.choice([("get", ()), ("get", (ttl,)), ("add", (value, ttl)), ("add", (value, ttl)), ("clear", ())])
     return rng.choice(
         {
             "value": [
                 ("get", ()),
-                ("get", ()),
+                ("get", (ttl,)),
                 ("update", (value, ttl)),
                 ("update", (value, ttl)),
                 ("update", (None, ttl)),
@@ -49,7 +49,7 @@ def operation(rng, kind, unit=1):
             ],
             "list": [
                 ("get", (None,)),
-                ("get", (None,)),
+                ("get", (None, ttl)),
                 ("get", (rng.randrange(4),)),
                 ("add", ((value,), ttl)),
                 ("add", ((value, value + 1), ttl)),
@@ -58,6 +58,7 @@ def operation(rng, kind, unit=1):
             ],
             "map": [
                 ("get", (sub,)),
+                ("get", (sub, ttl)),
                 ("contains", (sub,)),
                 ("put", (sub, value, ttl)),
                 ("put", (sub, None, ttl)),
@@ -78,14 +79,26 @@ def perform(state, kind, name, arguments):
     if name == "clear":
         return state.clear()
     if kind in APPENDING:
-        return state.get() if name == "get" else state.add(arguments[0], ttl=_duration(arguments[1]))
+        return (
+            state.get(ttl=_duration(*arguments))
+            if name == "get"
+            else state.add(arguments[0], ttl=_duration(arguments[1]))
+        )
     if kind == "value":
-        return state.get() if name == "get" else state.update(arguments[0], ttl=_duration(arguments[1]))
+        return (
+            state.get(ttl=_duration(*arguments))
+            if name == "get"
+            else state.update(arguments[0], ttl=_duration(arguments[1]))
+        )
     if kind == "list":
         if name == "get":
-            return list(islice(state.get(), arguments[0]))
+            n, *ttl = arguments
+            return list(islice(state.get(ttl=_duration(*ttl)), n))
         return (state.add_all if name == "add" else state.update)(arguments[0], ttl=_duration(arguments[1]))
-    if name in ("get", "contains", "remove"):
+    if name == "get":
+        sub, *ttl = arguments
+        return state.get(sub, ttl=_duration(*ttl))
+    if name in ("contains", "remove"):
         return getattr(state, name)(*arguments)
     if name == "put":
         return state.put(arguments[0], arguments[1], ttl=_duration(arguments[2]))
@@ -111,14 +124,14 @@ def expect(reference, kind, key, name, arguments):
         combine, result = COMBINING[kind]
         if name == "add":
             return reference.combine(key, combine, *arguments)
-        found = reference.value_get(key)
+        found = reference.value_get(key, *arguments)
         return None if found is None else result(found)
     if kind == "value":
-        return reference.value_get(key) if name == "get" else reference.value_update(key, *arguments)
+        return reference.value_get(key, *arguments) if name == "get" else reference.value_update(key, *arguments)
     if kind == "list":
         return getattr(reference, f"list_{name}")(key, *arguments)
     if name in ("get", "contains"):
-        return reference.read(key, arguments[0])[name == "get"]
+        return reference.read(key, *arguments)[name == "get"]
     if name == "put":
         return reference.write(key, *arguments)
     if name == "put_all":
@@ -143,7 +156,7 @@ def alive(reference, kind, key, name, arguments):
     return sorted(live.items()), sorted((sub, cell.value) for sub, cell in cells.items())
 
 
-def _duration(ms):
+def _duration(ms=None):
     return None if ms is None else timedelta(milliseconds=ms)
 
 
