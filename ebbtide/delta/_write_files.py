@@ -20,6 +20,7 @@ def write_files(  # noqa: PLR0913 - the rows, where they go, and how readers fin
     rows_per_file: int | None = None,
     data_change: bool,
     copies: IndexCache | None = None,
+    is_copied: bool = True,
     tags: Mapping[str, str] | None = None,
     partitioned: Sequence[str] = (),
 ) -> list[Action]:
@@ -32,6 +33,7 @@ def write_files(  # noqa: PLR0913 - the rows, where they go, and how readers fin
         rows_per_file: The most of them in one file; None: all are in one.
         data_change: The rows are new to the table.
         copies: The files are indexed, and copied for the lookups of this process. Default: they are not.
+        is_copied: They are copied. Else they are only indexed, for other processes.
         tags: Tags of the files in the log.
         partitioned: Partition columns of the table: each file has rows of one value of each.
     """
@@ -55,6 +57,7 @@ def write_files(  # noqa: PLR0913 - the rows, where they go, and how readers fin
                 add["tags"] = {**tags, **add["tags"]}
             if copies is not None and indexed is not None:
                 add["tags"] = {**add["tags"], **copies.range_tag(indexed)}
-                copies.keep(DataFile(add), indexed)
+                if is_copied:
+                    copies.keep(DataFile(add), indexed)
             actions.append(action)
     return actions

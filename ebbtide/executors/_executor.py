@@ -55,6 +55,11 @@ class Executor(ABC):
         """
         return 64
 
+    @property
+    def n_hosts(self) -> int:
+        """Number of places that each keep key indices; `map` divides the keys among them by `at`."""
+        return 1
+
     @abstractmethod
     def map(
         self,

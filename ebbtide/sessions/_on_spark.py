@@ -85,6 +85,13 @@ class OnSpark(Executor):
         """Number of tasks that run at a time."""
         return self.spark().sparkContext.defaultParallelism
 
+    @property
+    def n_hosts(self) -> int:
+        """See `Executor`: each of Spark's executors is one."""
+        from ebbtide.sessions._placement import executors_of  # loads PySpark
+
+        return max(len(executors_of(self.spark())), 1)
+
     def for_pipeline(self, engine: EngineKind, *, runs_user_code: bool) -> Self:
         """See `Executor`; each of Spark's workers is a process."""
         return type(self)(self._session, leaves_nothing=engine == "spark")

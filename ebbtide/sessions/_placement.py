@@ -80,7 +80,7 @@ def spread(session: SparkSession, items: Sequence[Item], at: Callable[[Item], in
         at: Returns a hash of an item's keys: it prefers the executor of these; see `Executor.map`.
     """
     context = session.sparkContext
-    executors = [] if at is None else _executors_of(session)
+    executors = [] if at is None else executors_of(session)
     if at is None or len(executors) < 2:  # any place will do
         return context.parallelize(items, len(items))
     placement = _placements.setdefault(context.applicationId, Placement())
@@ -91,7 +91,7 @@ def spread(session: SparkSession, items: Sequence[Item], at: Callable[[Item], in
     return _placed(session, items, placement.places(executors, hashes))
 
 
-def _executors_of(session: SparkSession) -> list[str]:
+def executors_of(session: SparkSession) -> list[str]:
     """Return the executors, as Spark names the place of each; none in local mode, where all work is in the driver's JVM."""
     found = session.sparkContext._jsc.sc().statusStore().executorList(True)
     places = []

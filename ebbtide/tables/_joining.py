@@ -59,6 +59,35 @@ def range_of(file: DataFile) -> tuple[int, int]:
     return middle * n_parts // 2**64, n_parts
 
 
+def n_ranges_for(n_hosts: int) -> int:
+    """Return how many ranges a file of keys of several hosts is cut into: a host then opens files of few keys that are not its own.
+
+    Example:
+        >>> [n_ranges_for(n_hosts) for n_hosts in (2, 3, 8, 100)]
+        [4, 8, 16, 64]
+    """
+    return min(1 << (2 * n_hosts - 1).bit_length(), MOST_RANGES)
+
+
+def wide_files(files: Iterable[DataFile], n_hosts: int) -> list[DataFile]:
+    """Return the large files whose keys are those of several hosts, as one process writes them: each host would open all of them.
+
+    Files that have too few rows for ranges are left, and those larger than a fold makes them, which memory may not take.
+
+    Args:
+        files: Large files of a table: small ones are joined, and large then.
+        n_hosts: Hosts that each keep key indices.
+    """
+    least_rows = LEAST_ROWS * n_ranges_for(n_hosts)
+    wide = []
+    for file in files:
+        has_rows = (file.live_rows or 0) >= least_rows
+        is_wide = range_of(file)[1] < min(n_hosts, MOST_RANGES)
+        if is_wide and has_rows and file.unpacked_bytes <= 2 * MOST_BYTES:
+            wide.append(file)
+    return wide
+
+
 def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
     """Return whether to join a file with further files.
 

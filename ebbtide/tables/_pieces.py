@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.columns import row_codes
-from ebbtide.delta import Action, DataFile, LostRows, write_files
+from ebbtide.delta import Action, DataFile, KeyIndex, LostRows, write_files
 from ebbtide.tables._joining import ROWS_PER_FILE
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
@@ -77,7 +78,13 @@ class TableFiles:
         return found
 
     def write(
-        self, rows: pa.Table, version: Version, replaced: ReplacedRows, *, data_change: bool = True
+        self,
+        rows: pa.Table,
+        version: Version,
+        replaced: ReplacedRows,
+        *,
+        data_change: bool = True,
+        is_copied: bool = True,
     ) -> list[Action]:
         """Write rows, and index them; return the actions that add the files.
 
@@ -86,6 +93,7 @@ class TableFiles:
             version: The version that the commit follows.
             replaced: Its local copies get the files.
             data_change: The rows are new to the table.
+            is_copied: See `write_files`.
         """
         # In the order of keys: the statistics of the files then overlap little, and lookups open few files.
         in_order = rows
@@ -99,6 +107,7 @@ class TableFiles:
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
             copies=replaced.copies,
+            is_copied=is_copied,
             partitioned=version.partitioned,
         )
 
@@ -217,3 +226,33 @@ class JoinFiles:
         rows = [file.read(files.table, files.columns) for file in joined]
         whole = pa.concat_tables([files.columns.empty_table(), *rows])
         return files.write(whole, self.version, files.replaced(self.version), data_change=False)
+
+
+@dataclass(frozen=True)
+class CutFile:
+    """Writes the rows of a file to new ones with a range of the keys each; no row changes. Runs in workers.
+
+    Args:
+        files: The table.
+        version: The version that has the file.
+        n_ranges: Number of the ranges, which are equal: a power of two.
+    """
+
+    files: TableFiles
+    version: Version
+    n_ranges: int
+
+    def __call__(self, file: DataFile) -> list[Action]:
+        """Cut a file; return the actions that add the new ones."""
+        files = self.files
+        rows = file.read(files.table, files.columns)
+        in_order, hashes, _ = KeyIndex.in_hash_order(rows, files.key)
+        begins = np.arange(1, self.n_ranges, dtype=np.uint64) * np.uint64(2**64 // self.n_ranges)
+        cuts = [0, *np.searchsorted(hashes, begins).tolist(), len(hashes)]
+        replaced = files.replaced(self.version)
+        adds = []
+        for first, end in pairwise(cuts):
+            part = in_order.slice(first, end - first)
+            # The next step looks these keys up on another host.
+            adds += files.write(part, self.version, replaced, data_change=False, is_copied=False)
+        return adds

@@ -23,8 +23,18 @@ from ebbtide.delta import (
 from ebbtide.executors import InProcess
 from ebbtide.faults import Fault
 from ebbtide.tables._bounded import bounded_columns, hiding_properties, refuse_shown
-from ebbtide.tables._joining import by_range, emptied_files, in_batches, in_groups, is_small, joinable, small_files
-from ebbtide.tables._pieces import Applied, ApplyPiece, JoinFiles, Piece, TableFiles, WholeUpsert, WriteLeft
+from ebbtide.tables._joining import (
+    by_range,
+    emptied_files,
+    in_batches,
+    in_groups,
+    is_small,
+    joinable,
+    n_ranges_for,
+    small_files,
+    wide_files,
+)
+from ebbtide.tables._pieces import Applied, ApplyPiece, CutFile, JoinFiles, Piece, TableFiles, WholeUpsert, WriteLeft
 from ebbtide.tables._replaced_rows import FileId, ReplacedRows, Upsert, Version
 
 if TYPE_CHECKING:
@@ -70,6 +80,7 @@ class Upserter:
         self._files = TableFiles(table, columns, tuple(key), tuple(bounded), keeps_rows=with_images)
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
+        self._is_by_tasks = False
 
     def apply(
         self,
@@ -108,6 +119,7 @@ class Upserter:
             back: See `apply`.
         """
         adds: list[Action] = []
+        self._is_by_tasks = len(pieces) > 1
 
         def changes(found: Snapshot, *, feeds: bool) -> list[Action]:
             # Called for each version that is tried: another client may have moved the old rows. The new ones are written once.
@@ -195,11 +207,12 @@ class Upserter:
         self._snapshot = made or self._snapshot
 
     def fold(self, executor: Executor, *, everything: bool = False) -> None:
-        """Join small files, and rewrite large ones with half of their rows deleted; no row changes.
+        """Join small files, rewrite large ones with half of their rows deleted, and cut those with keys of several hosts; no row changes.
 
         Args:
             executor: Runs the tasks.
-            everything: Join all small files. Else only those of a size class that is full.
+            everything: Join all small files, and cut all. Else join only those of a size class that is full, and cut a few after a
+                step that was applied by tasks.
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
@@ -207,23 +220,49 @@ class Upserter:
         """
         known = self._snapshot
         # The log is read only if there seems to be something to gain.
-        if known is not None and not _files_to_fold(known, everything=everything):
+        if known is not None and not any(self._files_to_fold(executor, known, everything=everything)):
             self._replaced.follow(Version.of(known))
             return
         snapshot = self._newest()
         self._refuse_altered(snapshot)
-        group = _files_to_fold(snapshot, everything=everything)
+        group, wide = self._files_to_fold(executor, snapshot, everything=everything)
+        self._snapshot = self._joined(executor, snapshot, group)
+        if wide:
+            cut = CutFile(self._files, Version.of(snapshot), n_ranges_for(executor.n_hosts))
+            added = executor.map(cut, wide)
+            self._snapshot = self._joined_apart(self._snapshot, [[file] for file in wide], added)
+
+    def _files_to_fold(
+        self, executor: Executor, snapshot: Snapshot, *, everything: bool
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        """Return the files of a version that are joined or rewritten, and those that are cut; arguments as `fold`."""
+        wide: list[DataFile] = []
+        large = [file for file in snapshot.files.values() if not is_small(file)]
+        if large and (self._is_by_tasks or everything):
+            wide = wide_files(large, executor.n_hosts)
+        if wide and not everything:  # one for each task that runs at a time: a step takes little longer
+            wide = wide[: executor.parallelism]
+        left = {file.id for file in wide}
+        group = [file for file in _files_to_join(snapshot, everything=everything) if file.id not in left]
+        return group, wide
+
+    def _joined(self, executor: Executor, snapshot: Snapshot, group: Sequence[DataFile]) -> Snapshot:
+        """Join some files of a version; return the newest one then."""
         batches = [batch for files in by_range(group) for batch in in_batches(files)]
         is_little = sum(file.size for file in group) <= executor.LITTLE_BYTES
         work = JoinFiles(self._files, Version.of(snapshot))
         added = executor.map(work, batches, is_little=is_little, at=lambda files: files[0].key_range().middle)
-        if is_little:
-            self._snapshot = self._writer.join(snapshot, group, [add for adds in added for add in adds], {})
-            return
-        # In a commit each: if another writer changes a file meanwhile, only its batch is lost.
+        if is_little and group:
+            return self._writer.join(snapshot, group, [add for adds in added for add in adds], {})
+        return self._joined_apart(snapshot, batches, added)
+
+    def _joined_apart(
+        self, snapshot: Snapshot, batches: Sequence[Sequence[DataFile]], added: Sequence[Sequence[Action]]
+    ) -> Snapshot:
+        """Commit what replaces batches of files, one by one: if another writer changes a file meanwhile, only its batch is lost."""
         for joined, adds in zip(batches, added, strict=True):
             snapshot = self._writer.join(snapshot, joined, adds, {})
-        self._snapshot = snapshot
+        return snapshot
 
     def begin(self, newest: Snapshot) -> None:
         """Begin with the newest version of the table, read by the caller; one that another client has altered is refused."""
@@ -276,7 +315,7 @@ def _joined(parts: Sequence[Applied]) -> dict[FileId, BitMap64]:
     return dead
 
 
-def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
+def _files_to_join(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
     """Return the files that a fold joins or rewrites; arguments as `Upserter.fold`."""
     group = []
     for files in joinable(snapshot.files.values()):

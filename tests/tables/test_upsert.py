@@ -195,6 +195,126 @@ def test_tasks_keep_to_the_files_of_their_own_keys_through_folds(tmp_path, shell
     assert len(list((tmp_path / "of a new host").glob("*.arrow"))) == len(files) // 2 + 1, "and the new file"
 
 
+class Hosts(InProcess):
+    """Stands for several hosts; dies in the work, or behind it.
+
+    Args:
+        n: Number of the hosts.
+        dies_at: Number of the item that it dies at; None: it lives.
+    """
+
+    def __init__(self, n, dies_at=None):
+        super().__init__(threads=1)
+        self._n, self._dies_at = n, dies_at
+
+    n_hosts = property(lambda self: self._n)
+    parallelism = property(lambda self: self._n)
+
+    def map(self, work, items, **how):
+        found = super().map(work, items[: self._dies_at], **how)
+        if self._dies_at is not None and items:
+            raise InterruptedError
+        return found
+
+
+class MortalWriter(Writer):
+    """Dies before or behind a commit, once it is told where."""
+
+    dies = None
+
+    def commit_version(self, *given):
+        if self.dies != "before":
+            super().commit_version(*given)
+        if self.dies:
+            raise InterruptedError
+
+
+def wide(path, n_hosts):
+    """The files with keys of several hosts."""
+    ranges = [file.key_range() for file in Snapshot.read(path).files.values()]
+    return [keys for keys in ranges if keys.greatest - keys.least > 2**64 // n_hosts]
+
+
+@pytest.mark.parametrize("by_vectors", [True, False])
+@pytest.mark.parametrize("partitioned", [(), ("b",)], ids="_".join)
+@pytest.mark.parametrize("seed", graded(range(4), [0]))
+def test_large_files_of_all_keys_are_cut_by_ranges_on_several_hosts_whatever_dies(
+    tmp_path, by_vectors, partitioned, seed
+):
+    set_limits(rows_per_file=200, small_bytes=0, least_rows_of_range=4)
+    chance, want = random.Random(seed), {}
+    path = made(tmp_path, *partitioned)
+
+    def step(number, n_rows, n_deleted, by_tasks):
+        keys = [(chance.randrange(2000), chance.choice("xy")) for _ in range(n_rows)]
+        values, deleted = dict.fromkeys(keys, number), chance.sample(sorted(want), n_deleted)
+        values = {key: value for key, value in values.items() if key not in deleted}
+        writer = MortalWriter()
+        upserter = Upserter(path, COLUMNS, KEY, writer, by_vectors=by_vectors)  # as in a new run
+        parts = [*halves(values), change({}, deleted)] if by_tasks else [change(values, deleted)]
+        upserter.apply_pieces(InProcess(threads=1), [Part(part) for part in parts], merge(number))
+        for key in deleted:
+            del want[key]
+        want.update(values)
+        return upserter, writer
+
+    for number in range(1, 5):  # by one process
+        step(number, 400, min(60, len(want)), by_tasks=False)
+    assert wide(path, 3)
+    for number, place in enumerate([0, 1, 9, "before", "behind", None, None, None, None], start=5):
+        upserter, writer = step(number, 20, 3, by_tasks=True)
+        executor = Hosts(3, place if isinstance(place, int) else None)
+        writer.dies = place if isinstance(place, str) else None
+        before = len(wide(path, 3))
+        if place is None:
+            upserter.fold(executor)
+            assert before - len(wide(path, 3)) <= executor.parallelism, "a few in each step"
+        else:
+            with pytest.raises(InterruptedError):
+                upserter.fold(executor)
+        assert ours(path) == theirs(path) == want
+        assert fed(path) == want
+    assert not [keys for keys in wide(path, 3) if keys.is_all]
+    assert ours(path) == theirs(path) == fed(path) == want
+
+
+def test_file_that_another_client_changes_while_it_is_cut_keeps_its_own_rows(tmp_path):
+    set_limits(rows_per_file=200, small_bytes=0, least_rows_of_range=4)
+    path = made(tmp_path)
+    values = {(n, "x"): 1 for n in range(100)}
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change(values), merge(1))
+
+    class Disturbed(Hosts):
+        def map(self, work, items, **how):
+            found = super().map(work, items, **how)
+            if items:
+                Upserter(path, COLUMNS, KEY, PUTS).apply(change({}, deleted=[(7, "x")]), merge(2))
+            return found
+
+    del values[7, "x"]
+    Upserter(path, COLUMNS, KEY, PUTS).fold(Disturbed(2), everything=True)
+    assert ours(path) == theirs(path) == values
+    Upserter(path, COLUMNS, KEY, PUTS).fold(Hosts(2), everything=True)
+    assert ours(path) == theirs(path) == values
+    assert not wide(path, 2)
+
+
+def test_cut_files_are_opened_by_the_host_of_their_keys(tmp_path, shell):
+    set_limits(rows_per_file=10**6, small_bytes=0, least_rows_of_range=4)
+    path = made(tmp_path)
+    values = {(n, "x"): 1 for n in range(2000)}
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change(values), merge(1))
+    Upserter(path, COLUMNS, KEY, PUTS).fold(Hosts(4), everything=True)
+    shell.export(EBBTIDE_CACHE=tmp_path / "of a new host")
+    assume("another process")
+    lower, _ = halves(dict.fromkeys(values, 9))
+    Upserter(path, COLUMNS, KEY, PUTS).apply_pieces(InProcess(), [Part(lower)], merge(2))
+    copied = len(list((tmp_path / "of a new host").glob("*.arrow")))
+    assert (len(Snapshot.read(path).files), copied) == (8 // 2 + 1, 8 // 2 + 1), (
+        "half of the eight files and the new one; the rest is empty"
+    )
+
+
 @pytest.mark.parametrize("process", ["same", "another"])
 def test_each_file_is_mapped_once_in_a_process_and_read_from_its_copy_in_the_next(tmp_path, monkeypatch, process):
     path = made(tmp_path)
