@@ -86,6 +86,10 @@ class SequenceOrder(SpecPart):
         return value
 
 
+_OF_STRATEGIES = ("strategy", "thresholds", "threshold_high", "threshold_low")
+"""Settings that FLIP-544's operator has."""
+
+
 class MaterializerConfig(SpecPart):
     """Settings of the histories of `order: arrival`. Source: FLIP-544."""
 
@@ -115,6 +119,18 @@ class MaterializerConfig(SpecPart):
         default=Emission.NET,
         description="net: the sink gets a step's net effect; every: in addition, the emissions of each record are appended to the table NAME/changelog. Default: net.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_strategies(cls, given: Any) -> Any:
+        """Refuse FLIP-544's choice of a form: a step decides all of a key's records at once, in columns."""
+        if isinstance(given, dict):
+            refuse(
+                "materializer",
+                [name for name in _OF_STRATEGIES if name in given],
+                "none of these: a step decides in columns, whose rows are those of every strategy, so there is nothing to choose",
+            )
+        return given
 
 
 class UpsertPipeline(Pipeline):
