@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.sources import _listing as listing
-from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, ReadRecords, Source, SourceBatch
+from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
 from ebbtide.sources._span import Span
 
 if TYPE_CHECKING:
@@ -107,17 +107,11 @@ class FileSource(Source):
 
     def batch(self, executor: Executor, offset: Any, max_record_bytes: int) -> SourceBatch:
         """See `Source`: the offset names the files, which the tasks read directly."""
-        from ebbtide.sources._files import dealt_out, read_files
+        from ebbtide.sources._files import FileRecords
 
         files = offset["files"]
         sizes = [size for _, size in files]
         n_bytes = sum(filter(None, sizes))
         is_little = None not in sizes and n_bytes <= BYTES_IN_DRIVER
-        n_tasks = 1 if is_little else executor.parallelism
-        records = ReadRecords(
-            executor,
-            dealt_out(files, n_tasks),
-            read_files(self.path, max_record_bytes),
-            is_little=is_little,
-        )
+        records = FileRecords(executor, self.path, files, max_record_bytes, is_little=is_little)
         return SourceBatch(records, parts=files)

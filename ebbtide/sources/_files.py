@@ -7,18 +7,23 @@ line passes through the JVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats import RECORDS
-from ebbtide.sources._lines import NoTextError, split_lines
+from ebbtide.sources._lines import NoTextError, next_line, split_lines
 from ebbtide.sources._listing import changed_while_read, linked_error
-from ebbtide.sources._source import MAX_SAMPLED_BYTES, Discovery
+from ebbtide.sources._source import MAX_SAMPLED_BYTES, Discovery, ReadRecords, Work
 from ebbtide.storage import Location
+
+if TYPE_CHECKING:
+    from ebbtide.executors import Executor
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little of a worker's memory."""
@@ -27,24 +32,144 @@ BATCH_ROWS = 2**16
 Offset = dict[str, Any]
 SizedFile = tuple[str, int | None]
 """A file's name and its size when it was listed, bytes; None if that is not known."""
-NumberedFile = tuple[str, int | None, int]
-"""A file's name, its size when it was listed, and its number within the step."""
-ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
 
 
-def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFile]]:
+class FileSlice(NamedTuple):
+    """A file of a step, or a part of it that begins with a line.
+
+    Args:
+        name: The file's name.
+        size: Its size when it was listed, bytes; None if that is not known.
+        number: Its number within the step.
+        begin: Where it begins in the file, bytes.
+        end: Where it ends; None: where the file does.
+        first_line: Number of its first line in the file.
+    """
+
+    name: str
+    size: int | None
+    number: int
+    begin: int = 0
+    end: int | None = None
+    first_line: int = 0
+
+
+ReadFiles = Callable[[Sequence[FileSlice]], Iterator[pa.RecordBatch]]
+
+
+def numbered(files: Sequence[SizedFile]) -> list[FileSlice]:
+    """Number a step's files, each as a whole."""
+    return [FileSlice(name, size, number) for number, (name, size) in enumerate(files)]
+
+
+def dealt_out(slices: Sequence[FileSlice], n_tasks: int) -> list[list[FileSlice]]:
     """Deal a batch's files out to tasks, round robin: the numbers of files of two tasks differ by at most one.
 
     Example:
-        >>> dealt_out([("a", 1), ("b", 2), ("c", 3)], 2)
-        [[('a', 1, 0), ('c', 3, 2)], [('b', 2, 1)]]
+        >>> [[file.name for file in task] for task in dealt_out(numbered([("a", 1), ("b", 2), ("c", 3)]), 2)]
+        [['a', 'c'], ['b']]
     """
-    numbered: list[NumberedFile] = []
-    for part, (name, size) in enumerate(files):
-        file = name, size, part
-        numbered.append(file)
-    n_used = min(n_tasks, len(files))
-    return [numbered[task::n_tasks] for task in range(n_used)]
+    n_used = min(n_tasks, len(slices))
+    return [list(slices[task::n_tasks]) for task in range(n_used)]
+
+
+@dataclass(frozen=True)
+class FileRecords:
+    """The records of some files: `Records` that each of several tasks has about as many bytes of, also where a file is large.
+
+    Args:
+        executor: Runs the tasks.
+        path: The source's folder.
+        files: The files.
+        max_line_bytes: See `read_lines`.
+        is_little: They are read where the step is planned.
+    """
+
+    executor: Executor
+    path: str
+    files: Sequence[SizedFile]
+    max_line_bytes: int
+    is_little: bool
+
+    def run(self, work: Work) -> list[str]:
+        """See `Records`."""
+        read = read_files(self.path, self.max_line_bytes)
+        return ReadRecords(self.executor, self._tasks, read, is_little=self.is_little).run(work)
+
+    @cached_property
+    def _tasks(self) -> list[list[FileSlice]]:
+        whole = numbered(self.files)
+        if self.is_little:
+            return dealt_out(whole, 1)
+        n_tasks = self.executor.parallelism
+        mean_bytes = sum(file.size or 0 for file in whole) // n_tasks
+        cutting = CutLines(self.path, self.max_line_bytes)
+        slices = []
+        for file in whole:
+            # As many as it has shares of the mean: a file that is little larger stays whole.
+            n_slices = round((file.size or 0) / max(mean_bytes, BATCH_BYTES))
+            if n_slices > 1 and not Location(file.name).is_compressed:
+                slices += cutting.in_order(self.executor, file, n_slices)
+            else:
+                slices.append(file)
+        return dealt_out(slices, n_tasks)
+
+
+@dataclass(frozen=True)
+class CutLines:
+    """Cuts files into slices that begin with a line, and finds the numbers of these lines.
+
+    Args:
+        path: The source's folder.
+        max_line_bytes: See `read_lines`.
+    """
+
+    path: str
+    max_line_bytes: int
+
+    def in_order(self, executor: Executor, file: FileSlice, n_slices: int) -> list[FileSlice]:
+        """Return the slices of a file; it as a whole if it cannot be read, as the task that reads it then says.
+
+        Args:
+            executor: Counts the lines, for which each byte is read once more.
+            file: The file.
+            n_slices: Number of slices; fewer come of long lines.
+        """
+        try:
+            begins = self._begins(file, n_slices)
+        except OSError:
+            return [file]
+        slices = [file._replace(begin=begin, end=end) for begin, end in pairwise([*begins, None]) if begin is not None]
+        counts = executor.map(self.count, slices[:-1])
+        if None in counts:
+            return [file]
+        firsts = accumulate((count or 0 for count in counts), initial=0)
+        return [each._replace(first_line=first) for each, first in zip(slices, firsts, strict=True)]
+
+    def _begins(self, file: FileSlice, n_slices: int) -> list[int]:
+        """Return where the slices begin: behind the first line feed from where equal ones would."""
+        location = Location(self.path) / file.name
+        size = file.size or 0
+        begins = [0]
+        for number in range(1, n_slices):
+            wanted = size * number // n_slices
+            if wanted > begins[-1]:
+                from_byte = wanted - 1  # a line that begins there is behind the line feed before it
+                with location.open_range(from_byte, None) as stream:
+                    n_before = next_line(stream)
+                if n_before is None:
+                    break
+                begins.append(from_byte + n_before)
+        return [begin for begin in begins if begin < size]
+
+    def count(self, part: FileSlice) -> int | None:
+        """Count the lines of a slice; None if it cannot be read."""
+        location = Location(self.path) / part.name
+        try:
+            with location.open_range(part.begin, part.end) as stream:
+                return sum(map(len, split_lines(stream, self.max_line_bytes, is_head=part.begin == 0)))
+        except (OSError, NoTextError):
+            return None
 
 
 class FilePlanner:
@@ -98,10 +223,8 @@ def _index_after(planned: list[SizedFile], files: list[SizedFile]) -> int:
 def read_files(path: str, max_line_bytes: int = MAX_SAMPLED_BYTES) -> ReadFiles:
     """Return the function that reads a task's files as `RECORDS`; arguments as `read_lines`."""
 
-    def read(files: Sequence[NumberedFile]) -> Iterator[pa.RecordBatch]:
-        batches = (
-            batch for name, size, part in files for batch in read_lines(path, name, part, max_line_bytes, size=size)
-        )
+    def read(files: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+        batches = (batch for file in files for batch in _read_slice(path, FileSlice(*file), max_line_bytes))
         yield from joined(batches)
 
     return read
@@ -153,11 +276,17 @@ def read_lines(
         FileChangedError: it has another size, before or after it was read.
         SourceReadError: it is damaged, gone, a link, or by its first bytes not UTF-8 text.
     """
+    return _read_slice(path, FileSlice(name, size, part), max_line_bytes)
+
+
+def _read_slice(path: str, part: FileSlice, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Read a slice of a file; see `read_lines`."""
+    name, size = part.name, part.size
     if Location(path).is_linked(name):
         raise linked_error(path, [name])
     location = Location(path) / name
     try:
-        yield from _read_batches(location, name, part, max_line_bytes)
+        yield from _read_batches(location, part, max_line_bytes)
         size_after = location.size()
         if size_after == 0 and Location(name).is_compressed:
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
@@ -176,21 +305,23 @@ def read_lines(
         raise changed_while_read(path, name, listed=size, found=size_after)
 
 
-def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Read a file in batches of about `BATCH_BYTES` and at most `BATCH_ROWS`; at most one is in memory."""
+def _read_batches(location: Location, part: FileSlice, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Read a slice of a file in batches of about `BATCH_BYTES` and at most `BATCH_ROWS`; at most one is in memory."""
     held: list[pa.BinaryArray] = []
-    n_yielded = 0
-    with Location(location).open_stream() as stream:
-        for lines in _in_slices(split_lines(stream, max_line_bytes)):
+    n_yielded = part.first_line
+    is_whole = part.begin == 0 and part.end is None
+    opened = location.open_stream() if is_whole else location.open_range(part.begin, part.end)
+    with opened as stream:
+        for lines in _in_slices(split_lines(stream, max_line_bytes, is_head=part.begin == 0)):
             held.append(lines)
             is_full = sum(each.nbytes for each in held) >= BATCH_BYTES or sum(map(len, held)) >= BATCH_ROWS
             if is_full:
-                batch = _records(name, part, n_yielded, pa.concat_arrays(held))
+                batch = _records(part, n_yielded, pa.concat_arrays(held))
                 n_yielded += len(batch)
                 held = []
                 yield batch
     if held:
-        yield _records(name, part, n_yielded, pa.concat_arrays(held))
+        yield _records(part, n_yielded, pa.concat_arrays(held))
 
 
 def _in_slices(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
@@ -201,13 +332,13 @@ def _in_slices(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
             yield lines.slice(first, most)
 
 
-def _records(name: str, part: int, first: int, lines: pa.BinaryArray) -> pa.RecordBatch:
+def _records(part: FileSlice, first: int, lines: pa.BinaryArray) -> pa.RecordBatch:
     """Return lines as records; `first` is the number of the first one in its file."""
     n_lines = len(lines)
-    part_number = pa.scalar(part, pa.int64())
+    part_number = pa.scalar(part.number, pa.int64())
     line_numbers = np.arange(first, first + n_lines)
     columns = [
-        pa.repeat(name, n_lines),
+        pa.repeat(part.name, n_lines),
         pa.repeat(part_number, n_lines),
         pa.array(line_numbers),
         lines,

@@ -63,7 +63,7 @@ class NoTextError(ValueError):
         self.next_step = next_step
 
 
-def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
+def split_lines(stream: Readable, limit: int, *, is_head: bool = True) -> Iterator[pa.BinaryArray]:
     r"""Yield lines without their ends, those of a chunk together; the last line may lack its end.
 
     Adjacent objects on a line become separate lines, up to the first one that is longer than `limit` or not JSON: from there the
@@ -73,6 +73,7 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
     Args:
         stream: Read to its end.
         limit: A longer line is cut to its first `limit` + 1 bytes.
+        is_head: It begins where a file begins, and not at a later line.
 
     Raises:
         NoTextError: the stream begins with the mark of UTF-16 or UTF-32, or like a compressed file.
@@ -86,7 +87,9 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
     """
     rest = b""  # the unfinished line, up to the bytes that may be yielded
     after_cr = False
-    chunk = _text(stream.read(CHUNK_BYTES))
+    chunk = stream.read(CHUNK_BYTES)
+    if is_head:
+        chunk = _text(chunk)
     while chunk:
         if after_cr:
             chunk = chunk.removeprefix(b"\n")  # of a CRLF that two chunks share; the CR has ended the line
@@ -108,6 +111,20 @@ def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
         chunk = stream.read(CHUNK_BYTES)
     if rest:
         yield pa.array([rest], pa.binary())
+
+
+def next_line(stream: Readable) -> int | None:
+    """Return where the first line feed of a stream ends, from its beginning; None if there is none.
+
+    A line feed ends a line wherever it is. A carriage return alone does not: a line feed may follow, which belongs to it.
+    """
+    n_before = 0
+    while chunk := stream.read(CHUNK_BYTES):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return n_before + found + 1
+        n_before += len(chunk)
+    return None
 
 
 def _closed_lines(text: bytes, limit: int) -> pa.BinaryArray:

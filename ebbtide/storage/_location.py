@@ -350,6 +350,18 @@ class Location(str):
         fs, path = self.file_system()
         return fs.open_input_stream(path)
 
+    @contextmanager
+    def open_range(self, begin: int, end: int | None) -> Iterator[pa.NativeFile]:
+        """Open a range of this file's bytes for reading, as they are stored.
+
+        Args:
+            begin: The first byte.
+            end: Behind the last byte; None: the file's end.
+        """
+        fs, path = self.file_system()
+        with fs.open_input_file(path) as file:
+            yield file.get_stream(begin, (file.size() if end is None else end) - begin)
+
     def write_bytes(self, data: bytes) -> None:
         """Write this file, replacing an existing one; folders are made as needed."""
         fs, path = self.file_system()

@@ -1,13 +1,15 @@
 import bz2
 import gzip
 import lzma
+import random
 
 import pyarrow as pa
 import pytest
 from frame.limits import set_limits
 
+from ebbtide import InProcess
 from ebbtide.errors import FileChangedError, SourceReadError
-from ebbtide.sources import Discovery
+from ebbtide.sources import Discovery, FileSource
 from ebbtide.sources._files import FilePlanner, read_files, read_lines
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
@@ -214,3 +216,59 @@ def test_file_that_is_no_text_by_its_first_bytes_is_refused_by_name(tmp_path, co
     with pytest.raises(SourceReadError, match=rf"{name}' cannot be read: it begins with .*, like {kind}") as raised:
         list(read_lines(str(tmp_path), name, 0))
     assert "Allowed: UTF-8 text. Give a gzip file a name that ends in .gz" in str(raised.value)
+
+
+def by_tasks(folder, names, n_tasks):
+    """What each of some tasks reads of some files."""
+    files = [(name, (folder / name).stat().st_size) for name in names]
+    tasks = []
+
+    def work(records):
+        tasks.append(rows(records))
+        return ""
+
+    batch = FileSource(str(folder)).batch(InProcess(threads=n_tasks), {"files": files}, 40)
+    batch.records.run(work)
+    return tasks
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_large_file_is_read_by_several_tasks_each_line_once_with_its_number(tmp_path, seed):
+    set_limits(file_source_bytes_in_driver=0, batch_bytes=30, chunk_bytes=random.Random(seed).choice([1, 7, 1000]))
+    chance = random.Random(seed)
+    ends = chance.choice([[b"\n"], [b"\r\n"], [b"\n", b"\r\n", b"\r", b"\n\n"], [b"\r", b"\n"]])
+    lines = [b'{"a":%d}' % n * chance.choice([1, 1, 1, 2, 9]) for n in range(chance.randrange(1, 60))]
+    head = chance.choice([b"", b"\xef\xbb\xbf"])
+    content = head + b"".join(line + chance.choice(ends) for line in lines) + chance.choice([b"", b"\xef\xbb\xbflast"])
+    add(tmp_path, "large", content=content)
+    add(tmp_path, "small", content=b"1\n2")
+    names = chance.choice([["large"], ["large", "small"], ["small", "large"]])
+    want = [row for number, name in enumerate(names) for row in rows(read_lines(str(tmp_path), name, number, 40))]
+    found = by_tasks(tmp_path, names, chance.choice([2, 3, 8]))
+    assert sorted(row for task in found for row in task) == sorted(want)
+
+
+def test_tasks_read_about_equal_parts_of_a_large_file_and_a_compressed_one_stays_whole(tmp_path):
+    set_limits(file_source_bytes_in_driver=0, batch_bytes=1000)
+    content = b"".join(b"%09d\n" % n for n in range(4000))
+    add(tmp_path, "large", content=content)
+    assert sorted(len(task) for task in by_tasks(tmp_path, ["large"], 4)) == [1000] * 4
+    noise = random.Random(1).randbytes(4000)
+    (tmp_path / "large.gz").write_bytes(gzip.compress(noise.hex().encode()))
+    assert len(by_tasks(tmp_path, ["large.gz"], 4)) == 1
+
+
+def test_large_file_that_is_no_text_or_has_changed_is_refused_as_a_small_one(tmp_path):
+    set_limits(file_source_bytes_in_driver=0, batch_bytes=10)
+    add(tmp_path, "large", content=b"\xff\xfe" + b"a\0\n\0" * 100)
+    with pytest.raises(SourceReadError, match="byte order mark of UTF-16"):
+        by_tasks(tmp_path, ["large"], 4)
+    source = FileSource(str(tmp_path))
+    with pytest.raises(FileChangedError, match=r"Got: 402 bytes\. Allowed: the 300"):
+        source.batch(InProcess(threads=4), {"files": [("large", 300)]}, 40).records.run(
+            lambda records: str(len(rows(records)))
+        )
+    with pytest.raises(SourceReadError, match="cannot be read"):
+        source.batch(InProcess(threads=4), {"files": [("gone", 300)]}, 40).records.run(
+            lambda records: str(len(rows(records)))
+        )
