@@ -1,25 +1,30 @@
 """The rules and the dashboard of examples/monitoring: they use metrics that there are, and fire on their faults."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from datetime import timedelta
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 import yaml
 from crashes.mounting import IN_NAMESPACE
-from frame.alert_rules import MONITORING, RULES, fires
+from frame.alert_rules import MONITORING, RULES, UP, fires
 from frame.installing import install
 from frame.parts import MOUNTS, PROMTOOL, needs
 from frame.waiting import PATIENCE_S
 from local.local_pipeline import LATER, up
+from local.local_run import HOUR
 from local.metrics_support import command, followed, get, samples_of, wait_for_step, write_spec
 from local.support import plain
 from servers.kafka_broker import free_port
 
+import ebbtide
 from ebbtide.cli.verbs import COMMANDS
 from ebbtide.errors import SourceReadError
 from ebbtide.inspect import MetricsAtRest
@@ -39,6 +44,7 @@ LABELS_OF = {metric.sample: set(metric.label_names) for metric in METRICS} | {
 SELECTOR = re.compile(r"(ebbtide_\w+)(?:\{([^}]*)\})?")
 
 KNOWN = ("ordering", "expiry")
+DAY = 24 * HOUR
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
@@ -82,11 +88,151 @@ def test_promtool_takes_the_rules_which_fire_on_every_fault_and_on_nothing_else(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def scraped(pipeline):
+def test_every_rule_has_a_test_in_which_its_fault_is_made():
+    tests = Path(__file__).parent
+    text = "".join((tests / name).read_text() for name in ("test_monitoring.py", "inspect/test_watched_run.py"))
+    assert [name for name in RULES if f'"{name}"' not in text] == []
+
+
+def scraped(pipeline, clock_ms=LATER):
     """Return the samples of a pipeline at rest."""
-    return samples_of(MetricsAtRest.of([pipeline.spec], pipeline.root, LATER).text)
+    return samples_of(MetricsAtRest.of([pipeline.spec], pipeline.root, clock_ms).text)
 
 
+def read_at(pipeline, clock_ms, *lines):
+    """Read a file on a host whose clock says so."""
+    pipeline.put(*lines)
+    ebbtide.run(ebbtide.InProcess(lambda _: clock_ms), pipeline.spec, pipeline.root, clock=lambda: clock_ms)
+
+
+@needs(PROMTOOL)
+def test_files_that_are_old_fire_though_no_more_come(make):
+    pipeline = make(freshness={"fail_window": "2h"})
+    pipeline.read(up(1, 1))
+    well = scraped(pipeline)
+    pipeline.put(up(2, 1))
+    for name in pipeline.source.iterdir():
+        os.utime(name, (LATER / 1000, LATER / 1000))
+    young, old = (scraped(pipeline, LATER + hours * HOUR) for hours in (1, 3))
+    assert young["ebbtide_lag_seconds",] == 3600
+    assert (fires("EbbtideOld", well, young), fires("EbbtideOld", well, old)) == (False, True)
+    pipeline.run(LATER + 3 * HOUR)
+    assert not fires("EbbtideOld", old, scraped(pipeline, LATER + 3 * HOUR))
+
+
+@needs(PROMTOOL)
+def test_records_that_are_old_fire_though_no_more_come(topic):
+    few = scraped(topic)
+    assert few["ebbtide_lag_seconds",] == 600
+    assert not fires("EbbtideOld", few, few)
+    assert not fires("EbbtideLagRising", few, few), "they become no more"
+    freshness = topic.spec.freshness.model_copy(update={"fail_window": timedelta(minutes=5)})
+    topic.spec = topic.spec.model_copy(update={"freshness": freshness})
+    flat = scraped(topic)
+    assert fires("EbbtideOld", flat, flat)
+
+
+@needs(PROMTOOL)
+def test_producer_that_has_stopped_fires_though_runs_find_nothing_to_read(make):
+    pipeline = make(freshness={"fail_window": "3h"}, downtime_over="1h")
+    pipeline.read(up(1, 1))
+    found = scraped(pipeline)
+    assert not fires("EbbtideNoRecords", found, found)
+    pipeline.run(LATER + 4 * HOUR)
+    idle = scraped(pipeline, LATER + 4 * HOUR)
+    assert fires("EbbtideNoRecords", idle, idle, at_ms=LATER + 4 * HOUR)
+    read_at(pipeline, LATER + 4 * HOUR, up(2, 1))
+    read = scraped(pipeline, LATER + 4 * HOUR)
+    assert not fires("EbbtideNoRecords", read, read, at_ms=LATER + 4 * HOUR)
+
+
+@needs(PROMTOOL)
+def test_pause_that_is_forgotten_fires_until_it_ends(make):
+    pipeline = make(freshness={"fail_window": "3h"})
+    pipeline.read(up(1, 1))
+    pipeline.act("pause", reason="a migration")
+    paused = scraped(pipeline)
+    assert not fires("EbbtidePauseForgotten", paused, paused)
+    assert fires("EbbtidePauseForgotten", paused, paused, at_ms=LATER + 3 * HOUR)
+    pipeline.act("resume", clock_ms=LATER + 3 * HOUR)
+    assert not fires("EbbtidePauseForgotten", scraped(pipeline), scraped(pipeline), at_ms=LATER + 3 * HOUR)
+
+
+@needs(PROMTOOL)
+def test_metrics_that_nothing_measures_any_more_fire(make):
+    found = scraped(make())
+    now_ms = round(time.time() * 1000)
+    assert not fires("EbbtideMetricsOld", found, found, at_ms=now_ms, minutes=10)
+    assert fires("EbbtideMetricsOld", found, found, at_ms=now_ms, minutes=20)
+
+
+@needs(PROMTOOL)
+def test_clock_that_was_wrong_fires_while_it_is_ahead_and_after_it_is_right(make):
+    pipeline = make(max_clock_jump="1d")
+    pipeline.read(up(1, 1))
+    well = scraped(pipeline)
+    wrong_ms = LATER + 800 * DAY
+    read_at(pipeline, wrong_ms, up(2, 1))
+    held = scraped(pipeline, wrong_ms)
+    assert fires("EbbtideClockHeld", well, held, at_ms=wrong_ms)
+    read_at(pipeline, LATER, up(3, 1))
+    right = scraped(pipeline)
+    assert not fires("EbbtideClockHeld", held, right)
+    assert (fires("EbbtideClockAhead", well, well), fires("EbbtideClockAhead", well, right)) == (False, True)
+
+
+@needs(PROMTOOL)
+def test_check_that_is_not_judged_any_more_fires(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    LastVerdict(check="ordering", outcome="passed", broken=0, at_ms=LATER).note(pipeline.plan.root, KNOWN)
+    found = scraped(pipeline)
+    assert not fires("EbbtideCheckOld", found, found, "ordering")
+    assert fires("EbbtideCheckOld", found, found, "ordering", at_ms=LATER + 2 * DAY)
+
+
+@needs(PROMTOOL)
+def test_runs_that_begin_again_and_again_fire(make):
+    pipeline = make()
+
+    def after(n_runs):
+        for _ in range(n_runs):
+            pipeline.read(up(1, 1))
+        return scraped(pipeline)
+
+    first, few, many = after(1), after(2), after(12)
+    assert (fires("EbbtideRestarts", first, few), fires("EbbtideRestarts", few, many)) == (False, True)
+
+
+@needs(PROMTOOL)
+def test_copies_that_fill_their_bytes_fire(make, tmp_path, shell):
+    shell.export(EBBTIDE_CACHE=tmp_path / "cache")
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    roomy = scraped(pipeline)
+    n_bytes = int(roomy["ebbtide_cache_bytes",])
+    shell.export(EBBTIDE_CACHE_BYTES=str(n_bytes))
+    full = scraped(pipeline)
+    assert n_bytes > 0
+    assert (fires("EbbtideCopiesEvicted", roomy, roomy), fires("EbbtideCopiesEvicted", roomy, full)) == (False, True)
+
+
+@needs(PROMTOOL)
+def test_run_that_was_killed_answers_no_more_and_fires(make, tmp_path):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    run, port = followed(pipeline, tmp_path)
+    try:
+        well = wait_for_step(port, 1) | {(UP,): 1}
+    finally:
+        run.kill()
+        run.communicate(timeout=PATIENCE_S)
+    with pytest.raises(URLError):
+        get(port, "/metrics")
+    assert (fires("EbbtideRunDown", well, well), fires("EbbtideRunDown", well, {(UP,): 0})) == (False, True)
+
+
+@needs(PROMTOOL)
 def test_share_of_bad_records_fires(make):
     pipeline = make()
     pipeline.read(up(1, 1))
@@ -98,6 +244,7 @@ def test_share_of_bad_records_fires(make):
     assert fires("EbbtideQuarantineRate", few, scraped(pipeline))
 
 
+@needs(PROMTOOL)
 def test_check_that_failed_fires_until_it_passes(make, tmp_path):
     pipeline = make(checks={"max_quarantine_rate": 0.1})
     pipeline.read(up(1, 1), "bad")
@@ -113,6 +260,7 @@ def test_check_that_failed_fires_until_it_passes(make, tmp_path):
     assert not fires("EbbtideCheckFailed", failed, passed, "quarantine_rate")
 
 
+@needs(PROMTOOL)
 def test_files_that_no_run_reads_fire(make):
     pipeline = make()
     pipeline.read(up(1, 1))
@@ -146,6 +294,7 @@ def topic(make, tmp_path, monkeypatch, shell):
     return pipeline
 
 
+@needs(PROMTOOL)
 def test_lag_that_rises_fires_and_one_that_falls_does_not(topic):
     few = scraped(topic)
     with topic.log.open("a") as log:
@@ -157,6 +306,7 @@ def test_lag_that_rises_fires_and_one_that_falls_does_not(topic):
     assert not fires("EbbtideLagRising", few, scraped(topic))
 
 
+@needs(PROMTOOL)
 def test_open_transaction_fires_while_it_holds_records(topic):
     topic.run()
     free = scraped(topic)
@@ -165,6 +315,7 @@ def test_open_transaction_fires_while_it_holds_records(topic):
     assert fires("EbbtideOpenTransaction", free, scraped(topic))
 
 
+@needs(PROMTOOL)
 @needs(MOUNTS)
 def test_full_disk_fires(make, tmp_path):
     disk = tmp_path / "disk"
@@ -180,6 +331,7 @@ def test_full_disk_fires(make, tmp_path):
     assert not fires("EbbtideDiskFull", found, larger, "root")
 
 
+@needs(PROMTOOL)
 def test_tables_that_do_not_fit_and_a_source_that_is_gone_fire(make):
     pipeline = make()
     pipeline.read(up(1, 1))
@@ -193,6 +345,7 @@ def test_tables_that_do_not_fit_and_a_source_that_is_gone_fire(make):
     assert fires("EbbtideUnreadable", well, now, "source")
 
 
+@needs(PROMTOOL)
 def test_run_that_failed_fires_until_one_succeeds(make):
     pipeline = make()
     pipeline.read(up(1, 1))
@@ -208,6 +361,7 @@ def test_run_that_failed_fires_until_one_succeeds(make):
     assert not fires("EbbtideLastRunFailed", failed, scraped(pipeline))
 
 
+@needs(PROMTOOL)
 def test_foreign_write_fires(make):
     pipeline = make()
     pipeline.read(up(1, 1))

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Self
 
 from ebbtide.amounts import amount
+from ebbtide.inspect._words import in_words
 from ebbtide.runtime import AtRest, Plan
 from ebbtide.sources import Backlog, Discovery, FileSource, Span
 from ebbtide.spec import Pipeline, UpsertPipelines
@@ -21,12 +22,14 @@ class Lag:
     Args:
         pipeline: Its name.
         backlog: Files, bytes and records that wait.
+        file_behind_ms: Age of the oldest waiting file, ms; None if none waits or its age is unknown.
         behind_ms_of: Partition to the age of its oldest waiting or held record, ms; 0 if none waits. Partitions of unknown age are left out.
         fingerprint: A digest that changes when records arrive or are read.
     """
 
     pipeline: str
     backlog: Backlog
+    file_behind_ms: int | None
     behind_ms_of: Mapping[int, int]
     fingerprint: str
 
@@ -53,8 +56,8 @@ class Lag:
 
     @property
     def behind_ms(self) -> int | None:
-        """Age of the oldest waiting record, ms; None if none waits or its age is unknown."""
-        ages_ms = []
+        """Age of the oldest waiting record or file, ms; None if none waits or its age is unknown."""
+        ages_ms = [] if self.file_behind_ms is None else [self.file_behind_ms]
         for partition, age_ms in self.behind_ms_of.items():
             if self.backlog.is_behind(partition):
                 ages_ms.append(age_ms)
@@ -102,8 +105,7 @@ class Lag:
         yield from _by_partition("waiting", backlog.records)
         yield from _by_partition("held by an open transaction", backlog.held)
         if self.behind_ms is not None:
-            seconds = self.behind_ms / 1000
-            yield f"the oldest for {seconds:,.1f} s"
+            yield f"the oldest for {in_words(self.behind_ms)}"
 
 
 def _by_partition(what: str, n_records_of: Mapping[int, int]) -> Iterator[str]:
@@ -145,7 +147,9 @@ def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
     backlog = plan.source.backlog(found)
     ages_ms = _ages_ms(backlog, clock_ms)
     fingerprint = _fingerprint(found)
-    return Lag(plan.spec.name, backlog, ages_ms, fingerprint)
+    oldest_ms = backlog.oldest_file_ms
+    file_behind_ms = None if oldest_ms is None else max(clock_ms - oldest_ms, 0)
+    return Lag(plan.spec.name, backlog, file_behind_ms, ages_ms, fingerprint)
 
 
 def _fingerprint(found: Discovery) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
         copies: The local copies of this host.
     """
     values = Values(viewer)
+    values.set("ebbtide_measured_timestamp_seconds", time.time())
     used_bytes = sum(n_bytes for _, n_bytes in copies)
     values.set("ebbtide_cache_bytes", used_bytes)
     values.set("ebbtide_cache_limit_bytes", LocalCopies().max_bytes)

@@ -57,7 +57,7 @@ def _measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> tuple
         for what in ("tables", "source"):
             values.set("ebbtide_readable", 0, what)
         return values, [error]
-    set_status(values, found)
+    set_status(values, spec, found)
     set_copies(values, found.root, copies)
     values.set("ebbtide_readable", 1, "tables")
     next_run = found.next_run
@@ -68,11 +68,12 @@ def _measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> tuple
     return values, errors
 
 
-def set_status(values: Values, found: Status) -> None:
+def set_status(values: Values, spec: Pipeline, found: Status) -> None:
     """Set the values from a status.
 
     Args:
         values: Those of its pipeline.
+        spec: The pipeline.
         found: The status.
     """
     last = found.last
@@ -80,8 +81,11 @@ def set_status(values: Values, found: Status) -> None:
     sink = found.sink
     values.update(
         {
+            "ebbtide_freshness_limit_seconds": spec.freshness.fail_window.total_seconds(),
             "ebbtide_step": last.step,
             "ebbtide_step_timestamp_seconds": _seconds(last.now),
+            "ebbtide_clock_held_seconds": last.held_ms / 1000,
+            "ebbtide_read_timestamp_seconds": _seconds(found.read.newest),
             "ebbtide_newest_event_timestamp_seconds": _seconds(last.newest_event),
             "ebbtide_watermark_timestamp_seconds": _seconds(last.watermark),
             "ebbtide_records": found.read.records,
@@ -96,6 +100,7 @@ def set_status(values: Values, found: Status) -> None:
             "ebbtide_lease_held": float(found.lease.holder is not None),
             "ebbtide_lease_taken": found.lease.epoch,
             "ebbtide_paused": float(found.pause.by is not None),
+            "ebbtide_paused_timestamp_seconds": _seconds(found.pause.since),
         }
     )
     set_checks(values, found.checks)
@@ -127,14 +132,14 @@ def set_lag(values: Values, found: Lag) -> None:
     backlog = found.backlog
     values.set("ebbtide_lag_files", backlog.files)
     values.set("ebbtide_lag_bytes", backlog.bytes)
-    if not backlog.records:
-        return  # a source without partitions, whose records have no time
-    is_behind = any(map(backlog.is_behind, backlog.records))
+    if backlog.records:
+        values.set("ebbtide_lag_records", backlog.total_records)
+        values.set("ebbtide_lag_held_records", sum(backlog.held.values()))
+    is_known = bool(backlog.records) or backlog.bytes is not None  # tables have no times
+    is_behind = bool(backlog.files) or any(map(backlog.is_behind, backlog.records))
     behind_ms = found.behind_ms if is_behind else 0
-    behind_s = None if behind_ms is None else behind_ms / 1000
-    values.set("ebbtide_lag_records", backlog.total_records)
-    values.set("ebbtide_lag_held_records", sum(backlog.held.values()))
-    values.set("ebbtide_lag_seconds", behind_s)
+    if is_known and behind_ms is not None:
+        values.set("ebbtide_lag_seconds", behind_ms / 1000)
 
 
 def set_copies(values: Values, home: str, copies: Copies) -> None:

@@ -40,6 +40,7 @@ class LastStep:
         now: Its clock.
         watermark: Its watermark.
         newest_event: The greatest event time that was read.
+        held_ms: How far the wall clock was ahead of what `max_clock_jump` allows.
     """
 
     step: int = 0
@@ -47,6 +48,7 @@ class LastStep:
     now: datetime | None = None
     watermark: datetime | None = None
     newest_event: datetime | None = None
+    held_ms: int = 0
 
     @classmethod
     def of(cls, last: StepFacts) -> Self:
@@ -55,9 +57,10 @@ class LastStep:
         return cls(
             step=last.step,
             kind=last.cause.what,
-            now=_time(last.now_ms),
-            watermark=_time(frontier.watermark_ms),
-            newest_event=_time(frontier.max_event_ms),
+            now=time_of(last.now_ms),
+            watermark=time_of(frontier.watermark_ms),
+            newest_event=time_of(frontier.max_event_ms),
+            held_ms=frontier.clock.held_ms,
         )
 
 
@@ -67,6 +70,7 @@ class RecordsRead:
 
     Args:
         records: Records read since the last refresh, as far as the state's log reaches back.
+        newest: Time of the last step that read some; None before it, or if an older release made it.
         quarantined: Bad records among them.
         in_quarantine: Records that the quarantine holds now.
         other_tables: Records of other tables than the source's in the last hundred steps.
@@ -75,6 +79,7 @@ class RecordsRead:
     """
 
     records: int = 0
+    newest: datetime | None = None
     quarantined: int = 0
     in_quarantine: int = 0
     other_tables: int = 0
@@ -141,7 +146,7 @@ class PauseStatus:
         if turn is None or turn.paused is None:
             return cls()
         pause = turn.paused
-        since = _time(pause.since_ms)
+        since = time_of(pause.since_ms)
         return cls(pause.by, since, pause.reason)
 
 
@@ -235,6 +240,7 @@ class Status:
             "watermark": last.watermark,
             "newest_event": last.newest_event,
             "records": read.records,
+            "last_read": read.newest,
             "quarantined": read.quarantined,
             "in_quarantine": read.in_quarantine,
             "other_tables": read.other_tables,
@@ -345,7 +351,7 @@ class Status:
             yield ForeignWrites(self.foreign_writes).text()
         for verdict in self.checks:
             if verdict.outcome == "failed":
-                at = _time_text(_time(verdict.at_ms))
+                at = _time_text(time_of(verdict.at_ms))
                 yield f"check {verdict.check} failed at {at}"
 
 
@@ -394,6 +400,7 @@ def _records_read(plan: Plan, last: StepFacts) -> RecordsRead:
     ignored = sorted(recent.ignored_columns - known)
     return RecordsRead(
         records=_first_known(frontier.total_records, recent.records),
+        newest=time_of(frontier.read_ms),
         quarantined=_first_known(frontier.total_quarantined, recent.quarantined),
         in_quarantine=plan.quarantine.size(),
         other_tables=recent.other_tables,
@@ -443,7 +450,8 @@ def _first_known(total: int | None, counted: int) -> int:
     return counted if total is None else total
 
 
-def _time(ms: int | None) -> datetime | None:
+def time_of(ms: int | None) -> datetime | None:
+    """Return a time of epoch ms."""
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1000, UTC)
@@ -455,7 +463,7 @@ def _holder_text(holder: Holder) -> str:
     if holder.user is not None:
         text += f" of {holder.user}"
     text += f" on '{holder.host}'"
-    since = _time(holder.since_ms)
+    since = time_of(holder.since_ms)
     if since is not None:
         text += f" since {_time_text(since)}"
     return text

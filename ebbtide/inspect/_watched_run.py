@@ -21,7 +21,7 @@ from ebbtide.inspect._backlog import Lag, lag_of
 from ebbtide.inspect._host import Copies
 from ebbtide.inspect._measuring import set_checks, set_copies, set_lag, set_status
 from ebbtide.inspect._metrics import Distribution, Values
-from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
+from ebbtide.inspect._status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus, time_of
 from ebbtide.ledger import Holder, LastVerdict, NoStep
 from ebbtide.redaction import redacted
 from ebbtide.runtime import Look, Observer, Phase, Plan, StepProgress, system_clock
@@ -245,12 +245,16 @@ class WatchedRun(Observer):
         frontier = last.frontier
         n_records = frontier.total_records or 0
         n_quarantined = frontier.total_quarantined or 0
-        return replace(known, last=LastStep.of(last), read=RecordsRead(n_records, n_quarantined))
+        read = RecordsRead(n_records, time_of(frontier.read_ms), n_quarantined)
+        return replace(known, last=LastStep.of(last), read=read)
 
     def _values(self, look: Look | None, known: Status) -> Values:
         values = Values("run", self.spec.name)
-        set_status(values, known)
-        values.set("ebbtide_paused", float(self._phase == "paused"))
+        set_status(values, self.spec, known)
+        is_paused = self._phase == "paused"
+        values.set("ebbtide_paused", float(is_paused))
+        if is_paused:
+            values.set("ebbtide_paused_timestamp_seconds", self._progress_ms / 1000)
         if look is None:
             values.set("ebbtide_lease_held", 0)
         if self._lag is not None:

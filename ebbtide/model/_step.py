@@ -95,6 +95,7 @@ class StepRules:
         read = batch or BatchSummary()
         had_orphans = last is not None and last.orphans
         last_view = None if last is None else last.view
+        last_read_ms = None if last is None else last.read_ms
         offsets = _offsets_read(last).with_ranges(read.offsets)
         return Frontier(
             clock=clock,
@@ -106,6 +107,7 @@ class StepRules:
             offsets=dict(offsets.read),
             total_records=_total(last, "records", read.counts.records),
             total_quarantined=_total(last, "quarantined", read.counts.bad),
+            read_ms=clock.wall_ms if read.counts.records else last_read_ms,
             snapshot=_snapshot_after(last, read),
             logs=_logs_after(last.logs if last else (), read.logs),
             view=read.view or last_view,
@@ -540,6 +542,11 @@ class Frontier(Facts):
         default=None, description="Records of this and all earlier steps since the last reset; null: not counted."
     )
     total_quarantined: int | None = Field(default=None, description="Bad records among them.")
+    read_ms: int | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Wall time of the last step that read records, epoch ms; absent in steps of older releases.",
+    )
     snapshot: WholeSnapshot | None = Field(
         default=None,
         exclude_if=lambda value: value is None,

@@ -97,7 +97,7 @@ class FileSource(Source):
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
         sizes = [size or 0 for _, size in found.parts]
-        return Backlog(files=len(sizes), bytes=sum(sizes))
+        return Backlog(files=len(sizes), bytes=sum(sizes), oldest_file_ms=found.oldest_ms)
 
     def planner(self, found: Discovery, location: str) -> BatchPlanner:
         """See `Source`."""

@@ -118,6 +118,7 @@ def discover(
         streams=bool(parts),
         young=len(new) - len(parts),
         unmatched=len(unmatched),
+        oldest_ms=min((file.modified_ms for file in new if file.modified_ms is not None), default=None),
         nothing_matched=None if is_expected else _nothing_matched(path, patterns, unmatched),
     )
 

@@ -35,6 +35,7 @@ class Discovery:
         span: The span to read, for a source that is read by position; else None.
         young: Parts left for a later run.
         unmatched: Parts that do not match the source's pattern.
+        oldest_ms: Time of the oldest new part, also of a young one, epoch ms; None: it is unknown, or there is none.
         nothing_matched: Description of other content if nothing matches and there is no good reason for that; else None.
     """
 
@@ -43,6 +44,7 @@ class Discovery:
     span: Span | None = None
     young: int = 0
     unmatched: int = 0
+    oldest_ms: int | None = None
     nothing_matched: str | None = None
 
 
@@ -53,6 +55,7 @@ class Backlog:
     Args:
         files: Files that wait; None for a source without files.
         bytes: Bytes of them.
+        oldest_file_ms: Time of the oldest of them, epoch ms, if known.
         records: Records that wait, per partition; fewer if some were compacted or aborted. Empty for a source without
             partitions.
         oldest_ms: Time of the oldest waiting or held record, epoch ms, per partition, if known.
@@ -62,6 +65,7 @@ class Backlog:
 
     files: int | None = None
     bytes: int | None = None
+    oldest_file_ms: int | None = None
     records: Mapping[int, int] = field(default_factory=dict)
     oldest_ms: Mapping[int, int] = field(default_factory=dict)
     held: Mapping[int, int] = field(default_factory=dict)

@@ -5,6 +5,7 @@ import threading
 import dagster as dg
 import pytest
 from frame.limits import set_limits
+from frame.waiting import PATIENCE_S
 from local.local_pipeline import up
 
 from ebbtide import MaterializedView
@@ -63,6 +64,7 @@ def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
     [observation] = first.asset_events
     numbers = {name: value.value for name, value in observation.metadata.items()}
     n_bytes = sum(file.stat().st_size for file in pipeline.source.iterdir())
+    assert 0 <= numbers.pop("waiting_seconds") < PATIENCE_S
     assert numbers == {"waiting_files": 1, "waiting_bytes": n_bytes}
     again = look(first.cursor)
     assert (again.run_requests, again.asset_events) == ([], [])

@@ -146,6 +146,7 @@ def test_json_has_all_in_one_level(make):
         ("watermark", None),
         ("newest_event", None),
         ("records", 3),
+        ("last_read", "1970-02-11 16:00:00+00:00"),
         ("quarantined", 1),
         ("in_quarantine", 1),
         ("other_tables", 0),

@@ -7,6 +7,7 @@ import pytest
 from frame.alert_rules import fires
 from frame.circumstances import assume
 from frame.installing import install
+from frame.parts import PROMTOOL, needs
 from local.local_pipeline import LATER, up
 from local.local_run import SPARK, START
 from local.metrics_support import samples_of, text_of
@@ -282,6 +283,7 @@ def test_run_that_waits_for_someone_is_healthy_for_as_long_as_that_lasts(watch, 
     assert watch.samples()["ebbtide_paused",] == (phase == "paused")
 
 
+@needs(PROMTOOL)
 def test_run_that_has_failed_is_named_until_it_goes_on(watch):
     watch.pipeline.put(up(1, 1))
     watch.follow(lambda look: None)
@@ -310,6 +312,7 @@ def test_bound_is_ten_triggers_and_at_least_as_long_as_faults_are_waited_out(mak
     assert WatchedRun(make(trigger_interval="10m").spec, "root").longest_silence_s == 6000
 
 
+@needs(PROMTOOL)
 def test_lost_lease_is_not_healthy(watch):
     pipeline = watch.pipeline
     pipeline.put(up(1, 1))

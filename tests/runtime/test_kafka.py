@@ -861,7 +861,7 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
         broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
     found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
-    assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7 s"
     reported = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert reported == {
         "held_records": 0,
@@ -997,12 +997,12 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     broker.put(topic, plainly(up(5, 5), partition=1, timestamp=LATER - 7_000))
     found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert found.text() == (
-        "waiting: 1 record (partition 1: 1), held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
+        "waiting: 1 record (partition 1: 1), held by an open transaction: 3 records (partition 0: 3), the oldest for 9 s"
     )
     pipeline.run()
     found = Lag.of(pipeline.spec, pipeline.root, LATER)
     assert (found.backlog.is_empty, found.behind_ms, found.as_dict()["held"]) == (True, 9_000, {0: 3})
-    assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
+    assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9 s"
     plotted = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
     scraped = samples_of(MetricsAtRest.of([pipeline.spec], pipeline.root, LATER).text)
