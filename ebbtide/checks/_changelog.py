@@ -23,7 +23,7 @@ def emitted(judged: Judged) -> Rows:
     """
     changelog = judged.tables.changelog
     version = Log(changelog.path).versions()[-1]
-    last_step_before = judged.window.step_since(judged.tables)
+    last_step_before = judged.window.input_step(judged.tables)
 
     def query(sql: Dialect) -> str:
         key = sql.names(judged.key)

@@ -111,11 +111,23 @@ def decision_mismatches(sql: Dialect) -> str:
     return "NOT _ebbtide_is_same"
 
 
-def sequenced(judged: Judged) -> Rows:
-    """Select the state's facts about each key that is live or may have lost its row, in sequence mode.
+def undecided(judged: Judged) -> Rows:
+    """Select the keys with a conflict that was not acknowledged, in sequence mode: a repair decides none."""
+    step_before = judged.window.last_accepted_step(judged.tables)
+    key = list(judged.tables.spec.key)
 
-    These are its `_sequence`, `_conflict`, and the columns whose values it `_waits` for.
-    """
+    def query(sql: Dialect) -> str:
+        current = Entries(judged.tables, sql).current(step_before)
+        return f"""
+            SELECT {sql.names(key)}, _sequence, _conflict
+            FROM ({current}) AS _current
+            WHERE NOT _removed AND _conflict"""
+
+    return Rows({"state_rows": judged.state_rows}, query, [*key, "_sequence", "_conflict"], key)
+
+
+def sequenced(judged: Judged) -> Rows:
+    """Select each live key of the window, its `_sequence`, and the columns whose values it `_waits` for, in sequence mode."""
     step_before = judged.window.step_since(judged.tables)
     key = list(judged.tables.spec.key)
 
@@ -125,11 +137,11 @@ def sequenced(judged: Judged) -> Rows:
         # A column whose value was not sent has no sequence.
         waits = sql.keys_of_nulls("_columns")
         return f"""
-            SELECT {names}, _sequence, _conflict, {waits} AS _waits
+            SELECT {names}, _sequence, {waits} AS _waits
             FROM ({current}) AS _current
-            WHERE NOT _removed AND (_conflict OR NOT _tombstone)"""
+            WHERE NOT _removed AND NOT _tombstone"""
 
-    return Rows({"state_rows": judged.state_rows}, query, [*key, "_sequence", "_conflict", "_waits"], key)
+    return Rows({"state_rows": judged.state_rows}, query, [*key, "_sequence", "_waits"], key)
 
 
 @rule(
@@ -158,7 +170,7 @@ def contradictions(judged: Judged) -> pa.Table:
     window = judged.window
     rows = []
     for version, facts in judged.tables.state.steps():
-        if version <= window.state_since:
+        if version <= window.input_since:
             break
         if version > window.state_until:
             continue
@@ -228,7 +240,8 @@ def judge(judged: Judged) -> Iterator[Batch]:
     spec = judged.tables.spec
     if spec.sequence:
         values = missing_values.expected("warning")
-        yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
+        yield judged.batch(undecided(judged), undecided_keys.expected())
+        yield judged.batch(sequenced(judged), values)
         yield from _judged_by_share(judged, contradictions(judged), "superseded_newer", newer_changes_that_lost)
     elif spec.retracts:
         steps = contradictions(judged)

@@ -22,7 +22,7 @@ def batches(judged: Judged) -> Rows:
     window = judged.window
     rows = []
     for version, facts in judged.tables.state.steps():
-        if version <= window.state_since:
+        if version <= window.input_since:
             break
         if version <= window.state_until and facts.decision.reads_source:
             rows.append({"step": facts.step, "records": facts.read.records, "quarantined": facts.read.quarantined})

@@ -28,7 +28,7 @@ def left_out(judged: Judged) -> Rows:
     }
     rows = []
     for version, facts in judged.tables.state.steps():
-        if version <= window.state_since:
+        if version <= window.input_since:
             break  # the newest come first
         if version > window.state_until:
             continue

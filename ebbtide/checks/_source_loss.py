@@ -26,8 +26,8 @@ def noted(judged: Judged) -> Rows:
     rows = []
     keeps_order = judged.tables.spec.source.by_position  # a file with the delete may follow one with its tombstone
     for version, facts in judged.tables.state.steps():
-        is_own_reset = version == window.state_since and facts.decision.is_reset  # the window begins with it
-        if version <= window.state_since and not is_own_reset:
+        is_own_reset = version == window.input_since and facts.decision.is_reset  # the window begins with it
+        if version <= window.input_since and not is_own_reset:
             break  # the newest come first
         is_in_window = version <= window.state_until
         if is_in_window:
@@ -82,7 +82,7 @@ def not_shown(judged: Judged) -> Rows | None:
 def _snapshot_before(judged: Judged) -> WholeSnapshot | None:
     """Return the newest snapshot before the window."""
     for version, facts in judged.tables.state.steps():
-        if version <= judged.window.state_since:
+        if version <= judged.window.input_since:
             return facts.frontier.snapshot
     return None
 

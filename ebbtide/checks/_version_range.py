@@ -60,6 +60,8 @@ class VersionRange:
         state_until: The same.
         incarnation: That of the tables; versions mean nothing in another.
         unreadable: Description of versions that can no longer be judged; empty if all can.
+        input_since: Version of the state after which the input is judged: a repair begins no such window.
+        good_until: Version of the state up to which all was judged good.
     """
 
     sink_since: int
@@ -68,6 +70,8 @@ class VersionRange:
     state_until: int
     incarnation: str
     unreadable: str = ""
+    input_since: int = 0
+    good_until: int = 0
 
     @classmethod
     def after(
@@ -114,6 +118,8 @@ class VersionRange:
             state_until=newest.state,
             incarnation=incarnation,
             unreadable=unreadable,
+            input_since=_settled(tables, state_judged, newest.state),
+            good_until=state_judged,
         )
 
     @property
@@ -133,10 +139,39 @@ class VersionRange:
         commit = tables.state.last()  # of a log that was cleaned up since
         return None if commit is None else commit[1]
 
+    def last_accepted_step(self, tables: Plan) -> int:
+        """Return the last step whose entries were judged good, or acknowledged; 0 if there is none."""
+        for version, own in Log(tables.state.path).own_commits():
+            if version > self.state_until:
+                continue
+            facts = StepFacts.of_commit(own, tables.state.path)
+            if version <= self.good_until or facts.decision.is_acknowledgement:
+                return facts.step
+        return 0
+
     def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
-        newest_first = Log(tables.state.path).own_commits()
-        for version, facts in newest_first:
-            if version <= self.state_since:
-                return int(facts["step"])
-        return 0
+        return _step_at(tables, self.state_since)
+
+    def input_step(self, tables: Plan) -> int:
+        """Return the last step before the window in which the input is judged; 0 if there is none."""
+        return _step_at(tables, self.input_since)
+
+
+def _step_at(tables: Plan, state_version: int) -> int:
+    """Return the last step up to a version of the state; 0 if there is none."""
+    newest_first = Log(tables.state.path).own_commits()
+    for version, facts in newest_first:
+        if version <= state_version:
+            return int(facts["step"])
+    return 0
+
+
+def _settled(tables: Plan, judged: int, newest: int) -> int:
+    """Return the version of the last step that settles what the input did, or the one judged last if that is newer."""
+    for version, facts in tables.state.steps():
+        if version <= judged:
+            break
+        if version <= newest and facts.settles_input:
+            return version
+    return judged

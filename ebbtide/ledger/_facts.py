@@ -324,6 +324,12 @@ class StepFacts(Facts):
         begins_adoption = self.state.unadopted is not None and self.step == 1
         return self.decision.ends_window or begins_adoption
 
+    @property
+    def settles_input(self) -> bool:
+        """True if checks of what the input did read no commits before the step; see `Decision`."""
+        begins_adoption = self.state.unadopted is not None and self.step == 1
+        return self.decision.settles_input or begins_adoption
+
     def with_tables(self, tables: Mapping[str, Action]) -> Self:
         """Return the facts with further actions of tables; each replaces an earlier action of its table."""
         all_tables = {**self.decision.tables, **tables}

@@ -256,6 +256,22 @@ class Decision(Facts):
         return not self.is_by_changes or self.accepts_sink is not None
 
     @property
+    def is_acknowledgement(self) -> bool:
+        """Return whether the sink was accepted as it is. A repair accepts it, too, but rewrites other tables."""
+        return self.accepts_sink is not None and self.is_by_changes
+
+    @property
+    def settles_input(self) -> bool:
+        """Return whether checks of what the input did start after this step.
+
+        An acknowledgement, a rewind, a migration and a refresh settle it. A repair does not: it brings tables to what the state
+        shows, and the state keeps what the input did to it.
+        """
+        actions = [self.tables.get(name) for name in ("state", "sink")]
+        is_by_changes = all(action is None or isinstance(action, Apply | Append) for action in actions)
+        return self.is_acknowledgement or not (is_by_changes or self.is_repair)
+
+    @property
     def is_by_changes(self) -> bool:
         """Return whether every action applies or appends the step's own rows."""
         return all(isinstance(action, Apply | Append) for action in self.tables.values())

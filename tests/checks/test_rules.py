@@ -14,7 +14,9 @@ import pytest
 from local.folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from local.local_run import HOUR, SPARK, START
 from local.support import UNAVAILABLE, change, envelope, plain
+from operating import act
 from oracles.judging import sample_of, validate, verdict_of
+from servers.store_support import stateful
 
 from ebbtide import run
 from ebbtide.checks import Check, VersionRange, checks_of
@@ -29,7 +31,7 @@ from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.ledger import writer_of
-from ebbtide.operations import maintain
+from ebbtide.operations import Context, maintain
 from ebbtide.runtime import Plan, StateRewrite
 from ebbtide.spec._parts import ChecksConfig
 from ebbtide.tables import KeepEntries
@@ -155,6 +157,40 @@ def test_contents_that_differ_at_one_sequence_break_ordering(tmp_path):
     [ordering] = [check for check in CHECKS if check.name == "ordering"]
     assert "Add a column to order.sequence" in ordering.way_out(verdict)
     assert "repair" not in ordering.way_out(verdict), "it would change nothing"
+
+
+def settled_by(tables, name, **asked):
+    act(name, "apply", Context(tables.spec, tables.root.rpartition("/")[0], SPARK, by="ann"), **asked)
+
+
+def test_repair_does_not_settle_two_contents_at_one_sequence(tmp_path):
+    """It would move the window, with nothing decided."""
+    lines = [change("+I", id=1, v=v, n=1) for v in "ab"]
+    tables = made_of(tmp_path, lines, order={"sequence": ["n"]})
+    rule = ("expect_sequences_to_decide", "critical")
+    assert judge(tables, "ordering")[rule] == 1
+    settled_by(tables, "repair")
+    assert judge(tables, "ordering")[rule] == 1
+    settled_by(tables, "acknowledge", reason="either will do")
+    assert judge(tables, "ordering")[rule] == 0
+    (tmp_path / "in" / "0009.jsonl").write_text(change("+U", id=1, v="c", n=1) + "\n")
+    run(SPARK, tables.spec, str(tmp_path / "root"), clock=lambda: START)
+    assert judge(tables, "ordering")[rule] == 1, "another content since"
+
+
+def test_repair_does_not_settle_what_the_input_did(tmp_path):
+    tables = made_of(tmp_path, [change("-D", id=1, v="a", n=1)], order="arrival")
+    rule = ("expect_retractions_to_find_their_rows", "critical")
+    assert judge(tables, "ordering")[rule] == 1
+    settled_by(tables, "repair")
+    assert judge(tables, "ordering")[rule] == 1
+    settled_by(tables, "acknowledge", reason="it began in the middle")
+    assert sum(judge(tables, "ordering").values()) == 0
+
+
+def test_sink_of_a_function_has_no_check_that_cannot_be_red():
+    names = {check.name for check in checks_of(stateful("ebbtide.functions:Deduplicate"))}
+    assert names == {check.name for check in CHECKS} - {"complete"}
 
 
 def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(tmp_path):

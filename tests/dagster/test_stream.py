@@ -12,7 +12,7 @@ from frame.installing import install
 from frame.limits import set_limits
 
 from ebbtide import InProcess, StatefulPipeline, StepProgress
-from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks import checks_of
 from ebbtide.dagster import ClockResource, StorageResource, pipeline_definitions
 from ebbtide.dagster.stream import Observer
 from ebbtide.delta import DataFile, Snapshot, Writer
@@ -204,8 +204,7 @@ def test_shipped_stateful_pipeline_counts_with_all_checks_passed(tmp_path):
     assets = [*definitions.assets, *definitions.asset_checks]
     result = dg.materialize(assets, resources=resources(tmp_path, InProcess()))
     verdicts = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
-    # The orders have columns that this pipeline does not look at: a warning says so.
-    assert verdicts == {check.name: check.name != "schema_drift" for check in CHECKS}
+    assert verdicts == {check.name: True for check in checks_of(spec)}
     sink_rows = Snapshot.read(str(tmp_path / "root" / spec.name / "sink")).rows(spec.sink_table.columns)
     counted = {row["customer_id"]: row["changes"] for row in sink_rows.to_pylist()}
     assert counted == changes_of(records)

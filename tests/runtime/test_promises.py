@@ -12,7 +12,7 @@ from oracles.judging import verdict_of
 from servers.store_support import line, stateful
 
 from ebbtide import refresh, run
-from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks import checks_of
 from ebbtide.delta import Snapshot
 from ebbtide.errors import (
     LateFileError,
@@ -235,7 +235,7 @@ def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(session, tmp_
     assert [row["id"] for row in sink(session, tmp_path, spec)] == [2, 3]
     assert run(session, spec, str(tmp_path)).steps == [], "nothing more is due"
     tables = Plan.under(str(tmp_path), spec)
-    for check in CHECKS:
+    for check in checks_of(tables.spec):
         verdict = verdict_of(None, tables, check.name, clock_ms=0)
         assert verdict.passed, (check.name, verdict.findings)
     report = maintain(session, spec, str(tmp_path), "cleanup")

@@ -15,7 +15,7 @@ from ebbtide.checks.great_expectations.wording import WAYS_OUT
 from ebbtide.durations import format_duration
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import LastVerdict
-from ebbtide.spec import DeltaSink, Pipeline
+from ebbtide.spec import DeltaSink, Pipeline, StatefulPipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ class Check:
             _log.warning("The verdict of '%s' on '%s' was not stored: %s", self.name, tables.spec.name, error)
 
 
-REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was intended."
+REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge --reason TEXT', if the change was intended."
 CHECKS = (
     Check(
         "next_run",
@@ -127,7 +127,7 @@ CHECKS = (
         "expiry",
         "No state entry lives past its time to live, and cleanup deletes expired entries, also from the data files.",
         judge="ebbtide.checks._expiry:judge",
-        repair="Run the pipeline, which expires due entries; then run 'ebbtide cleanup'.",
+        repair="Run the pipeline: 'ebbtide run' expires due entries.",
     ),
     Check(
         "unique_key",
@@ -139,7 +139,7 @@ CHECKS = (
         "quarantine_rate",
         "The share of bad records stays below checks.max_quarantine_rate.",
         judge="ebbtide.checks._quarantine:judge",
-        repair="Repair the records or the spec; then, or if so many are normal: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
+        repair="Repair the records or the spec; then, or if so many are normal: 'ebbtide acknowledge --reason TEXT', or raise checks.max_quarantine_rate.",
     ),
     Check(
         "schema_drift",
@@ -157,20 +157,26 @@ CHECKS = (
         "source_loss",
         "No records of the source were lost before they were read or before a refresh; every tombstone of a topic had its delete.",
         judge="ebbtide.checks._source_loss:judge",
-        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
+        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge --reason TEXT', if the sink may do without them.",
     ),
 )
-"""The checks that every pipeline has."""
+"""The checks of pipelines."""
 OF_DELTA_SINK = frozenset({"ordering", "complete", "unique_key", "expectations"})
 """Those that read the sink's rows or its log: a pipeline whose sink is no Delta table has none of them."""
+
+OF_STATE_WITH_ROWS = frozenset({"complete"})
+"""Those that compare the sink with the state: that of a user's function does not have the sink's rows."""
 
 
 def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     """Return the checks of a pipeline: those of all, and those that its spec asks for."""
     every = (*CHECKS, *_event_time(spec), *_state_size(spec), *_own_rules(spec))
-    if isinstance(spec.sink, DeltaSink):
-        return every
-    return tuple(check for check in every if check.name not in OF_DELTA_SINK)
+    left_out: frozenset[str] = frozenset()
+    if not isinstance(spec.sink, DeltaSink):
+        left_out = OF_DELTA_SINK
+    elif isinstance(spec, StatefulPipeline):
+        left_out = OF_STATE_WITH_ROWS
+    return tuple(check for check in every if check.name not in left_out)
 
 
 def _event_time(spec: Pipeline) -> Iterator[Check]:

@@ -112,17 +112,21 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
 """Expectation to its sentence for one row, and for several."""
 WAYS_OUT: Mapping[str, str] = {
     "expect_sequences_to_decide": "Nothing in the changes says which content is right. Add a column to order.sequence that distinguishes them, then run "
-    "'ebbtide refresh'. If the content that the sink shows will do: 'ebbtide acknowledge'.",
+    "'ebbtide refresh'. If the content that the sink shows will do: 'ebbtide acknowledge --reason TEXT'.",
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
-    "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
+    "'ebbtide acknowledge --reason TEXT', or raise checks.max_unapplied_rate.",
     "expect_added_rows_to_be_new": "A record that is delivered again is not recognised: set format.position, or materializer.upsert_key; then run "
-    "'ebbtide refresh'. If a key has equal rows: 'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
+    "'ebbtide refresh'. If a key has equal rows: 'ebbtide acknowledge --reason TEXT', or raise checks.max_unapplied_rate.",
+    "expect_emitted_to_follow": "Run 'ebbtide repair --apply', which appends lost records again. If another client wrote to the changelog: "
+    "'ebbtide refresh', or 'ebbtide acknowledge --reason TEXT'.",
+    "expect_expired_entries_to_be_deleted": "Run 'ebbtide cleanup'.",
+    "expect_files_to_keep_no_expired_entry": "Run 'ebbtide cleanup'.",
     "expect_snapshot_to_show_all_rows": "Their deletes were lost, as with a replication slot. Run 'ebbtide repair --by-snapshot --apply' to delete "
-    "them. If the snapshot was to show some rows only: 'ebbtide acknowledge'.",
+    "them. If the snapshot was to show some rows only: 'ebbtide acknowledge --reason TEXT'.",
     "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Run 'ebbtide rewind' to the step before, "
-    "'ebbtide acknowledge --new-log TIME' with the event time of the restart, and run again; or have its connector take a new "
-    "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge', or raise "
+    "'ebbtide acknowledge --new-log TIME --reason TEXT' with the event time of the restart, and run again; or have its connector take a new "
+    "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge --reason TEXT', or raise "
     "checks.max_unapplied_rate.",
 }
 """Expectation to its remedy, if it differs from its check's."""
