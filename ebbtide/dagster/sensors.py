@@ -20,6 +20,7 @@ from ebbtide.errors import EbbtideError, PausedError, Transient
 
 if TYPE_CHECKING:
     from ebbtide.inspect import Lag
+    from ebbtide.runtime import AtRest
 
 # Dagster copies the sensors of components with all their parameters, and warns of each that was not given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
@@ -150,10 +151,12 @@ class _Tick:
     def look(self, spec: Pipeline) -> None:
         """Look at a pipeline. A source that cannot be read is noted, and keeps no other pipeline from its run."""
         from ebbtide.inspect import Lag
+        from ebbtide.runtime import AtRest
 
         self._n_looked += 1
         try:
-            found = Lag.of(spec, self._root, self._now_ms)
+            at_rest = AtRest.of(spec, self._root)
+            found = Lag.at_rest(at_rest, self._now_ms)
             obstacle = why_not(spec, self._root)
         except EbbtideError as error:
             self.errors.append(f"{spec.name}: {error}")
@@ -167,6 +170,8 @@ class _Tick:
         is_launched = self._launch(spec, found, obstacle) if is_news and follows_its_source(spec) else True
         if is_launched:
             self._seen[spec.name] = found.fingerprint
+        if found.backlog.is_empty and follows_its_source(spec) and not self._obstacle(spec, obstacle):
+            self._launch_expiry(spec, at_rest)
         if not found.backlog.is_empty or found.backlog.held:
             because = "" if is_launched else f"; {self._obstacle(spec, obstacle)}"
             self._waiting.append(f"{spec.name}: {found.text()}{because}")
@@ -186,6 +191,12 @@ class _Tick:
             run_key = f"{spec.name} {found.fingerprint} after {_last_run(self._instance, job)}"
             self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
         return True
+
+    def _launch_expiry(self, spec: Pipeline, at_rest: AtRest) -> None:
+        """Launch a run where nothing waits but entries have expired, or timers are due: once for a version of the state."""
+        if at_rest.is_due(self._now_ms):
+            run_key = f"{spec.name} expires after step {at_rest.head.facts.step}"
+            self.requests.append(dg.RunRequest(run_key=run_key, job_name=run_name(spec)))
 
     def text(self) -> str:
         """Describe the backlog and unreadable sources."""

@@ -10,15 +10,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ebbtide.delta import Snapshot
+from ebbtide.entries import Step, live_entries
 from ebbtide.faults import Fault
-from ebbtide.ledger import Head, LedgerFacts
+from ebbtide.ledger import Head, LedgerFacts, NoStep, StepFacts
 from ebbtide.model import Apply, Rewrite
+from ebbtide.operators import Operator
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.sources import Discovery, Span
 from ebbtide.spec import Pipeline
+
+MOST_ROWS = 200_000
+"""Maximum stored entries that are searched for due ones."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,26 @@ class AtRest:
         last_read = Span.from_stored(self.head.facts.source.position)
         return self.plan.follows_on(last_read, self.turn.beginning if self.turn else None)
 
+    def is_due(self, clock_ms: int) -> bool:
+        """Return whether the tick of a run might expire an entry or fire a timer; of a small state it is known.
+
+        Args:
+            clock_ms: The time, epoch ms.
+        """
+        facts = self.head.facts
+        if self.state is None or isinstance(facts, NoStep) or not self.plan.may_expire:
+            return False
+        files = list(self.state.files.values())
+        sizes = [file.rows for file in files]
+        # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
+        at = _next_tick(self.plan, facts, clock_ms)
+        if not self.plan.state.may_be_due(files, at):
+            return False
+        if None in sizes or sum(size or 0 for size in sizes) > MOST_ROWS:
+            return True
+        rows = self.plan.state.stored(self.state).read(_columns_asked(self.plan.operator).names)
+        return _any_due(self.plan.operator, rows, at)
+
     def refuse(self) -> None:
         """Refuse what the next run would refuse before it looks at its source, other than a pause or a lease.
 
@@ -119,3 +147,33 @@ class AtRest:
         plan.refuse_unable_outputs(Apply(), Rewrite())
         if self.head.facts.step:
             plan.sink.refuse_altered(self.tables.sink())
+
+
+def _columns_asked(operator: Operator) -> pa.Schema:
+    """Return the columns of entries that decide which version is the newest, and whether it is due."""
+    names = {
+        *operator.entry_key,
+        *operator.expiry.columns,
+        "_step",
+        "_removed",
+        "_position",
+    }
+    fields = [field for field in operator.schema if field.name in names]
+    return pa.schema(fields)
+
+
+def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
+    """Return the number and the clocks of the tick of a run that reads nothing."""
+    clock = plan.clock_after(facts.frontier, clock_ms)
+    frontier = plan.rules.next_frontier(facts.frontier, clock)
+    return frontier.operator_step(facts.step + 1)
+
+
+def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
+    """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
+    schema = _columns_asked(operator)
+    if operator.has_named_states:
+        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
+        rows = rows.filter(is_of_state)
+    entries = live_entries(rows, schema, operator.entry_key)
+    return bool(operator.expiry.due(entries, at).any())

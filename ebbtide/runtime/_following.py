@@ -26,6 +26,8 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 WHOLE_LOOK_S = 30.0
 """From one look at a source that shows another topic, new partitions and lost records to the next, while it is idle."""
+TICK_SHARE = 0.01
+"""Maximum share of the time for ticks by what may be due. Statistics also count entries that were written again, so such a tick may find nothing."""
 MOST_FILES_HELD = 10_000
 """Source files whose names are held between two looks."""
 _log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ class Following:
 
     Args:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
-        tick_every_ms: Least time from one tick to the next, while there is nothing to read.
+        tick_every_ms: Time from one tick to the next while there is nothing to read, if nothing may be due before.
         fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between: a step, a tick where
             nothing is left to do, or, after a look at the source that failed, one that did not.
         max_age_s: Maximum age of the run; None: it continues until it is stopped.
@@ -178,6 +180,7 @@ class Watcher:
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._whole_look_s = 0.0
         self._ticked_ms = clock()
+        self._ticks_s = 0.0
         # The source files that were read, by the version of the state that notes them.
         self._known_files: tuple[int, dict[str, int | None]] = (-1, {})
         self.found: Discovery | None = None
@@ -213,7 +216,7 @@ class Watcher:
             self._end_faults()
         is_idle = not found.streams
         if is_idle:
-            self._tick()
+            self._tick_while_idle()
         self._steps.on_look(found)
         return is_idle
 
@@ -247,16 +250,29 @@ class Watcher:
             self._known_files = state.version, files
         return files
 
-    def _tick(self) -> None:
+    def expire_due(self) -> None:
+        """Tick where an entry or a timer may be due; also between two batches, as a stream may never be idle."""
+        now_s = self._faults.now_s()
+        if now_s < self._ticks_s or not self._steps.may_be_due(self._clock()):
+            return
+        self._tick(is_extra=True)
+        ended_s = self._faults.now_s()
+        self._ticks_s = ended_s + (ended_s - now_s) / TICK_SHARE
+
+    def _tick_while_idle(self) -> None:
         now_ms = self._clock()
         if now_ms - self._ticked_ms < self._following.tick_every_ms:
+            self.expire_due()
             return
         self._ticked_ms = now_ms
-        tick = self._steps.tick(self._executor, now_ms)
-        self._report(tick)
+        self._tick()
         # Nothing is left to do, so that no step will come that could end them.
         if not self._faults.are_over:
             self._end_faults()
+
+    def _tick(self, *, is_extra: bool = False) -> None:
+        tick = self._steps.tick(self._executor, self._clock(), is_extra=is_extra)
+        self._report(tick)
 
     def _end_faults(self) -> None:
         self._faults.passed()

@@ -5,14 +5,9 @@ Anything uncertain counts as something to do: the run then starts as usual, with
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from ebbtide.delta import Snapshot
-from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
-from ebbtide.operators import Operator
 from ebbtide.runtime._at_rest import AtRest
 from ebbtide.runtime._outputs import new_outputs
 from ebbtide.runtime._own_tables import OwnTables
@@ -25,8 +20,6 @@ from ebbtide.tables import StateTable
 
 MOST_FILES = 1_000
 """Maximum data files that are opened; for more, Spark does not cost more."""
-MOST_ROWS = 200_000
-"""Maximum stored entries that are searched for due ones."""
 
 
 def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
@@ -69,7 +62,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         and _is_finished(found.tables, facts)
         and not _has_erased_rows(plan, facts)
         and not new_outputs(plan, facts)
-        and not _may_be_due(plan, snapshot, facts, clock_ms)
+        and not _may_expire(found, clock_ms)
     )
     if not is_idle:
         return None
@@ -146,57 +139,7 @@ def _has_erased_rows(plan: Plan, facts: StepFacts) -> bool:
     return may_have and plan.erasures.unfinished() is not None
 
 
-def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:
-    """Return whether a tick might expire an entry or fire a timer."""
-    operator = plan.operator
-    rules = operator.expiry
-    has_timers = operator.has_named_states
-    if not rules.ttls and not has_timers:
-        return False
-    if plan.spec.downtime_over is not None:
-        return True  # the run writes down when it ended
-    files = list(state.files.values())
-    n_rows = 0
-    for file in files:
-        if file.rows is None:
-            return True
-        n_rows += file.rows
-    # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
-    at = _next_tick(plan, facts, clock_ms)
-    may_expire = any(plan.state.may_hold_expired(file, at) for file in files)
-    if not has_timers and not may_expire:
-        return False
-    if n_rows > MOST_ROWS:
-        return True
-    rows = plan.state.stored(state).read(_columns_asked(operator).names)
-    return _any_due(operator, rows, at)
-
-
-def _columns_asked(operator: Operator) -> pa.Schema:
-    """Return the columns of entries that decide which version is the newest, and whether it is due."""
-    names = {
-        *operator.entry_key,
-        *operator.expiry.columns,
-        "_step",
-        "_removed",
-        "_position",
-    }
-    fields = [field for field in operator.schema if field.name in names]
-    return pa.schema(fields)
-
-
-def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
-    """Return the number and the clocks of the tick of a run that reads nothing."""
-    clock = plan.clock_after(facts.frontier, clock_ms)
-    frontier = plan.rules.next_frontier(facts.frontier, clock)
-    return frontier.operator_step(facts.step + 1)
-
-
-def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
-    """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
-    schema = _columns_asked(operator)
-    if operator.has_named_states:
-        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
-        rows = rows.filter(is_of_state)
-    entries = live_entries(rows, schema, operator.entry_key)
-    return bool(operator.expiry.due(entries, at).any())
+def _may_expire(found: AtRest, clock_ms: int) -> bool:
+    """Return whether a tick might expire an entry or fire a timer, or notes when the run ended."""
+    plan = found.plan
+    return plan.may_expire and (plan.spec.downtime_over is not None or found.is_due(clock_ms))

@@ -164,6 +164,11 @@ class Plan:
         make = of_kind(OPERATORS, self.spec, "pipeline")
         return make(self.spec)
 
+    @property
+    def may_expire(self) -> bool:
+        """Return whether entries of the state expire, or timers fire."""
+        return bool(self.operator.expiry.ttls) or self.operator.has_named_states
+
     @cached_property
     def decoding(self) -> Decoding:
         """The decoder of raw records into changes."""

@@ -200,21 +200,38 @@ class SourceSteps:
         self._count(batch)
         return progress
 
-    def tick(self, executor: Executor, clock_ms: int) -> StepProgress | None:
+    def tick(self, executor: Executor, clock_ms: int, *, is_extra: bool = False) -> StepProgress | None:
         """Expire due entries; None if there are none and nothing else must be stored.
 
         That is where the source is now, and, where downtime is left out, when the run ended.
+
+        Args:
+            executor: Runs the work.
+            clock_ms: The time, epoch ms.
+            is_extra: Made only because entries may be due: when the run ended is left to a later one.
         """
         last = self.stepper.last
         if isinstance(last, NoStep):
             return None
         has_moved = self.stepper.source_path != last.source.path
-        operator = self.plan.operator
-        may_be_due = bool(operator.expiry.ttls) or operator.has_named_states
-        if not (has_moved or may_be_due):
+        if not (has_moved or self.plan.may_expire):
             return None
-        must_commit = has_moved or self.plan.spec.downtime_over is not None
+        notes_time = self.plan.spec.downtime_over is not None and not is_extra
+        must_commit = has_moved or notes_time
         return self._tick(executor, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
+
+    def may_be_due(self, clock_ms: int) -> bool:
+        """Return whether a tick might find something to do, by the statistics of the newest known state.
+
+        Args:
+            clock_ms: The time, epoch ms.
+        """
+        stepper = self.stepper
+        if isinstance(stepper.last, NoStep) or not self.plan.may_expire:
+            return False
+        frontier = self.plan.rules.next_frontier(stepper.last.frontier, stepper.next_clock(clock_ms))
+        files = stepper.newest(looks=False).files.values()
+        return self.plan.state.may_be_due(files, frontier.operator_step(stepper.number + 1))
 
     def accept_loss(self, executor: Executor, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
         """Record in a step that records of the source are lost, and the new position; before the first step, for that one.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import SourceLostError, Transient
 from ebbtide.executors import InProcess
 from ebbtide.ledger import Beginning
-from ebbtide.runtime._batches import Query
+from ebbtide.runtime._batches import Query, nothing_between
 from ebbtide.runtime._engines import Engine, OtherEngineError
 from ebbtide.runtime._following import GoingOn, Watcher
 from ebbtide.runtime._plan import Plan
@@ -135,7 +135,7 @@ class Stream:
                 self.engine = self.engine.for_found(found)
                 planner = self._planner(found)
                 watcher = Watcher(self.executor, self.steps, planner, how, faults, self.clock, self.report)
-                step = self._step(report_success)
+                step = self._step(report_success, watcher.expire_due)
                 self._drive(self._query(planner, step, following=how, between=look_around))
             except OtherEngineError:
                 is_again = True
@@ -171,11 +171,14 @@ class Stream:
         """Return the planner of the found records."""
         return self.plan.source.planner(found, self.plan.batch_sizes)
 
-    def _step(self, report: Callable[[StepProgress], None]) -> Callable[[PlannedBatch], None]:
-        """Return what makes the step of a batch, and reports it."""
+    def _step(
+        self, report: Callable[[StepProgress], None], behind: Callable[[], None] = nothing_between
+    ) -> Callable[[PlannedBatch], None]:
+        """Return what makes the step of a batch, reports it, and does something behind it."""
 
         def step(planned: PlannedBatch) -> None:
             report(self.steps.batch(self.executor, planned))
+            behind()
 
         return step
 

@@ -7,6 +7,7 @@ import pytest
 from frame.limits import set_limits
 from frame.waiting import PATIENCE_S
 from local.local_pipeline import up
+from local.local_run import HOUR, START
 
 from ebbtide import MaterializedView
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
@@ -18,10 +19,10 @@ def pipeline(make):
     return make()
 
 
-def sensor_of(root, *specs):
+def sensor_of(root, *specs, now_ms=None):
     """The sensor of some pipelines as a function: it takes the cursor of its last tick, and Dagster's instance."""
     [sensor] = [each for each in pipeline_definitions(*specs).sensors if each.name == "ebbtide_backlog"]
-    resources = {"storage": StorageResource(root=root), "clock": ClockResource()}
+    resources = {"storage": StorageResource(root=root), "clock": ClockResource(fixed_ms=now_ms)}
 
     def look(cursor=None, instance=None):
         with dg.build_sensor_context(
@@ -197,3 +198,16 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
     assert execute(pipeline, "ebbtide_backfill_drop")["report"].startswith("t: backfill dropped.")
     metadata = execute(pipeline, "ebbtide_backfill_status")
     assert (metadata["backfill_records"], metadata["next"]) == (0, "launch ebbtide_backfill_start")
+
+
+def test_run_is_launched_where_nothing_waits_and_entries_have_expired(make):
+    pipeline = make(order="arrival", ttl="5h", materializer={"on_expire": "delete"})
+    pipeline.read(up(1, 1, "+I"))
+    early, late = (sensor_of(pipeline.root, pipeline.spec, now_ms=START + ms) for ms in (4 * HOUR, 6 * HOUR))
+    assert launched(early()) == []
+    first, again = late(), late()
+    [request], [same] = first.run_requests, again.run_requests
+    assert (request.job_name, request.run_key) == ("t", same.run_key), "Dagster launches a key once"
+    pipeline.run(START + 6 * HOUR)
+    assert pipeline.rows() == {}
+    assert launched(late()) == []

@@ -102,6 +102,7 @@ class Watched:
         self.source = self.lease = self.plan = self.stepper = self
         self.is_at_end = False
         self.version, self.n_files_read = 1, 0
+        self.is_due, self.tick_s = False, 0.0
 
     follows_on = "where the first run began"
 
@@ -133,8 +134,12 @@ class Watched:
     def on_look(self, found):
         self.looks.append(found)
 
-    def tick(self, *given):
-        self.asked.append(("tick", *given))
+    def may_be_due(self, now_ms):
+        return self.is_due
+
+    def tick(self, *given, is_extra):
+        self.asked.append(("extra tick" if is_extra else "tick", *given))
+        self.now_s += self.tick_s
         return f"tick of {given[1]}"
 
     def at_times(self, watcher, *times_s):
@@ -200,6 +205,55 @@ def test_tick_comes_as_soon_as_its_time_is_over(watched, watcher):
     watched.found = Discovery()
     *_, at_five = watched.at_times(watcher, 4, 5)
     assert at_five[-1] == "tick"
+
+
+def test_tick_comes_early_where_something_may_be_due_and_takes_a_hundredth_of_the_time(watched, watcher):
+    watched.found, watched.is_due, watched.tick_s = Discovery(), True, 0.02
+    looks = watched.at_times(watcher, 1, 2.5, 4, 5.5)
+    assert [("extra tick" in look, "tick" in look) for look in looks] == [
+        (True, False),
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    watched.asked.clear()
+    watcher.expire_due()
+    assert watched.asked == []
+    watched.now_s = 9
+    watcher.expire_due()
+    assert [asked for asked, *_ in watched.asked] == ["extra tick"]
+
+
+def test_stream_that_is_never_idle_expires_what_is_due(make):
+    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
+    pipeline.put(up(1, 1, "+I"))
+    now = [START]
+
+    def on_progress(step, stop):
+        now[0] += 2 * HOUR
+        if step.step < 6:
+            pipeline.put(up(10 + step.step, 1, "+I"))
+        else:
+            stop.set()
+
+    kinds = follow(pipeline, on_progress, lambda: now[0])
+    assert kinds[:2] == ["batch", "tick"], "while a file waits"
+
+
+def test_entry_that_ends_while_nothing_comes_is_gone_at_the_next_look(make):
+    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
+    pipeline.put(up(1, 1, "+I"))
+    now = [START]
+    stop = threading.Event()
+
+    def on_progress(step):
+        now[0] += 2 * HOUR
+        if step.kind == "tick":
+            stop.set()
+
+    ended = pipeline.follow(Following(interval_ms=1, tick_every_ms=10**12), on_progress, stop, lambda: now[0])
+    assert [step.kind for step in ended.steps] == ["batch", "tick"]
+    assert pipeline.rows() == {}
 
 
 def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watcher):

@@ -117,6 +117,10 @@ class StateTable(StateNotes):
         """Return the keys that a tick has to examine, once each."""
         return due_keys(self.stored(snapshot), self.operator, step)
 
+    def may_be_due(self, files: Iterable[DataFile], step: Step) -> bool:
+        """Return whether a tick might find something to do in some data files, by their statistics. Timers have none."""
+        return self.operator.has_named_states or any(self.may_hold_expired(file, step) for file in files)
+
     def may_hold_expired(self, file: DataFile, step: Step) -> bool:
         """Return whether a data file may hold entries that have expired by a step, by its statistics."""
         has_own_ttls = "_ttl_ms" in self.operator.schema.names and not file.is_all_null("_ttl_ms")

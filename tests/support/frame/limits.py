@@ -44,7 +44,7 @@ LIMITS = {
     "most_files_held": "ebbtide.runtime._following.MOST_FILES_HELD",
     "whole_look_s": "ebbtide.runtime._following.WHOLE_LOOK_S",
     "most_files": "ebbtide.runtime._idle.MOST_FILES",
-    "idle_most_rows": "ebbtide.runtime._idle.MOST_ROWS",
+    "idle_most_rows": "ebbtide.runtime._at_rest.MOST_ROWS",
     "progress_most_steps": "ebbtide.runtime._progress.MOST_STEPS",
     "way_back_most_rows": "ebbtide.runtime._way_back.MOST_ROWS",
     "file_source_bytes_in_driver": "ebbtide.sources._file_source.BYTES_IN_DRIVER",
