@@ -3,7 +3,7 @@
 Rows are stored first, by as many tasks as the largest cluster has, and folded. Then steps of changes to random keys, a tenth of them new, are
 decided and published by tasks: the first finds no local copies (cold), later ones those of earlier steps (warm); in the end one host is
 replaced by one with empty disks. The critical path is the CPU of the host that has used the most: where hosts have cores of their own, a step
-takes no longer than that and the driver. Processes of hosts are started before.
+takes no longer than that and the driver. Processes of hosts are started before. The same steps are made in one process first, without Spark.
 
     python benchmarks/cluster_copies.py [--rows 1000000] [--changes 200000] [--hosts 1,2,4,8]
 """
@@ -47,6 +47,10 @@ def main() -> int:
         stored = Path(folder) / "stored"
         store(stored, asked.rows, max(sizes))
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {bytes_of(stored)} bytes of tables", flush=True)
+        work = Path(folder) / "local"
+        shutil.copytree(stored, work)
+        locally(work, asked.rows, asked.changes)
+        shutil.rmtree(work)
         for n_hosts in sizes:
             work = Path(folder) / f"{n_hosts} hosts"
             shutil.copytree(stored, work)
@@ -62,9 +66,35 @@ def store(work: Path, rows: int, n_tasks: int) -> None:
         write_changes(work / "in" / f"0{number:03d}.jsonl", some)
     spec = pipeline(work)
     executor: Any = InProcess(threads=n_tasks)
-    Executor.LITTLE_BYTES = sys.maxsize
+    little_bytes, Executor.LITTLE_BYTES = Executor.LITTLE_BYTES, sys.maxsize
     run(executor, spec, str(work))
     maintain(executor, spec, str(work), "compaction")
+    Executor.LITTLE_BYTES = little_bytes
+
+
+def locally(work: Path, stored: int, n_changes: int) -> None:
+    """Make the steps in this process, in threads; print what each costs."""
+    spec = pipeline(work.parent / "stored")
+    source = Path(spec.source.path)
+    chance = random.Random(5)
+    for number in range(1 + WARM):
+        n_written = write_step(source, f"0{number:03d}", chance, stored, n_changes, number)
+        begin = time.monotonic(), time.process_time()
+        run(InProcess(), spec, str(work))
+        cpu_s, wall_s = time.process_time() - begin[1], time.monotonic() - begin[0]
+        found = {"local": "cold" if number == 0 else "warm", "changes": n_written, "cpu_s": round(cpu_s, 2)}
+        print(json.dumps(found | {"wall_s": round(wall_s, 1)}), flush=True)
+    for change in source.glob("00*-?.jsonl"):
+        change.unlink()
+
+
+def write_step(source: Path, name: str, chance: random.Random, stored: int, n_changes: int, number: int) -> int:
+    """Write the changes of a step, a tenth of them to new keys; return their number."""
+    keys = list(dict.fromkeys(chance.randrange(stored * 11 // 10) for _ in range(n_changes)))
+    changes = [row(key, at=number + 1) for key in keys]
+    for part in range(4):  # as many as a step of this pipeline reads
+        write_changes(source / f"{name}-{part}.jsonl", changes[part::4])
+    return len(keys)
 
 
 def measured(work: Path, stored: int, n_changes: int, n_hosts: int) -> None:
@@ -86,10 +116,7 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int) -> None:
                 running.workers[0].kill()
                 running.replace_dead()
                 start_all(running, driver, folder)
-            keys = list(dict.fromkeys(chance.randrange(stored * 11 // 10) for _ in range(n_changes)))
-            changes = [row(key, at=number + 1) for key in keys]
-            for part in range(8):
-                write_changes(source / f"{n_hosts}{number:03d}-{part}.jsonl", changes[part::8])
+            n_written = write_step(source, f"{n_hosts}{number:03d}", chance, stored, n_changes, number)
             before, driver_before, begin = used(running), cpu_s_of_tree(driver.pid), time.monotonic()
             driver.do("run", folder, work)
             wall_s = time.monotonic() - begin
@@ -98,6 +125,7 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int) -> None:
             found = {
                 "hosts": n_hosts,
                 "step": name,
+                "changes": n_written,
                 "cpu_s": round(sum(cpu_of_hosts), 2),
                 "critical_path_s": round(max(cpu_of_hosts), 2),
                 "driver_cpu_s": round(cpu_s_of_tree(driver.pid) - driver_before, 2),
