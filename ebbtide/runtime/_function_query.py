@@ -73,19 +73,27 @@ class FunctionQuery(MicroBatches):
         self._every_ms = every_ms
         self._reads_twice = reads_twice
         self._running: _Running | None = None
+        self._owner: int | None = None
 
     def __enter__(self) -> Self:
-        """Start nothing yet."""
+        """Have this thread, that of the run, ask for micro-batches; nothing starts yet."""
+        self._owner = threading.get_ident()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
     ) -> None:
         """End the query."""
+        self._owner = None
         self._end()
 
     def after(self, since: Span | None) -> HandedRows | None:
-        """See `MicroBatches`. Waits for a micro-batch, unless the query is one that never ends."""
+        """See `MicroBatches`. Waits for a micro-batch, unless the query is one that never ends.
+
+        Another thread, as that of a server of metrics, gets none: asking lets go of what was applied, and may start the query.
+        """
+        if threading.get_ident() != self._owner:
+            return None
         running = self._running_from(since)
         n_applied = 0 if since is None else max(since.end.values(), default=0)
         while True:

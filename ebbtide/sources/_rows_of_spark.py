@@ -139,7 +139,7 @@ class RowsOfSpark(PositionedSource):
             return Discovery(streams=True, span=rows.span)
         expected = since.end[PARTITION]
         if rows.batch > expected:
-            raise _left_out(self.settings.pipeline, rows, expected)
+            raise _left_out(self.settings.pipeline, rows, expected, begins_query=self._begins_query)
         is_new = rows.batch == expected
         # A micro-batch that was handed over before has nothing to read; a step that died behind its decision is finished.
         return Discovery(streams=is_new, span=rows.span if is_new else _nothing_after(since))
@@ -255,10 +255,12 @@ def _other_query(pipeline: str, rows: HandedRows, since: Span) -> SourceLostErro
     )
 
 
-def _left_out(pipeline: str, rows: HandedRows, expected: int) -> SourceLostError:
+def _left_out(pipeline: str, rows: HandedRows, expected: int, *, begins_query: bool) -> SourceLostError:
+    by_hand = "Start the query with the checkpoint that it had; or hand all rows over again with a new one, and new_query=True once."
+    by_run = "'ebbtide refresh' rebuilds the sink from a new query; 'ebbtide run --accept-loss' continues without them."
     return SourceLostError.of(
         f"'{pipeline}' was not given some micro-batches of the query '{rows.query}'.",
         got=f"micro-batch {rows.batch}",
         allowed=f"micro-batch {expected}, or an earlier one again",
-        next_step="Start the query with the checkpoint that it had; or hand all rows over again with a new one, and new_query=True once.",
+        next_step=by_run if begins_query else by_hand,
     )

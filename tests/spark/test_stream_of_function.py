@@ -21,7 +21,7 @@ from ebbtide import refresh, run
 from ebbtide.cli import main
 from ebbtide.errors import ConfigError, SourceLostError, SourceReadError
 from ebbtide.inspect import Lag
-from ebbtide.runtime import Plan
+from ebbtide.runtime import Observer, Plan
 
 ARRIVAL = {"order": "arrival", "materializer": {"retraction_grace": "1h"}}
 
@@ -209,6 +209,40 @@ def test_query_whose_checkpoint_is_gone_is_refused_until_the_loss_is_accepted(sp
     source(row("+I", 3, 1))
     run(spark, spec, root)
     assert shown(spec, tmp_path) == {1: 1, 2: 1, 3: 1}
+
+
+def test_rewind_before_the_checkpoint_is_refused_by_the_next_run(spark, source, tmp_path):
+    spec = of_function()
+    root = str(tmp_path / "root")
+    for number in range(3):
+        source(row("+I", number, 1))
+    run(spark, spec, root)
+    rewound = ["rewind", str(written_spec(tmp_path / "spec", spec)), "--to-step", "1", "--apply"]
+    assert commanded(*rewound, "--root", root).exit_code == 0
+    source(row("+I", 3, 1))
+    with pytest.raises(SourceLostError, match=r"Got: micro-batch 3. Allowed: micro-batch 1.*'ebbtide refresh'"):
+        run(spark, spec, root)
+    refresh(spark, spec, root)
+    assert shown(spec, tmp_path) == dict.fromkeys(range(4), 1)
+
+
+def test_server_of_metrics_neither_starts_the_query_nor_moves_it(spark, source, tmp_path):
+    spec = of_function(run="continuous", trigger_interval="100ms")
+    root = str(tmp_path / "root")
+    stop = threading.Event()
+    seen = []
+
+    class Scraper(Observer):
+        def look(self, look):
+            asked = threading.Thread(target=lambda: seen.append(look.steps.plan.source.discover({}, 0, None)))
+            asked.start()
+            asked.join()
+            stop.set()
+
+    source(row("+I", 1, 1))
+    run(spark, spec, root, stop=stop, observers=[Scraper()])
+    assert [(found.streams, found.span) for found in seen] == [(False, None)] * len(seen)
+    assert seen
 
 
 @pytest.mark.parametrize(
