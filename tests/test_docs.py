@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +37,7 @@ PYTHON_PAGE = PAGE_FOLDER / "python.md"
 METRICS_PAGE = PAGE_FOLDER / "metrics.md"
 FAULTS_PAGE = PAGE_FOLDER / "faults.md"
 ROOMS_PAGE = ROOT / "docs" / "rooms.md"
+DEMANDS_PAGE = PAGE_FOLDER / "demands.md"
 DECISIONS = ROOT / "docs" / "decisions"
 
 
@@ -296,6 +298,42 @@ def rooms_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
+def demands_marked() -> dict[str, list[str]]:
+    """Return the tests that mark each demand, read from their sources."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "mark.demand(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.demand":
+                    for name in mark.args:
+                        place = f"{path.relative_to(ROOT / 'tests').as_posix()}::{node.name}"
+                        found.setdefault(ast.literal_eval(name), []).append(place)
+    return found
+
+
+def demands_page() -> str:
+    """List the demands of the documents, each with its name here and its tests."""
+    from demands import DEMANDS
+
+    lines = [
+        "# Demands of the documents",
+        "",
+        "Sentences of the documents that Ebbtide follows, what stands for each here, and the tests below `tests/` that show it.",
+    ]
+    document = ""
+    for name, demand in DEMANDS.items():
+        if demand.document != document:
+            document = demand.document
+            lines += ["", f"## {document}", "", "| demand | here | tests |", "|---|---|---|"]
+        tests = "<br>".join(f"`{test}`" for test in demands_marked().get(name, ()))
+        lines.append(f"| {demand.says} | {demand.here} | {tests} |")
+    return "\n".join(lines) + "\n"
+
+
 def decisions_page() -> str:
     """List the decisions by their titles."""
     lines = [
@@ -334,6 +372,16 @@ def test_metrics_page_is_what_the_list_says():
 
 def test_faults_page_is_what_the_table_says():
     assert FAULTS_PAGE.read_text(encoding="utf-8") == faults_page()
+
+
+def test_demands_page_is_what_the_marks_of_tests_say():
+    assert DEMANDS_PAGE.read_text(encoding="utf-8") == demands_page()
+
+
+def test_each_demand_has_a_test_and_each_mark_a_demand():
+    from demands import DEMANDS
+
+    assert demands_marked().keys() == DEMANDS.keys()
 
 
 @pytest.mark.group("rooms")
@@ -437,4 +485,5 @@ if __name__ == "__main__":
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     FAULTS_PAGE.write_text(faults_page(), encoding="utf-8")
     ROOMS_PAGE.write_text(rooms_page(), encoding="utf-8")
+    DEMANDS_PAGE.write_text(demands_page(), encoding="utf-8")
     (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

@@ -17,6 +17,7 @@ CHANGES = st.lists(
 
 
 @given(st.lists(CHANGES, max_size=5), st.integers(0, 2), st.integers(0, 2), st.booleans())
+@pytest.mark.demand("sum-lag")
 def test_lag_and_lead_are_those_of_the_live_rows(steps, lag, lead, ordered):
     """An update is a retraction of the row that is there and an addition; other retractions find nothing."""
     options = {"lag": lag, "lead": lead, "order_by": ["v"] if ordered else []}
@@ -70,6 +71,7 @@ def test_negative_places_are_refused():
 
 
 @given(st.lists(CHANGES, max_size=5))
+@pytest.mark.demand("sum-dedup")
 def test_first_row_is_that_of_the_rows_that_are_not_retracted(steps):
     pipeline = MemoryPipeline(stateful("ebbtide.functions:DeduplicateChangelog"))
     live, unmatched = {0: [], 1: []}, 0

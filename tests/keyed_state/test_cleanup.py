@@ -51,6 +51,7 @@ def cleaned(run, **incremental):
     return run.restored(HeapStore(), {"s": ttl})
 
 
+@pytest.mark.demand("ttl-timers")
 def test_timers_do_as_the_flips_worked_example():
     state, at, timers = timed(ValueStateDescriptor, ms(16), update_type=UpdateType.ON_READ_AND_WRITE)
     state.update("A")
@@ -69,6 +70,7 @@ def test_timers_do_as_the_flips_worked_example():
     assert list(state.raw.all_keys()) == []
 
 
+@pytest.mark.demand("ttl-elements")
 def test_timers_delete_each_element_at_its_own_end():
     state, at, timers = timed(ListStateDescriptor)
     for at.now_ms, value in ((0, "x"), (4, "y"), (4, "z")):
@@ -135,6 +137,7 @@ def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
     assert timers.due() == [(5, TimeCharacteristic.EVENT_TIME), (7, TimeCharacteristic.PROCESSING_TIME)]
 
 
+@pytest.mark.demand("ttl-incremental")
 def test_incremental_cleanup_goes_round_all_keys():
     state, at, run = make(ValueStateDescriptor)
     for key in range(10):
@@ -170,6 +173,7 @@ def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
     assert list(state.raw.all_keys()) == []
 
 
+@pytest.mark.demand("ttl-incremental")
 def test_every_record_cleans_though_nothing_is_accessed():
     class Idle(StatefulFunction):
         output = "n BIGINT"
@@ -198,6 +202,7 @@ def test_every_record_cleans_though_nothing_is_accessed():
 
 
 @pytest.mark.parametrize("cleans", [True, False])
+@pytest.mark.demand("ttl-snapshot")
 def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
     state, at, run = make(ListStateDescriptor, cleanup=CleanupConfig(full_snapshot=cleans, background=False))
     for at.now_ms, value in ((5, "live"), (0, "dead"), (6, "live too")):
@@ -209,6 +214,7 @@ def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
     assert len(list(state.raw.entries("a"))) == 3
 
 
+@pytest.mark.demand("ttl-compaction")
 def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
     filters = CleanupConfig(compaction_filter=CompactionFilter(query_time_after_num_entries=2), background=False)
     state, at, _ = make(MapStateDescriptor, cleanup=filters)
@@ -253,6 +259,7 @@ def test_compaction_drops_where_it_is_asked_to_and_only_there(ttl, dropped):
     assert (compact(state), len(list(state.raw.all_keys()))) == (dropped, 1 - dropped)
 
 
+@pytest.mark.demand("ttl-precedence")
 def test_run_fires_ttl_timers_before_the_users():
     class Rings(StatefulFunction):
         output = "kept STRING"

@@ -22,6 +22,7 @@ APPENDING = [
 
 @pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
+@pytest.mark.demand("ttl-kinds")
 def test_script_gives_what_flink_gave(case, store):
     [played] = replay_ttl([case], store)
     assert not played.differs, (played.output, case["expected"])
@@ -36,6 +37,7 @@ def test_changed_expectation_differs():
 @pytest.mark.parametrize(
     ("store", "each"), [("heap", 1), ("rocksdb", 20), ("delta", 20), pytest.param("delta", 1, marks=pytest.mark.model)]
 )
+@pytest.mark.demand("ttl-kinds")
 def test_random_scripts_give_what_flink_gave(store, each):
     """All of them by the store that takes no time: each restore opens another database, or reads a table."""
     assert len(RANDOM) == 400
@@ -44,6 +46,7 @@ def test_random_scripts_give_what_flink_gave(store, each):
 
 
 @pytest.mark.parametrize(("store", "each"), [("heap", 1), ("rocksdb", 10), ("delta", 5)])
+@pytest.mark.demand("ttl-appending")
 def test_reducing_and_aggregating_states_give_what_flink_gave(store, each):
     assert len(APPENDING) == 300
     cases = APPENDING[::each]

@@ -117,6 +117,7 @@ def test_entry_of_a_map_is_removed_once_and_only_where_one_was_returned():
     assert state.get("q") == 2
 
 
+@pytest.mark.demand("ttl-visibility")
 def test_expired_entry_of_a_map_is_shown_once_and_is_removed_already():
     state, at = make(MapStateDescriptor, state_visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
     state.put("p", 1)
@@ -127,6 +128,7 @@ def test_expired_entry_of_a_map_is_shown_once_and_is_removed_already():
     assert state.is_empty()
 
 
+@pytest.mark.demand("ttl-clocks")
 def test_every_expired_entry_that_is_read_and_every_late_write_is_counted():
     state, at = make(MapStateDescriptor, time_characteristic="EVENT_TIME")
     at.event_ms, at.watermark_ms = 0, 0
@@ -139,6 +141,7 @@ def test_every_expired_entry_that_is_read_and_every_late_write_is_counted():
     assert (at.counts["expired"], at.counts["late"]) == (2, 2)
 
 
+@pytest.mark.demand("ttl-in-get")
 def test_read_gives_what_it_returns_another_time_to_live():
     state, at = make(ValueStateDescriptor)
     state.update("x")
@@ -161,6 +164,7 @@ def test_timer_of_an_entry_fires_at_the_earlier_end_that_a_read_gives_it():
     assert state.raw.get("a", None) is None
 
 
+@pytest.mark.demand("ttl-current")
 def test_current_time_to_live_holds_for_writes_until_the_key_changes():
     run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=timedelta(milliseconds=10))))
     state, at = run.states["s"], run.context

@@ -32,12 +32,14 @@ NEVER_MS = 2**63 - 1
         (0, 1, Long.MIN, False),
     ],
 )
+@pytest.mark.demand("ttl-end")
 def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
     run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl="1d")))
     run.context.now_ms = now
     assert run.states["s"].has_expired(Entry("x", stamp, ttl)) is want
 
 
+@pytest.mark.demand("ttl-defaults")
 def test_ttl_config_has_the_defaults_of_its_page():
     config = StateTtlConfig(ttl="30d")
     assert (config.ttl_ms, config.expire_live) == (30 * 86_400_000, False)
@@ -59,6 +61,7 @@ def test_ttl_config_has_the_defaults_of_its_page():
         ("OnReadAndWrite", "ON_READ_AND_WRITE"),
     ],
 )
+@pytest.mark.demand("ttl-names")
 def test_names_of_both_versions_of_the_flip_are_read(name, want):
     assert StateTtlConfig(ttl="1d", update_type=name).update_type == want
     assert UpdateType(name).name == want

@@ -27,16 +27,19 @@ def rows_store():
 
 
 @each_combination
+@pytest.mark.demand("ttl-updates", "ttl-clocks")
 def test_states_do_as_the_reference(combination):
     walk(combination, HeapStore(), random.Random(repr(combination)), 150)
 
 
 @some_combinations
+@pytest.mark.demand("ttl-backends")
 def test_states_in_rows_do_as_the_reference(combination):
     walk(combination, rows_store(), random.Random(f"rows {combination!r}"), 15)
 
 
 @some_combinations
+@pytest.mark.demand("ttl-backends")
 def test_states_in_rocksdb_do_as_the_reference(combination, tmp_path):
     store = RocksDbStore(tmp_path / "db")
     walk(combination, store, random.Random(f"rocksdb {combination!r}"), 15)

@@ -93,6 +93,7 @@ def strategies_agree(seed, logs, upsert_key):
 
 
 @pytest.mark.parametrize("upsert_key", [False, True])
+@pytest.mark.demand("sum-strategies")
 def test_strategies_agree_on_random_changelogs(upsert_key):
     strategies_agree(1, 500, upsert_key)
 

@@ -28,6 +28,7 @@ def differing(cases, strategy, store, **settings):
 
 
 @pytest.mark.parametrize(("strategy", "store"), KINDS)
+@pytest.mark.demand("sum-rules")
 def test_golden_changelogs_emit_what_flink_emitted(strategy, store):
     cases = GOLDEN if store == "heap" else GOLDEN[::4]
     assert differing(cases, strategy, store) == []
@@ -35,6 +36,7 @@ def test_golden_changelogs_emit_what_flink_emitted(strategy, store):
 
 @pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.model)])
 @pytest.mark.parametrize(("strategy", "store"), KINDS)
+@pytest.mark.demand("sum-rules")
 def test_random_changelogs_emit_what_flink_emitted(strategy, store, each):
     is_dear = store == "rocksdb" or strategy == "COLUMNAR"  # a call, or arrays, for each row
     cases = RANDOM[:: 10 * each] if is_dear else RANDOM[::each]

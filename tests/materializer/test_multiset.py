@@ -40,6 +40,7 @@ def stamped(multiset, **clock):
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("unique", [False, True])
 @given(TIMED, st.sets(st.integers(0, 29)))
+@pytest.mark.demand("sum-sweep")
 def test_sweeps_change_nothing_that_is_read_and_leave_only_what_lives(strategy, unique, operations, swept_after):
     """A history that is swept now and then does as one that is not; clocks and stamps rise."""
     swept_store = HeapStore()
@@ -112,6 +113,7 @@ def test_rows_are_those_of_a_list_whatever_the_strategy_and_its_changes(unique, 
 
 
 @pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.demand("sum-restart")
 def test_rocksdb_keeps_rows_over_a_restart_and_a_change_of_strategy(tmp_path, unique):
     walk = Walk(unique)
     for seed, strategy in enumerate([*Strategy, *reversed(Strategy)]):
@@ -124,6 +126,7 @@ def test_rocksdb_keeps_rows_over_a_restart_and_a_change_of_strategy(tmp_path, un
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.demand("sum-empty")
 def test_emptied_keys_leave_nothing(strategy, unique):
     store = HeapStore()
     multiset = make(store, strategy, unique=unique)
@@ -159,6 +162,7 @@ class Counting:
 @pytest.mark.parametrize(("strategy", "more_puts"), [(Strategy.MAP, 0), (Strategy.ADAPTIVE, 1)])
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("rows", [20, 2000])
+@pytest.mark.demand("sum-cost")
 def test_linked_nodes_take_no_more_accesses_than_the_flip_says(strategy, more_puts, unique, rows):
     """FLIP-544, "Complexity analysis": 7 reads and 3 writes at worst, however long the history; counting its length is one more."""
     counts, worst, rng = Counter(), Counter(), random.Random(rows)
@@ -177,6 +181,7 @@ def test_linked_nodes_take_no_more_accesses_than_the_flip_says(strategy, more_pu
     assert 3 <= worst["put"] <= 3 + more_puts
 
 
+@pytest.mark.demand("sum-adaptive")
 def test_adaptive_history_changes_its_form_at_the_thresholds():
     store = HeapStore()
     multiset, forms = OrderedMultiset(store, Strategy.ADAPTIVE, high=4, low=2), []
@@ -195,6 +200,7 @@ def form(store):
     return None if found is None else "list" if isinstance(found.value, list) else "nodes"
 
 
+@pytest.mark.demand("sum-adaptive")
 def test_default_thresholds_are_those_of_the_store(tmp_path):
     for store, high, low in ((HeapStore(), 12, 8), (RocksDbStore(tmp_path), 10, 6)):
         multiset = OrderedMultiset(store, Strategy.ADAPTIVE)
@@ -208,6 +214,7 @@ def test_default_thresholds_are_those_of_the_store(tmp_path):
 
 
 @pytest.mark.parametrize("thresholds", [{"high": 8}, {"low": 12}, {"high": 5, "low": 5}, {"high": 5, "low": -1}])
+@pytest.mark.demand("sum-option")
 def test_thresholds_that_do_not_fit_are_refused(thresholds):
     with pytest.raises(
         ValueError, match=r"threshold_low must be below threshold_high; got low .*; allowed: 0 <= low < high"
@@ -216,6 +223,7 @@ def test_thresholds_that_do_not_fit_are_refused(thresholds):
 
 
 @given(st.booleans(), TIMED)
+@pytest.mark.demand("sum-ttl")
 def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operations):
     """Event times in any order; LEGACY has one clock for the whole history and is Flink's."""
     histories = Histories(["k"], 100, upsert_key=["n"] if unique else [])
@@ -327,6 +335,7 @@ def test_retraction_without_a_row_writes_nothing(strategy):
 
 @pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP])
 @pytest.mark.parametrize("is_newest", [True, False])
+@pytest.mark.demand("sum-upsert-key")
 def test_row_that_takes_the_place_of_another_has_its_own_time(strategy, is_newest):
     multiset = make(HeapStore(), strategy, unique=True, ttl_ms=10)
     multiset.add("k", (1, "old"))
@@ -336,6 +345,7 @@ def test_row_that_takes_the_place_of_another_has_its_own_time(strategy, is_newes
     assert stamped(multiset, now_ms=10) == [((1, "new"), 5)]
 
 
+@pytest.mark.demand("sum-restart")
 def test_history_follows_a_change_of_strategy_with_its_next_change_and_keeps_its_times():
     store = HeapStore()
     for strategy, want in ((Strategy.VALUE, "list"), (Strategy.MAP, "nodes"), (Strategy.LEGACY, "list")):

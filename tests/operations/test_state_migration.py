@@ -47,6 +47,7 @@ def entries(pipeline):
     return {id_: row["_stamp_ms"] for id_, row in newest.items() if not row["_removed"]}
 
 
+@pytest.mark.demand("ttl-migration")
 def test_ttl_switched_on_stamps_entries_with_the_time_of_the_migration(make):
     pipeline = make()
     pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
@@ -80,6 +81,7 @@ def test_ttl_by_event_time_stamps_with_the_watermark_or_where_there_is_none_with
     assert set(entries(pipeline).values()) == {2 * 24 * HOUR}
 
 
+@pytest.mark.demand("ttl-migration")
 def test_ttl_switched_off_takes_stamps_and_what_has_expired_and_is_stored_comes_back(make):
     pipeline = make(ttl="1h")
     pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)

@@ -111,6 +111,7 @@ def plan_with_the_sink_of_memory(tmp_path, function, ttl):
     return plan
 
 
+@pytest.mark.demand("ttl-appending")
 def test_reduced_and_aggregated_values_live_in_a_table(tmp_path):
     plan = plan_with_the_sink_of_memory(tmp_path, "user_functions:Extremes", {"most": "365d", "mean": "365d"})
     assert {"_value_most", "_value_mean"} <= set(plan.state.schema.names)

@@ -205,6 +205,7 @@ def test_heartbeats_of_a_run_carry_a_pause_on(make):
     assert (turn.paused, turn.paused_ms) == (None, 10)
 
 
+@pytest.mark.demand("ttl-downtime")
 def test_processing_time_stands_still_while_the_pipeline_is_paused(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1, "+I"), clock_ms=START)
@@ -238,6 +239,7 @@ def test_clock_moved_by_a_job_within_a_pause_counts_the_pause_once(make):
         assert stepper.next_clock(START + 12 * HOUR).now_ms == START + 2 * HOUR
 
 
+@pytest.mark.demand("ttl-downtime")
 def test_pause_within_downtime_that_is_left_out_is_left_out_once(make):
     pipeline = make(**EXPIRING, downtime_over="30m")
     pipeline.read(up(1, 1, "+I"), clock_ms=START)

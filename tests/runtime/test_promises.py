@@ -251,6 +251,7 @@ def test_function_that_fails_leaves_nothing_and_is_named(session, tmp_path):
     assert json.dumps(sink(session, tmp_path, spec)) == "[]"
 
 
+@pytest.mark.demand("ttl-refused")
 def test_ttl_switched_on_over_stored_state_is_refused(session, tmp_path):
     source = write(tmp_path / "in", [line(1)])
     spec = over(source, "user_functions:Alarm")

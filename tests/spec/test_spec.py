@@ -76,6 +76,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.demand("sum-option")
 def test_spec_that_does_not_fit_together_is_refused(case):
     make, fields, message = REFUSED[case]
     with pytest.raises(ValidationError) as caught:

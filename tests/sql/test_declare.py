@@ -18,6 +18,7 @@ from ebbtide.sql._fill import plan_insert, write_filling
 
 
 @pytest.mark.usefixtures("declared")
+@pytest.mark.demand("sql-describe")
 def test_what_is_declared_is_listed_described_and_written_again(do, catalog):
     assert do("SHOW TABLES") == [["kept", "table, not filled yet", ""]]
     assert do("SHOW SOURCES LIKE 'l%'") == [["log", "what happened"]]
@@ -64,6 +65,7 @@ def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
 
 
 @pytest.mark.usefixtures("declared")
+@pytest.mark.demand("sql-functions")
 def test_function_is_declared_and_dropped(do):
     assert do("CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC") == "Created function 'twice'."
     assert do("SHOW FUNCTIONS") == [["twice", "row_rules:twice", True]]
@@ -152,6 +154,7 @@ def test_credential_in_an_option_is_refused_and_not_shown(do, option):
     assert option in str(raised.value)
 
 
+@pytest.mark.demand("sql-settings")
 def test_settings_are_set_shown_and_reset(do):
     assert ["max-rows", "10000"] in do("SET")
     do("SET max-rows = 5")

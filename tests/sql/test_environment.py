@@ -4,6 +4,7 @@ from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql import EmbeddedSession, read_environment
 
 
+@pytest.mark.demand("sql-environment")
 def test_environment_declares_sources_functions_variables_and_settings(tmp_path):
     file = tmp_path / "env.yaml"
     file.write_text("""
@@ -48,6 +49,7 @@ def test_no_file_says_nothing():
         ("{", "cannot be read"),
     ],
 )
+@pytest.mark.demand("sql-functions")
 def test_what_must_not_be_there_is_refused(tmp_path, text, says):
     file = tmp_path / "env.yaml"
     file.write_text(text)
@@ -83,6 +85,7 @@ catalogs:
     session.close()
 
 
+@pytest.mark.demand("sql-catalogs")
 def test_catalogs_of_the_file_are_listed_and_used(session, tmp_path):
     rows = session.execute("SHOW CATALOGS").page(0, 60).rows
     root = str(tmp_path / "root")

@@ -145,6 +145,7 @@ def test_statement_set_is_checked_whole_before_anything_is_written(do, catalog):
     assert catalog.pipelines() == {}
 
 
+@pytest.mark.demand("sql-explain")
 def test_plan_is_shown_and_nothing_is_done(do, catalog):
     [[plan]] = do("EXPLAIN INSERT INTO kept SELECT id, v, at FROM log")
     assert yaml.safe_load(plan)["name"] == "kept"

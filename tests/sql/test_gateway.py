@@ -38,6 +38,7 @@ def test_health_and_info_need_no_session(gateway):
 # --- sessions
 
 
+@pytest.mark.demand("sql-gateway")
 def test_session_is_opened_described_and_closed(gateway):
     opened = gateway.call("POST", "/v1/sessions", {"settings": {"a": "1", "s3.secret": "hunter2"}})
     assert opened.status == 201
@@ -83,6 +84,7 @@ def test_sessions_do_not_see_each_other(gateway, session):
 # --- operations
 
 
+@pytest.mark.demand("sql-results")
 def test_rows_come_page_by_page(gateway, session):
     operation = gateway.execute(session, "SELECT id FROM orders LIMIT 250")
     result = gateway.call("GET", f"{operation}/result?timeout_s=20").json
@@ -172,6 +174,7 @@ def test_cancel_of_what_is_over_does_nothing(gateway, session):
     assert gateway.call("POST", f"{operation}/cancel").json["status"] == "FINISHED"
 
 
+@pytest.mark.demand("sql-cancel")
 def test_closed_operation_is_cancelled_and_gone(gateway, session):
     operation = gateway.execute(session, "SELECT * FROM never")
     assert gateway.call("DELETE", operation).status == 200

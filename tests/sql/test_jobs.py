@@ -68,6 +68,7 @@ def ended(job):
 
 
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
+@pytest.mark.demand("sql-insert")
 def test_job_outlives_what_began_it_and_can_be_stopped(home, begin):
     begin(home)
     [job] = Jobs(str(home / "root")).all()

@@ -58,6 +58,7 @@ def test_statement_set_holds_inserts_with_their_places(begin):
         ("SELECT * FROM t emit changes from 't=3'", "SELECT * FROM t", "t=3"),
     ],
 )
+@pytest.mark.demand("sql-results")
 def test_query_that_emits_changes(text, query, position):
     asked = parse_text(text)
     assert (asked.statement.text, asked.emits_changes, asked.position) == (query, True, position)
@@ -198,6 +199,7 @@ def test_queries_are_known_as_such(text):
         ("EXPLAIN", "line 1, column 8", "a statement"),
     ],
 )
+@pytest.mark.demand("sql-types")
 def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
     with pytest.raises(SqlSyntaxError) as raised:
         parse_text(text)

@@ -130,6 +130,7 @@ def test_job_of_a_view_goes_on_unless_it_is_refreshed_by_hand(define):
     assert not repeats(define("b", "MaterializedView", refresh="manual"))
 
 
+@pytest.mark.demand("sql-views")
 def test_view_is_due_at_its_interval(catalog, define):
     define("a", "MaterializedView", refresh={"every": "1h"})
     folder = str(catalog.folder / "a")
