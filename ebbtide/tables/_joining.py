@@ -82,7 +82,8 @@ def wide_files(files: Iterable[DataFile], n_hosts: int) -> list[DataFile]:
     wide = []
     for file in files:
         has_rows = (file.live_rows or 0) >= least_rows
-        is_wide = range_of(file)[1] < min(n_hosts, MOST_RANGES)
+        # As the range of a task is rounded to a power of two, it may seem wider than that of a host: by less than twice.
+        is_wide = 2 * range_of(file)[1] <= min(n_hosts, MOST_RANGES)
         if is_wide and has_rows and file.unpacked_bytes <= 2 * MOST_BYTES:
             wide.append(file)
     return wide

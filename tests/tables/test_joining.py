@@ -18,6 +18,7 @@ from ebbtide.tables._joining import (
     emptied_files,
     in_batches,
     small_files,
+    wide_files,
 )
 
 COLUMNS = pa.schema([("n", pa.int64())])
@@ -96,6 +97,20 @@ def test_large_files_of_which_half_is_gone_are_written_again():
         file_of(SMALL_BYTES - 1, 10, 9),
     ]
     assert emptied_files(files) == files[:1]
+
+
+def file_of_share(number, n_shares):
+    """A large file with the keys of one of several equal ranges."""
+    first, end = number * 2**16 // n_shares, (number + 1) * 2**16 // n_shares - 1
+    tags = {"tags": {"ebbtideKeyRange": f"x-{first:04x}-{end:04x}"}}
+    return DataFile({"path": f"f{number}", "size": SMALL_BYTES, "stats": '{"numRecords": 1000000}', **tags})
+
+
+@pytest.mark.parametrize("n_hosts", [1, 2, 3, 5, 8, 11, 23, 64, 91, 128, 500])
+def test_file_of_one_task_is_never_cut_and_one_of_all_keys_is_on_several_hosts(n_hosts):
+    own = [file_of_share(number, n_hosts) for number in range(n_hosts)]
+    assert wide_files(own, n_hosts) == []
+    assert bool(wide_files([file_of_share(0, 1)], n_hosts)) is (n_hosts > 1)
 
 
 def test_files_are_joined_in_groups_that_memory_takes():
