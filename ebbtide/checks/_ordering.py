@@ -128,7 +128,7 @@ def undecided(judged: Judged) -> Rows:
 
 def sequenced(judged: Judged) -> Rows:
     """Select each live key of the window, its `_sequence`, and the columns whose values it `_waits` for, in sequence mode."""
-    step_before = judged.window.step_since(judged.tables)
+    step_before = judged.window.input_step(judged.tables)
     key = list(judged.tables.spec.key)
 
     def query(sql: Dialect) -> str:

@@ -113,6 +113,8 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
 WAYS_OUT: Mapping[str, str] = {
     "expect_sequences_to_decide": "Nothing in the changes says which content is right. Add a column to order.sequence that distinguishes them, then run "
     "'ebbtide refresh'. If the content that the sink shows will do: 'ebbtide acknowledge --reason TEXT'.",
+    "expect_values_to_arrive": "The value comes with a change that was not read yet. If none brings it, have the connector send whole rows, or take a new "
+    "snapshot. If null will do: 'ebbtide acknowledge --reason TEXT'.",
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
     "'ebbtide acknowledge --reason TEXT', or raise checks.max_unapplied_rate.",

@@ -1,14 +1,18 @@
 """What a failed check says: in words, with the columns that differ."""
 
 import pkgutil
+import re
 from importlib import import_module
 
 import pytest
+from servers.store_support import stateful
 
 import ebbtide.checks
-from ebbtide.checks import Finding, Wording
+from ebbtide.checks import Finding, Wording, checks_of
 from ebbtide.checks._rule import Rule
-from ebbtide.checks.great_expectations.wording import SENTENCES
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.wording import SENTENCES, WAYS_OUT
+from ebbtide.cli import main
 
 EARLIER = {"step": 1, "part": 0, "position": 0}
 DIFFERS = {"id": 2, "_decided": '{"id":2,"v":"b","n":1}', "_shown": '{"id":2,"v":"z","n":1}', "_rows": 1}
@@ -98,6 +102,22 @@ def test_every_rule_of_ours_has_a_sentence_for_one_row_and_for_several():
 def test_finding_says_what_is_wrong_and_names_the_first_rows(expectation, rows, broken, said):
     column = "qty" if "column_values" in expectation else None
     assert sentence_of(finding(expectation, rows, broken, column)) == said
+
+
+def test_ways_out_are_commands_with_options_that_exist():
+    """As they are typed: with the reason that an acknowledgement needs."""
+    spec = stateful(
+        "ebbtide.functions:Deduplicate", checks={"max_event_delay": "1h", "max_state_rows": 1}, event_time="at"
+    )
+    said = " ".join([*WAYS_OUT.values(), *(check.repair for check in (*CHECKS, *checks_of(spec)))])
+    named = set(re.findall(r"'ebbtide ([^']+)'", said))
+    assert len(named) > 8
+    for text in named:
+        command, *rest = text.split()
+        known = main.get_command(None, command)
+        options = {option for param in known.params for option in param.opts}
+        assert {word for word in rest if word.startswith("--")} <= options, text
+        assert command != "acknowledge" or "--reason" in rest, text
 
 
 def test_page_lists_the_columns_that_differ_and_shortens_what_is_long():
