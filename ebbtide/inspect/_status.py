@@ -12,6 +12,7 @@ from ebbtide.ddl import added_ddl
 from ebbtide.delta import Snapshot
 from ebbtide.inspect._all_bad import fault_of_all_bad
 from ebbtide.inspect._next_run import NextRun
+from ebbtide.inspect._words import in_words
 from ebbtide.ledger import (
     DataCommit,
     ForeignWrites,
@@ -26,6 +27,8 @@ from ebbtide.runtime import AtRest, Plan, system_clock
 from ebbtide.spec import Pipeline
 
 Level = Literal["healthy", "attention", "paused", "refused"]
+MOST_AHEAD_MS = 600_000
+"""Clocks of hosts differ: up to here it is none that was wrong."""
 LOOK_BACK = 100
 """Steps whose ignored columns, and records of other tables, are reported."""
 
@@ -40,7 +43,8 @@ class LastStep:
         now: Its clock.
         watermark: Its watermark.
         newest_event: The greatest event time that was read.
-        held_ms: How far the wall clock was ahead of what `max_clock_jump` allows.
+        ahead_ms: How far its clock is ahead of the present time.
+        held_ms: How far `max_clock_jump` held its clock back.
     """
 
     step: int = 0
@@ -48,11 +52,17 @@ class LastStep:
     now: datetime | None = None
     watermark: datetime | None = None
     newest_event: datetime | None = None
+    ahead_ms: int = 0
     held_ms: int = 0
 
     @classmethod
-    def of(cls, last: StepFacts) -> Self:
-        """Take what the facts of the last step have."""
+    def of(cls, last: StepFacts, clock_ms: int) -> Self:
+        """Take what the facts of the last step have.
+
+        Args:
+            last: The facts.
+            clock_ms: The time, epoch ms.
+        """
         frontier = last.frontier
         return cls(
             step=last.step,
@@ -60,8 +70,21 @@ class LastStep:
             now=time_of(last.now_ms),
             watermark=time_of(frontier.watermark_ms),
             newest_event=time_of(frontier.max_event_ms),
+            ahead_ms=max(last.now_ms - clock_ms, 0),
             held_ms=frontier.clock.held_ms,
         )
+
+    @property
+    def clock_text(self) -> str | None:
+        """Say that the clock is ahead or held, with the way out; None: it is right."""
+        sets = "'ebbtide clock SPEC --to now --reason TEXT --apply' sets it"
+        if self.ahead_ms > MOST_AHEAD_MS:
+            ahead = in_words(self.ahead_ms)
+            return f"the clock is {ahead} ahead, and has ended entries too early; {sets} back, 'ebbtide rewind' restores them"
+        if self.held_ms:
+            held = in_words(self.held_ms)
+            return f"the clock is held {held} behind this host's by max_clock_jump; steps catch up. If the host's is right, {sets}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -222,7 +245,9 @@ class Status:
             return "paused"
         has_failed = any(verdict.outcome == "failed" for verdict in self.checks)
         has_failed = has_failed or (self.last_run is not None and self.last_run.has_failed)
-        needs_look = has_failed or self.all_bad or self.foreign_writes or self.next_run.unavailable
+        needs_look = (
+            has_failed or self.last.clock_text or self.all_bad or self.foreign_writes or self.next_run.unavailable
+        )
         return "attention" if needs_look else "healthy"
 
     def as_dict(self) -> dict[str, Any]:
@@ -237,6 +262,8 @@ class Status:
             "kind": last.kind,
             "sink_step": self.sink.step,
             "now": last.now,
+            "clock_ahead_ms": last.ahead_ms,
+            "clock_held_ms": last.held_ms,
             "watermark": last.watermark,
             "newest_event": last.newest_event,
             "records": read.records,
@@ -337,8 +364,7 @@ class Status:
             yield f"the source could not be read: {self.next_run.unavailable}"
         if self.last_run is not None and self.last_run.has_failed:
             yield f"the last run {self.last_run.text()}; 'ebbtide runs' lists the runs"
-        if self.all_bad:
-            yield self.all_bad
+        yield from filter(None, (self.all_bad, self.last.clock_text))
         pause = self.pause
         if pause.by is not None:
             since = _time_text(pause.since)
@@ -382,7 +408,7 @@ def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int
     sink_step = found.tables.last_step("sink")
     return replace(
         known,
-        last=LastStep.of(last),
+        last=LastStep.of(last, now_ms),
         read=_records_read(found.plan, last),
         sink=TableStatus.of(found.tables.sink(), sink_step, spec.sink.type),
         state=TableStatus.of(found.state, last.step),

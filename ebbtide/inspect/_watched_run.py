@@ -246,7 +246,7 @@ class WatchedRun(Observer):
         n_records = frontier.total_records or 0
         n_quarantined = frontier.total_quarantined or 0
         read = RecordsRead(n_records, time_of(frontier.read_ms), n_quarantined)
-        return replace(known, last=LastStep.of(last), read=read)
+        return replace(known, last=LastStep.of(last, self._clock()), read=read)
 
     def _values(self, look: Look | None, known: Status) -> Values:
         values = Values("run", self.spec.name)

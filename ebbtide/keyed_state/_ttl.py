@@ -227,6 +227,11 @@ class StateTtlConfig(_Config):
         return self.time_characteristic is TimeCharacteristic.EVENT_TIME
 
     @property
+    def by_clock(self) -> bool:
+        """Return whether processing time ends entries."""
+        return not self.by_event_time or self.expiry_clock is ExpiryClock.PROCESSING_TIME
+
+    @property
     def enabled(self) -> bool:
         """Return whether anything expires."""
         return self.update_type is not UpdateType.DISABLED

@@ -180,7 +180,7 @@ class Plan:
         spec = self.spec
         ignored = spec.downtime_over
         return StepRules(
-            max_clock_jump_ms=to_ms(spec.max_clock_jump),
+            max_clock_jump_ms=to_ms(spec.largest_clock_jump),
             allowed_delay_ms=to_ms(spec.allowed_delay),
             ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
             leaves_orphans=spec.leaves_orphans,

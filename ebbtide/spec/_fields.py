@@ -96,10 +96,9 @@ class PipelineFields(Traits):
         validate_default=True,
         description="How far the watermark stays behind the greatest event time. Default: 0s.",
     )
-    max_clock_jump: PositiveDuration = Field(
-        default="366d",
-        validate_default=True,
-        description="Largest clock advance per step. A larger jump is capped, reported, and caught up by at most one day per step. `ebbtide clock` sets the clock by hand. Default: 366d.",
+    max_clock_jump: PositiveDuration | None = Field(
+        default=None,
+        description="Largest clock advance per step. A larger jump is capped, reported, and caught up by at most one day per step. `ebbtide clock` sets the clock by hand. Default: half of the shortest ttl that processing time ends, from 2d to 366d.",
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,

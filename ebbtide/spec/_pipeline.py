@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Default if state expires by event time: clocks of sources are off by hours, not by days."""
+LEAST_CLOCK_JUMP = timedelta(days=2)
+"""A daily run must not fall behind, however short a ttl is: a day since the last step, and a day of catching up."""
+MOST_CLOCK_JUMP = timedelta(days=366)
 _UNKNOWN_COLUMNS: Mapping[SchemaEvolutionMode, Literal["ignore", "infer", "refuse"]] = {
     "ignore": "ignore",
     "evolve": "infer",
@@ -144,6 +147,14 @@ class Pipeline(PipelineFields):
     def needs_event_time(self) -> bool:
         """Return whether state expires by event time."""
         return any(ttl.by_event_time for ttl in self.ttls.values())
+
+    @property
+    def largest_clock_jump(self) -> timedelta:
+        """The largest advance of processing time in one step: no wrong clock ends all entries at once."""
+        if self.max_clock_jump is not None:
+            return self.max_clock_jump
+        shortest: timedelta = min((ttl.ttl for ttl in self.ttls.values() if ttl.by_clock), default=timedelta.max)
+        return min(max(shortest / 2, LEAST_CLOCK_JUMP), MOST_CLOCK_JUMP)
 
     @property
     def max_event_time_ahead(self) -> timedelta | None:

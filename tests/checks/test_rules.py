@@ -58,7 +58,7 @@ def made_of(folder, *steps, **fields):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return made_of(tmp_path_factory.mktemp("rules"), *STEPS, order={"sequence": ["n"]}, ttl="1d")
+    return made_of(tmp_path_factory.mktemp("rules"), *STEPS, order={"sequence": ["n"]}, ttl="1d", max_clock_jump="60d")
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_second_deletion_in_the_changelog_breaks_ordering(tmp_path):
 
 def test_row_that_waited_for_a_value_until_that_expired_is_warned_of(tmp_path):
     moved = envelope("u", 5, before={"id": 1, "v": "a", "n": 1}, after={"id": 2, "v": UNAVAILABLE, "n": 1})
-    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}, "ttl": "30d"}
+    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}, "ttl": "30d", "max_clock_jump": "60d"}
     tables = made_of(tmp_path, [json.dumps(moved)], **fields)
     [tick] = run(SPARK, tables.spec, str(tmp_path / "root"), clock=lambda: START + 31 * DAY).steps
     assert (tick.kind, tick.metrics["waiting_expired"]) == ("tick", 1)

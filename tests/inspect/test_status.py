@@ -143,6 +143,8 @@ def test_json_has_all_in_one_level(make):
         ("kind", "batch"),
         ("sink_step", 1),
         ("now", "1970-02-11 16:00:00+00:00"),
+        ("clock_ahead_ms", 0),
+        ("clock_held_ms", 0),
         ("watermark", None),
         ("newest_event", None),
         ("records", 3),

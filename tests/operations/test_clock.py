@@ -13,7 +13,7 @@ from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger import Lease
 
 DAYS = 24 * HOUR
-EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
+EXPIRING = {"order": "arrival", "ttl": "2h", "max_clock_jump": "366d", "materializer": {"on_expire": "delete"}}
 BY_EVENT = {
     "schema": "id BIGINT NOT NULL, n INT, at TIMESTAMP",
     "event_time": "at",
