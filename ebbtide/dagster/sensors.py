@@ -161,6 +161,7 @@ class _Tick:
         except EbbtideError as error:
             self.errors.append(f"{spec.name}: {error}")
             return
+        self._name_refusal(spec, at_rest)
         is_news = found.fingerprint != self._seen.get(spec.name)
         goes_on = spec.run == "continuous"
         # Records that wait get older although none arrives: their age is plotted again.
@@ -175,6 +176,13 @@ class _Tick:
         if not found.backlog.is_empty or found.backlog.held:
             because = "" if is_launched else f"; {self._obstacle(spec, obstacle)}"
             self._waiting.append(f"{spec.name}: {found.text()}{because}")
+
+    def _name_refusal(self, spec: Pipeline, at_rest: AtRest) -> None:
+        """Name a pipeline whose next run would be refused. Its run is launched nevertheless: its failure is what pages."""
+        try:
+            at_rest.refuse()
+        except EbbtideError as error:
+            self.errors.append(f"{spec.name}: the next run is refused: {error}")
 
     def _obstacle(self, spec: Pipeline, obstacle: str) -> str:
         """Return the reason to launch no run now; empty if there is none."""

@@ -11,7 +11,8 @@ from local.local_run import HOUR, START
 
 from ebbtide import MaterializedView
 from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipeline_definitions
-from ebbtide.errors import PausedError
+from ebbtide.errors import PausedError, SpecChangedError
+from ebbtide.inspect import status
 
 
 @pytest.fixture
@@ -127,6 +128,22 @@ def test_view_is_launched_by_the_sensor_only_if_it_follows_its_inputs(pipeline, 
     fields = {"query": "SELECT id FROM t", "inputs": ["t"], "schema": "id BIGINT", "key": ["id"]}
     view = MaterializedView(name="totals", **fields, refresh=refresh)
     assert launched(sensor_of(pipeline.root, pipeline.spec, view)()) == jobs
+
+
+def test_pipeline_whose_runs_are_refused_is_named_at_each_tick_and_its_run_fails_once(pipeline):
+    pipeline.read(up(1, 1))
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT, n STRING")
+    look = sensor_of(pipeline.root, pipeline.spec)
+    refused = f"t: the next run is refused: {status(pipeline.spec, pipeline.root).misfit}"
+    assert look().skip_reason.skip_message == refused
+    pipeline.put(up(2, 1))
+    first = look()
+    assert launched(first) == ["t"]
+    again = look(first.cursor)
+    assert (launched(again), again.skip_reason.skip_message.splitlines()[0]) == ([], refused)
+    with pytest.raises(SpecChangedError) as error:
+        pipeline.run()
+    assert refused.endswith(str(error.value))
 
 
 def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make):
