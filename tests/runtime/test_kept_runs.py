@@ -26,8 +26,8 @@ ebbtide.run(ebbtide.InProcess(), spec, sys.argv[2], on_progress=lambda _: os.kil
 
 @pytest.fixture
 def pipeline(make):
-    """A pipeline with one step."""
-    made = make()
+    """A pipeline with one step, of another time than that of the processes that run it."""
+    made = make(max_clock_jump="36500d")
     made.read(up(1, 1))
     return made
 
@@ -38,7 +38,7 @@ def kept(pipeline):
 
 
 def last(pipeline):
-    found = status(pipeline.spec, pipeline.root, clock_ms=LATER)
+    found = status(pipeline.spec, pipeline.root, clock_ms=pipeline.last.now_ms)
     assert found.last_run == kept(pipeline)[0]
     return found.last_run, found.level
 

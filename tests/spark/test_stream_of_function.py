@@ -174,7 +174,8 @@ def test_sink_of_a_join_equals_the_join_of_the_tables_however_runs_end(spark, so
 
 
 @pytest.mark.launched
-def test_run_by_command_is_killed_and_the_next_one_applies_the_rest_once(source, tmp_path):
+@pytest.mark.parametrize("n_kills", [1, pytest.param(4, marks=pytest.mark.grid)])
+def test_run_by_command_is_killed_and_the_next_one_applies_the_rest_once(source, tmp_path, n_kills):
     n_files = 12
     for number in range(n_files):
         source(row("+I", number, 1), row("+I", 99, number))
@@ -185,10 +186,10 @@ def test_run_by_command_is_killed_and_the_next_one_applies_the_rest_once(source,
     command += ["--conf", f"spark.test.in={tmp_path / 'in'}"]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     chance = random.Random(7)
-    for _ in range(2):
+    for _ in range(n_kills):
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as killed:
             steps = (line for line in killed.stderr if " batch " in line)
-            for _ in range(chance.randrange(2, 6)):
+            for _ in range(chance.randrange(1, 4)):
                 next(steps)
             os.killpg(killed.pid, signal.SIGKILL)
     subprocess.run(command, check=True, env=env, capture_output=True)
