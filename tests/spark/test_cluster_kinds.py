@@ -124,7 +124,7 @@ def in_project(home, spec, **fields):
 
 def test_function_of_a_project_equals_a_local_run(hosts, project):
     spec = StatefulPipeline.load(PROJECT / "pipelines" / "defs" / "activity" / "last_seen")
-    spec = moved(spec, source_of(hosts, "orders"), name="best", ttl={})
+    spec = moved(spec, source_of(hosts, "orders"), name="best", ttl={}, ignored_columns=[])
     schema = "order_id BIGINT NOT NULL, customer_id BIGINT, total DECIMAL(14,2)"
     folder = in_project(project, spec, function="tally.rules:Best", schema=schema)
     hosts.run(folder)
