@@ -6,7 +6,7 @@
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
 | the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators._arrival.rules` |
-| `accessed` | its last access |
+| `accessed` | its last access; null: of a state without a time to live |
 | `expires` | when it expires; null: never, or not before the year 2200 |
 | `live` | true if it has not expired |
 | `step` | the step that wrote it |
@@ -181,10 +181,11 @@ class ShownState:
     def _life(self, entries: pa.Table, operator: Operator) -> dict[str, Any]:
         """Return `accessed`, `expires`, `live` and `step` of each entry."""
         may_expire = flags(entries, "_tombstone") if self.keeps_live else np.ones(len(entries), dtype=bool)
+        is_stamped = entries["_stamp_ms"].is_valid().to_numpy()
         expires_ms = operator.expiry.expires_ms(entries, self.at)
         expired = operator.expiry.expired(entries, self.at)
         return {
-            "accessed": _times(ints(entries, "_stamp_ms"), np.ones(len(entries), dtype=bool)),
+            "accessed": _times(ints(entries, "_stamp_ms"), is_stamped),
             "expires": _times(expires_ms, may_expire & (expires_ms < LAST_MS)),
             "live": pa.array(~(may_expire & expired)),
             "step": entries["_step"],

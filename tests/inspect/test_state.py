@@ -143,7 +143,7 @@ def test_states_of_a_function_are_read_as_rows_as_of_a_step(tmp_path):
     last = run(InProcess(), spec, root).steps[-1].clock.now_ms
     [row] = state(SPARK, spec, root, state="profile").to_pylist(maps_as_pydicts="strict")
     assert (row["id"], row["state"], row["value"]["tags"]) == (1, "profile", ["a", "b"])
-    assert (row["live"], row["expires"]) == (True, None)
+    assert (row["live"], row["expires"], row["accessed"]) == (True, None, None)
     recent = state(SPARK, spec, root, state="recent").sort_by("position")
     assert recent["value"].to_pylist() == [5, 6]
     assert recent["expires"][1].as_py() == datetime.fromtimestamp((last + DAY) / 1000, UTC)

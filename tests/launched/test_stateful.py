@@ -59,7 +59,7 @@ def report_of(dagster_dev, run):
     assert asset == "last_seen_state"
     assert facts.pop("report").startswith("last_seen: ")
     following = "apply" if facts["job"].endswith("plan") else "undo"
-    assert facts.pop("next") == f"launch migration with action: {following}"
+    assert facts.pop("next") == f"launch ebbtide_migration with action: {following}"
     return facts
 
 
@@ -91,6 +91,7 @@ def test_edited_ttl_is_refused_until_its_migration_is_applied(
     assert "run 'ebbtide migrate' to see what it would do" in error["message"]
     changed = {
         "changes": "- state count: ttl 365d (ON_CREATE_AND_WRITE, PROCESSING_TIME) -> none",
+        "places": 1,
         "unstamped": len(before),
         **dict.fromkeys(("stamped", "revived", "dropped", "rewritten"), 0),
     }
