@@ -5,6 +5,7 @@ import random
 
 import pytest
 from frame.interrupting import killed_before
+from inputs.retracting import KINDS, changelog
 from local.support import plain
 
 import ebbtide.spark
@@ -130,26 +131,6 @@ def test_what_is_not_handed_over_rightly_is_refused_by_name(spark, tmp_path):
         run(spark, of_spark(), root)
 
 
-def changelog(chance, key, values, n):
-    """Return a changelog of rows by key, in files of n changes, and the rows that are left."""
-    rows, files = {}, []
-    for _ in range(3):
-        file = []
-        for _ in range(n):
-            id_ = chance.choice(key)
-            if id_ in rows:
-                file.append({"kind": "-U", **rows.pop(id_)})
-            if chance.random() < 0.8:
-                rows[id_] = values(id_)
-                file.append({"kind": "+U", **rows[id_]})
-        files.append(file)
-    return files, list(rows.values())
-
-
-JOINED = "CASE WHEN left(o.kind, 1) = left(c.kind, 1) THEN '+I' ELSE '-D' END AS kind"
-"""The join of two changelogs has a row for each pair of changes: it is added if both are added or both are retracted, else it is retracted."""
-
-
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 8))])
 def test_sink_of_a_streaming_join_equals_the_join_of_the_tables(spark, tmp_path, seed):
     chance = random.Random(seed)
@@ -168,7 +149,7 @@ def test_sink_of_a_streaming_join_equals_the_join_of_the_tables(spark, tmp_path,
             (tmp_path / side / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
         read = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(tmp_path / side))
         streams[side] = read.alias(side)
-    joined = streams["o"].join(streams["c"], "cid").selectExpr(JOINED, "id", "o.n", "name")
+    joined = streams["o"].join(streams["c"], "cid").selectExpr(KINDS, "id", "o.n", "name")
     spec = plain(
         "id BIGINT NOT NULL, n BIGINT, name STRING",
         source={"type": "spark"},

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from clusters.spark_cluster import written_spec
 from frame.interrupting import killed_before
 from frame.waiting import until
+from inputs.retracting import changelog
 from local.support import plain
 
 import ebbtide.spark
@@ -132,22 +133,6 @@ def test_run_that_goes_on_reads_what_comes_and_makes_way(spark, source, tmp_path
 
 def commanded(*arguments):
     return CliRunner().invoke(main, arguments)
-
-
-def changelog(chance, keys, values, n):
-    """Return a changelog of rows by key, in three files of n changes, and the rows that are left."""
-    rows, files = {}, []
-    for _ in range(3):
-        file = []
-        for _ in range(n):
-            key = chance.choice(keys)
-            if key in rows:
-                file.append({"kind": "-U", **rows.pop(key)})
-            if chance.random() < 0.8:
-                rows[key] = values(key)
-                file.append({"kind": "+U", **rows[key]})
-        files.append(file)
-    return files, list(rows.values())
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 8))])

@@ -1,9 +1,7 @@
 """Functions that specs with `source: {type: spark, function: ...}` name. Their files are in the folder that the session's setting `spark.test.in` names."""
 
+from inputs.retracting import KINDS
 from pyspark.sql import DataFrame, SparkSession
-
-KINDS = "CASE WHEN left(o.kind, 1) = left(c.kind, 1) THEN '+I' ELSE '-D' END AS kind"
-"""The join of two changelogs has a row for each pair of changes: it is added if both are added or both are retracted, else it is retracted."""
 
 
 def read(spark: SparkSession, name: str, schema: str) -> DataFrame:
