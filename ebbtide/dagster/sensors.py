@@ -202,7 +202,12 @@ class _Tick:
 
     def _launch_expiry(self, spec: Pipeline, at_rest: AtRest) -> None:
         """Launch a run where nothing waits but entries have expired, or timers are due: once for a version of the state."""
-        if at_rest.is_due(self._now_ms):
+        try:
+            is_due = at_rest.is_due(self._now_ms)
+        except EbbtideError as error:  # of a file of the state: no other pipeline loses its look
+            self.errors.append(f"{spec.name}: {error}")
+            return
+        if is_due:
             run_key = f"{spec.name} expires after step {at_rest.head.facts.step}"
             self.requests.append(dg.RunRequest(run_key=run_key, job_name=run_name(spec)))
 
