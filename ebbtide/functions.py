@@ -135,10 +135,7 @@ class DeduplicateChangelog(StatefulFunction):
         else:
             before = dict(sorted(self.rows.entries()))
         after = _applied(key, before, rows, ctx)
-        for number in before.keys() - after.keys():
-            self.rows.remove(number)
-        for number in after.keys() - before.keys():
-            self.rows.put(number, after[number])
+        _store(self, before, after)
         if not after:
             self.first.clear()
         elif self.first.get() is None:
@@ -207,10 +204,7 @@ class LagLead(StatefulFunction):
         """
         before: Rows = dict(sorted(self.rows.entries()))
         after = _applied(key, before, rows, ctx)
-        for number in before.keys() - after.keys():
-            self.rows.remove(number)
-        for number in after.keys() - before.keys():
-            self.rows.put(number, after[number])
+        _store(self, before, after)
 
         gone = [before[number] for number in before.keys() - after.keys()]
         yield from map(ctx.delete, gone)
@@ -240,6 +234,14 @@ class LagLead(StatefulFunction):
             }
             placed[number] = {**rows[number], **neighbours}
         return placed
+
+
+def _store(function: DeduplicateChangelog | LagLead, before: Rows, after: Rows) -> None:
+    """Store the rows that a key has now: rows come and go, and none changes under its number."""
+    for number in before.keys() - after.keys():
+        function.rows.remove(number)
+    for number in after.keys() - before.keys():
+        function.rows.put(number, after[number])
 
 
 def _applied(key: tuple[Any, ...], before: Rows, changes: Iterable[Change], ctx: FunctionContext) -> Rows:

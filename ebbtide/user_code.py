@@ -44,32 +44,6 @@ class Source(NamedTuple):
     is_package: bool
 
 
-def _project_sources(module: str, file: Path) -> dict[str, Source]:
-    depth = module.count(".")
-    if file.name == "__init__.py":
-        depth += 1
-    home = file.resolve().parents[depth]
-    if any(home.is_relative_to(folder) for folder in INSTALLED):
-        return {}
-    # A walk over the imports that reads each module of the project once. Every name of an import statement is a candidate:
-    # `from a import b` may mean a module `a.b`. A name that is not a module of the project is dropped when it is looked up.
-    found: dict[str, Source] = {}
-    candidates = [module]
-    while candidates:
-        name = candidates.pop()
-        if name in found or _is_own(name):
-            continue
-        source = _read(home, name)
-        if source is None:
-            continue
-        found[name] = source
-        parent, _, _ = name.rpartition(".")
-        if parent:
-            candidates.append(parent)
-        candidates.extend(_imported(source, name))
-    return found
-
-
 def _is_own(module: str) -> bool:
     """Return whether a module belongs to Ebbtide, which workers have installed."""
     top, _, _ = module.partition(".")
@@ -163,7 +137,29 @@ class Shipped:
             module: Its name.
             file: Its file.
         """
-        return _project_sources(module, file)
+        depth = module.count(".")
+        if file.name == "__init__.py":
+            depth += 1
+        home = file.resolve().parents[depth]
+        if any(home.is_relative_to(folder) for folder in INSTALLED):
+            return {}
+        # A walk over the imports that reads each module of the project once. Every name of an import statement is a candidate:
+        # `from a import b` may mean a module `a.b`. A name that is not a module of the project is dropped when it is looked up.
+        found: dict[str, Source] = {}
+        candidates = [module]
+        while candidates:
+            name = candidates.pop()
+            if name in found or _is_own(name):
+                continue
+            source = _read(home, name)
+            if source is None:
+                continue
+            found[name] = source
+            parent, _, _ = name.rpartition(".")
+            if parent:
+                candidates.append(parent)
+            candidates.extend(_imported(source, name))
+        return found
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:

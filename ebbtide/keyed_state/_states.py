@@ -275,11 +275,28 @@ class AppendingState(KeyedState):
         is_hidden = self.has_expired(entry) and not self._shows
         return None if is_hidden else entry.value
 
-    def _put(self, value: Any, ttl: timedelta | None) -> None:
+    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Add a value, which is not None.
+
+        Args:
+            value: The value.
+            ttl: Time to live of what is stored then, instead of the state's.
+
+        Raises:
+            TypeError: the value is None; nothing was changed.
+        """
+        self._touch()
         if value is None:
+            raise TypeError("an added value is None; allowed: any other value")
+        grown = self._grown(self._present(), value)
+        if grown is None:
             self.raw.clear(self.context.key)
         else:
-            self._write(None, value, ttl)
+            self._write(None, grown, ttl)
+
+    def _grown(self, present: Any, value: Any) -> Any:
+        """Return what is stored once a value is added to the present one, which is None if there is none."""
+        raise NotImplementedError
 
 
 class ReducingState(AppendingState):
@@ -324,20 +341,8 @@ class ReducingState(AppendingState):
         """
         return self._read(ttl)
 
-    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
-        """Add a value, which is not None.
-
-        Args:
-            value: The value.
-            ttl: Time to live of the reduced value, instead of the state's.
-
-        Raises:
-            TypeError: the value is None; nothing was changed.
-        """
-        self._touch()
-        _refuse_none(value)
-        present = self._present()
-        self._put(value if present is None else self._reduce(present, value), ttl)
+    def _grown(self, present: Any, value: Any) -> Any:
+        return value if present is None else self._reduce(present, value)
 
 
 class AggregateFunction(Protocol):
@@ -383,27 +388,9 @@ class AggregatingState(AppendingState):
         accumulator = self._read(ttl)
         return None if accumulator is None else self._aggregate.get_result(accumulator)
 
-    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
-        """Add a value, which is not None.
-
-        Args:
-            value: The value.
-            ttl: Time to live of the accumulator, instead of the state's.
-
-        Raises:
-            TypeError: the value is None; nothing was changed.
-        """
-        self._touch()
-        _refuse_none(value)
-        accumulator = self._present()
-        if accumulator is None:
-            accumulator = self._aggregate.create_accumulator()
-        self._put(self._aggregate.add(value, accumulator), ttl)
-
-
-def _refuse_none(value: Any) -> None:
-    if value is None:
-        raise TypeError("an added value is None; allowed: any other value")
+    def _grown(self, present: Any, value: Any) -> Any:
+        accumulator = self._aggregate.create_accumulator() if present is None else present
+        return self._aggregate.add(value, accumulator)
 
 
 class ListState(KeyedState):

@@ -20,9 +20,9 @@ from ebbtide.tables import SinkTable
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 
 
-def follow(pipeline, on_progress, clock=lambda: START):
+def follow(pipeline, on_progress, clock=lambda: START, following=OFTEN):
     stop = threading.Event()
-    ended = pipeline.follow(OFTEN, lambda step: on_progress(step, stop), stop, clock)
+    ended = pipeline.follow(following, lambda step: on_progress(step, stop), stop, clock)
     return [step.kind for step in ended.steps]
 
 
@@ -41,7 +41,8 @@ def test_files_that_come_while_a_run_goes_on_are_read_until_it_is_stopped(make):
     assert pipeline.is_idle()
 
 
-def test_run_that_goes_on_expires_by_the_clock_while_nothing_comes(make):
+@pytest.mark.parametrize("following", [OFTEN, replace(OFTEN, tick_every_ms=10**12)], ids=["each tick", "when due"])
+def test_run_that_goes_on_expires_by_the_clock_while_nothing_comes(make, following):
     pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
     pipeline.put(up(1, 1, "+I"))
     now = [START]
@@ -51,7 +52,7 @@ def test_run_that_goes_on_expires_by_the_clock_while_nothing_comes(make):
         if step.kind == "tick":
             stop.set()
 
-    assert follow(pipeline, on_progress, lambda: now[0]) == ["batch", "tick"]
+    assert follow(pipeline, on_progress, lambda: now[0], following) == ["batch", "tick"]
     assert pipeline.rows() == {}
 
 
@@ -238,22 +239,6 @@ def test_stream_that_is_never_idle_expires_what_is_due(make):
 
     kinds = follow(pipeline, on_progress, lambda: now[0])
     assert kinds[:2] == ["batch", "tick"], "while a file waits"
-
-
-def test_entry_that_ends_while_nothing_comes_is_gone_at_the_next_look(make):
-    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
-    pipeline.put(up(1, 1, "+I"))
-    now = [START]
-    stop = threading.Event()
-
-    def on_progress(step):
-        now[0] += 2 * HOUR
-        if step.kind == "tick":
-            stop.set()
-
-    ended = pipeline.follow(Following(interval_ms=1, tick_every_ms=10**12), on_progress, stop, lambda: now[0])
-    assert [step.kind for step in ended.steps] == ["batch", "tick"]
-    assert pipeline.rows() == {}
 
 
 def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watcher):

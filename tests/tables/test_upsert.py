@@ -218,7 +218,7 @@ class Hosts(InProcess):
 
 
 class MortalWriter(Writer):
-    """Dies before or behind a commit, once it is told where."""
+    """Dies before or behind a commit, once its place is set."""
 
     dies = None
 

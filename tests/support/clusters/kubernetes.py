@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 from frame.deployed import Process, moved
+from frame.loopback import serving
 from frame.waiting import PATIENCE_S, until
 
 VERSION = "1.37"
@@ -44,7 +45,7 @@ class Kubernetes:
 
     Args:
         folder: Has the volumes of the pods, and what their containers print.
-        rules: Those of the role of whoever asks.
+        rules: Those of the role of the account that asks.
         environment: Variables that the image of all containers has.
         secrets: Variables of each secret.
         crashes: Names' ends of pods whose container is killed at its start.
@@ -321,12 +322,8 @@ def kubernetes(port: int, made: Kubernetes) -> Iterator[Kubernetes]:
             return 422, {"kind": "Status", "status": "Failure", "code": 422, "message": str(error)}
         return 201, made.add(resource, given)
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server, serving(server):
         try:
             yield made
         finally:
             made.stop()
-            server.shutdown()
-            thread.join()

@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback that keeps what is posted to it."""
+"""Small HTTP servers on loopback; one that keeps what is posted to it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,17 @@ def posts_kept() -> Iterator[Posted]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         posted = Posted(server.server_port)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
+        with serving(server):
             yield posted
-        finally:
-            server.shutdown()
-            thread.join()
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Have a server answer while the block runs."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
