@@ -10,12 +10,14 @@ audit = "my_project.audit:Audit"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
 from ebbtide.operations._built_in import BUILT_IN, GROUP, added, first_word
 from ebbtide.operations._operation import Context, Operation, Report
+from ebbtide.runtime import system_clock
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -78,12 +80,15 @@ def maintain(
     spec: Pipeline,
     root: str,
     job: str,
+    *,
+    clock: Callable[[], int] = system_clock,
 ) -> Report:
     """Run one maintenance job on a pipeline's tables.
 
     Args:
         root: Folder of all pipelines' tables.
         job: Name of the job: cleanup, compaction, vacuum, or that of an installed package.
+        clock: Returns the time, epoch ms.
 
     Raises:
         ConfigError: the maintenance job does not exist.
@@ -102,7 +107,7 @@ def maintain(
             allowed=", ".join(by_job),
         )
     work = by_job[job]
-    ctx = Context(spec, root, executor_of(executor))
+    ctx = Context(spec, root, executor_of(executor), clock=clock)
     return work.apply(ctx, work.Params())
 
 

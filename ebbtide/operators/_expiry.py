@@ -38,6 +38,11 @@ class ExpiryRules:
         """Columns that `expired` reads if the entries have them."""
         return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
+    @property
+    def tick_columns(self) -> set[str]:
+        """Further columns that `deletable` and `awaited` read."""
+        return {name for name, _ in self.needs_tick}
+
     def expired(
         self,
         entries: pa.Table,
@@ -114,9 +119,16 @@ class ExpiryRules:
             entries: With all columns of an entry.
             step: The clocks.
         """
-        marked = self.expired(entries, step)
+        return self.expired(entries, step) & ~self._need_tick(entries)
+
+    def awaited(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the entries that have expired, and may be deleted only once a tick has acted on it; see `deletable`."""
+        return self.expired(entries, step) & self._need_tick(entries)
+
+    def _need_tick(self, entries: pa.Table) -> Mask:
+        marked = np.zeros(len(entries), dtype=bool)
         for name, value in self.needs_tick:
-            marked &= ~_has_value(value, entries[name])
+            marked |= _has_value(value, entries[name])
         return marked
 
     def is_of_state(

@@ -122,6 +122,7 @@ def expire(
     *,
     snapshot: Snapshot,
     must_commit: bool,
+    only_awaited: bool = False,
 ) -> Committed | None:
     """Decide a tick: drop expired entries, fire timers.
 
@@ -129,6 +130,7 @@ def expire(
         head: Its last step.
         snapshot: The state after the last step.
         must_commit: Commit though nothing is due: the facts have something new.
+        only_awaited: Examine only keys with entries that must not be deleted without a tick.
 
     Returns:
         As `decide`; None if nothing is due.
@@ -136,7 +138,7 @@ def expire(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    keys = plan.state.due_keys(snapshot, facts.operator_step)
+    keys = plan.state.due_keys(snapshot, facts.operator_step, only_awaited=only_awaited)
     work = _work(plan, head, facts, snapshot)
     n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(executor, len(keys))
     rows_each = -(-len(keys) // n_tasks)  # rounded up

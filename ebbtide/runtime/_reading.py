@@ -29,7 +29,7 @@ from ebbtide.ddl import ddl_of
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows, columns_taken_in
-from ebbtide.runtime._decide import expire, selected_changes
+from ebbtide.runtime._decide import selected_changes
 from ebbtide.runtime._erasing import ErasureKey
 from ebbtide.runtime._finding import RecordsOfBatch
 from ebbtide.runtime._plan import Plan
@@ -273,12 +273,8 @@ class SourceSteps:
         stepper.lease.check()
         self.on_phase("expiring", stepper.number + 1)
         facts = stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms), source=source)
-        decided = expire(executor, self.plan, stepper.head, facts, snapshot=stepper.newest(), must_commit=must_commit)
-        if decided is None:
-            return None
-        made, facts = decided
-        stepper.advance_to(facts, made)
-        return self._finish(executor, facts, "tick", started)
+        made = stepper.expire(executor, facts, must_commit=must_commit)
+        return None if made is None else self._finish(executor, made, "tick", started)
 
     def _refuse_to_begin(self) -> None:
         """Refuse to begin a batch once another run has taken over, another process needs the lease, or the pipeline is paused."""

@@ -18,7 +18,7 @@ from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Action as TableAction
 from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, Source, StepRecords
-from ebbtide.runtime._decide import decide
+from ebbtide.runtime._decide import decide, expire
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._kept_runs import keeping
@@ -322,6 +322,29 @@ class Stepper:
         self.refuse_other_logs(staged.summary)  # also of replayed records
         known = self.newest(looks=False)
         made, facts = decide(executor, self.plan, self.head, staged, facts, snapshot=known, parts=parts)
+        self.advance_to(facts, made)
+        return facts
+
+    def expire(
+        self, executor: Executor, facts: StepFacts, *, must_commit: bool = False, only_awaited: bool = False
+    ) -> StepFacts | None:
+        """Commit the decision of a tick; return the facts as committed, None if nothing is due. Arguments as `expire`.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+        """
+        decided = expire(
+            executor,
+            self.plan,
+            self.head,
+            facts,
+            snapshot=self.newest(),
+            must_commit=must_commit,
+            only_awaited=only_awaited,
+        )
+        if decided is None:
+            return None
+        made, facts = decided
         self.advance_to(facts, made)
         return facts
 

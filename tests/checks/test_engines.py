@@ -18,7 +18,6 @@ from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli import main
 from ebbtide.delta import DataFile, Snapshot, Writer
 from ebbtide.delta import _vectors as vectors
-from ebbtide.ledger import Cause
 from ebbtide.operations import maintain
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
@@ -59,9 +58,7 @@ def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(ma
     assert [each.count for each in found(pipeline, "expiry", clock_ms=START)] == [0, 0, 0], "no vector, no further rule"
 
     def cleaned(clock_ms):
-        with pipeline.stepper() as stepper:
-            stepper.commit(stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms)), [])
-        maintain(SPARK, pipeline.spec, pipeline.root, "cleanup")
+        maintain(SPARK, pipeline.spec, pipeline.root, "cleanup", clock=lambda: clock_ms)
         return sum(file.vector is not None for file in pipeline.plan.state.snapshot().files.values())
 
     expires_ms = START + HOUR

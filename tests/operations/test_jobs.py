@@ -145,18 +145,70 @@ def expired_tombstones(make, n):
     return pipeline
 
 
-@pytest.mark.parametrize("job", ["cleanup", "compaction"])
-def test_row_that_a_tick_has_yet_to_delete_from_the_sink_stays_in_the_state(make, job):
-    """A run that was stopped before its tick: the state still owes the sink a deletion."""
+def owing_a_deletion(make):
+    """A run was stopped before its tick: the state still owes the sink a deletion."""
     pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
     pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    return pipeline
+
+
+def test_compaction_keeps_a_row_that_a_tick_has_yet_to_delete_from_the_sink(make):
+    pipeline = owing_a_deletion(make)
     an_hour_later(pipeline)
-    pipeline.do(job)
+    pipeline.do("compaction")
     assert (pipeline.rows(), [id_ for id_, _, _ in stored(pipeline)]) == ({1: 1}, [1])
     pipeline.run(START + HOUR)
     assert pipeline.rows() == {}
-    pipeline.do(job)
+    pipeline.do("compaction")
     assert stored(pipeline) == []
+
+
+@pytest.mark.demand("ttl-now")
+def test_cleanup_makes_the_tick_that_expired_rows_wait_for(make):
+    pipeline = owing_a_deletion(make)
+    assert pipeline.do("cleanup", START + HOUR - 1).step is None
+    planned = act("cleanup", pipeline, "dry_run", clock_ms=START + HOUR)
+    done = pipeline.do("cleanup", START + HOUR)
+    assert (planned["expired"], done["entries_deleted"], done.step) == (1, 1, 3)
+    assert (pipeline.rows(), stored(pipeline)) == ({}, [])
+    steps = sorted((facts.step, facts.cause.what, facts.now_ms) for _, facts in pipeline.plan.state.steps())
+    assert steps == [(1, "batch", START), (2, "tick", START + HOUR), (3, "cleanup", START + HOUR)]
+
+
+@pytest.mark.demand("ttl-now")
+def test_cleanup_goes_by_the_present_clock_where_no_run_has_ticked_since(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "-D"), up(2, 2), clock_ms=START)
+    assert pipeline.do("cleanup", START + HOUR - 1).text().endswith("found nothing to do; 2 entries.")
+    assert act("cleanup", pipeline, "dry_run", clock_ms=START + HOUR)["expired"] == 1
+    assert pipeline.do("cleanup", START + HOUR)["entries_deleted"] == 1
+    assert pipeline.last.now_ms == START + HOUR, "the step that has acted by it"
+    assert pipeline.do("cleanup", START).step is None, "the clock never goes back"
+
+
+def test_cleanup_believes_a_clock_no_further_than_a_run_does(make):
+    """Its host is years ahead."""
+    pipeline = make(order="arrival", ttl="10d", materializer={"on_expire": "delete"}, quarantine={"max_age": "1d"})
+    pipeline.read(up(1, 1, "+I"), "{", clock_ms=START)
+    years_ahead = START + 10**12
+    report = pipeline.do("cleanup", years_ahead)
+    assert (report["entries_deleted"], report["quarantine_max_age"]) == (0, 1), "a jump by half of the time to live"
+    assert pipeline.last.now_ms == START + 5 * 24 * HOUR
+    pipeline.spec = pipeline.with_fields(max_clock_jump="11d", quarantine={"max_age": "1d"})
+    pipeline.read("{")
+    report = pipeline.do("cleanup", years_ahead)
+    assert (report["entries_deleted"], report["quarantine_max_age"], report.step) == (1, 1, 6)
+    assert pipeline.last.now_ms == START + 16 * 24 * HOUR, "once, though the cleanup made three steps"
+
+
+def test_cleanup_leaves_the_clock_alone_where_downtime_does_not_count(make):
+    """It is no run: were its time noted, a long pause with cleanups in it would look like short ones, which count."""
+    pipeline = make(ttl="10h", downtime_over="2h")
+    pipeline.read(up(1, 1, "-D"), clock_ms=START)
+    for hours in range(1, 24):
+        assert pipeline.do("cleanup", START + hours * HOUR).step is None
+    assert pipeline.run(START + 24 * HOUR).steps[-1].clock.now_ms == START
+    assert [id_ for id_, _, _ in stored(pipeline)] == [1]
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
@@ -197,24 +249,24 @@ def test_cleanup_of_few_files_goes_on_in_the_next_run(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1, "-D"), up(2, 2), up(3, 3, "-D"), clock_ms=START)
     pipeline.read(up(4, 4, "-D"), clock_ms=START)
-    with pipeline.stepper() as stepper:
-        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
-    planned = act("cleanup", pipeline, "dry_run", max_files=1)
+    later = {"clock_ms": START + 2 * HOUR, "max_files": 1}
+    planned = act("cleanup", pipeline, "dry_run", **later)
     assert (planned["rows"], planned["files_left"]) == (2, 1)
-    first = act("cleanup", pipeline, max_files=1)
+    first = act("cleanup", pipeline, **later)
     assert (first["rows_removed"], first["entries"]) == (2, 2), "the file with the most of them"
     assert first.text().endswith("\n  1 file left, at least: the next run continues.")
-    second = act("cleanup", pipeline, max_files=1)
+    second = act("cleanup", pipeline, **later)
     assert (second["rows_removed"], second["entries"]) == (1, 1)
     assert "left" not in second.text()
-    assert act("cleanup", pipeline, max_files=1).step is None
+    assert act("cleanup", pipeline, **later).step is None
     assert [id_ for id_, _, _ in stored(pipeline)] == [2]
 
 
-def act(name, pipeline, action="apply", **params):
+def act(name, pipeline, action="apply", clock_ms=START, **params):
     """Do what the command does, without Spark."""
     [operation] = [each for each in operations() if each.name == name]
-    ctx = Context(pipeline.spec, pipeline.root, SPARK, on_phase=lambda phase: PHASES.append(phase.name))
+    means = {"on_phase": lambda phase: PHASES.append(phase.name), "clock": lambda: clock_ms}
+    ctx = Context(pipeline.spec, pipeline.root, SPARK, **means)
     return operation.act(action, ctx, operation.asked(params))
 
 
@@ -229,10 +281,9 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make):
     pipeline.read(up(1, 1, "-D"), *living, "{1", "{2", clock_ms=START)
     pipeline.read(up(11, 1, "-D"), up(12, 2), clock_ms=START)
     pipeline.read(up(13, 1, "-D"), clock_ms=START)
-    with pipeline.stepper() as stepper:
-        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
+    later = START + 2 * HOUR
     versions, disk = pipeline.versions(), sorted(pipeline.home.rglob("*"))
-    planned = act("cleanup", pipeline, "dry_run")
+    planned = act("cleanup", pipeline, "dry_run", later)
     assert (pipeline.versions(), sorted(pipeline.home.rglob("*"))) == (versions, disk)
     assert (planned["expired"], planned["rows"], planned["entries"]) == (3, 3, 8)
     assert (planned["files_hidden"], planned["files_rewritten"], planned["files_removed"]) == (1, 1, 1)
@@ -242,23 +293,23 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make):
     assert {change: each["bytes"] for change, each in by_change.items()} == {
         change: sizes[each["path"]] for change, each in by_change.items()
     }
-    later = "gone by the first 'ebbtide vacuum' after 7 days"
+    gone = "gone by the first 'ebbtide vacuum' after 7 days"
     hidden = by_change["gets a vector"]["bytes"]
     assert planned.text().splitlines()[1:] == [
-        f"  state: 1 row, 1 file, {planned['bytes_removed']:,} bytes: without a row left, {later}",
-        f"  state: 1 row, 1 file, {planned['bytes_rewritten']:,} bytes: to be rewritten without the rows; old files are {later}",
+        f"  state: 1 row, 1 file, {planned['bytes_removed']:,} bytes: without a row left, {gone}",
+        f"  state: 1 row, 1 file, {planned['bytes_rewritten']:,} bytes: to be rewritten without the rows; old files are {gone}",
         f"  state: 1 row, 1 file, {hidden:,} bytes: to get a deletion vector, which hides the rows; the files stay",
         "  quarantine: 1 row, 0 files: dropped by max_bytes",
         "  To do it: 'ebbtide cleanup'.",
     ]
     PHASES.clear()
-    done = act("cleanup", pipeline)
+    done = act("cleanup", pipeline, clock_ms=later)
     assert (done["rows_removed"], done["entries"], done["quarantine_max_bytes"]) == (3, 8, 1)
-    assert PHASES == ["opening the tables", "cleanup, step 5", "counting the entries"]
+    assert PHASES == ["opening the tables", "cleanup, step 4", "counting the entries"]
     before = {path for path in sizes if path in {each["path"] for each in by_change.values()}}
     left = {file.path for file in pipeline.plan.state.snapshot().files.values()}
     assert before - left == {by_change["removed"]["path"], by_change["written again"]["path"]}
-    assert act("cleanup", pipeline, "dry_run").text() == "t: nothing has expired; 8 entries."
+    assert act("cleanup", pipeline, "dry_run", later).text() == "t: nothing has expired; 8 entries."
 
 
 def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make):
@@ -270,16 +321,16 @@ def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make):
     small = f"t: cleanup: skipped: the state has {n_bytes:,} bytes, below {n_bytes + 1:,} bytes."
     assert act("cleanup", pipeline, min_bytes=n_bytes + 1).text() == small
     assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
-    pass_hours(pipeline, 2)
-    versions = pipeline.versions()
-    skipped = act("cleanup", pipeline, min_share=0.31)
+    versions, later = pipeline.versions(), START + 2 * HOUR
+    skipped = act("cleanup", pipeline, clock_ms=later, min_share=0.31)
     assert re.fullmatch(
         r"t: cleanup: skipped: it would free 30\.0% of entries, [\d,]+ bytes, below 31\.0%\.", skipped.text()
     )
-    assert act("cleanup", pipeline, "dry_run", min_share=0.31) == skipped
+    assert act("cleanup", pipeline, "dry_run", later, min_share=0.31) == skipped
     assert (skipped.step, pipeline.versions()) == (None, versions)
-    assert act("cleanup", pipeline, min_bytes=n_bytes // 2).text().endswith(f"below {n_bytes // 2:,} bytes.")
-    done = act("cleanup", pipeline, min_share=0.3, min_bytes=1)
+    too_few = act("cleanup", pipeline, clock_ms=later, min_bytes=n_bytes // 2)
+    assert too_few.text().endswith(f"below {n_bytes // 2:,} bytes.")
+    done = act("cleanup", pipeline, clock_ms=later, min_share=0.3, min_bytes=1)
     assert (done["entries_deleted"], done["entries"]) == (3, 7)
 
 
@@ -292,9 +343,8 @@ def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_f
         patch.setattr(DataFile, "read", None)
         assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
     pipeline.read(up(20, 20), clock_ms=START)
-    pass_hours(pipeline, 2)
     monkeypatch.setattr(doomed, "FindVersions", None)
-    skipped = act("cleanup", pipeline, min_share=0.31)
+    skipped = act("cleanup", pipeline, clock_ms=START + 2 * HOUR, min_share=0.31)
     assert skipped.text() == "t: cleanup: skipped: it would free at most 30.0% of entries, below 31.0%."
 
 
@@ -302,18 +352,13 @@ def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cl
     set_limits(width=100)
     pipeline = make(ttl={"ttl": "1h", "expire_live": True})
     pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
-    pass_hours(pipeline, 0.5)
-    pipeline.read(up(1, 3), up(2, 4), clock_ms=START)
-    pass_hours(pipeline, 1.2)
-    assert "it would free 0.0% of entries, 0 bytes" in act("cleanup", pipeline, min_share=0.1).text()
-    assert act("cleanup", pipeline)["entries_deleted"] == 0
-
-
-def pass_hours(pipeline, hours):
-    """Have the pipeline's clock go on from `START`."""
     with pipeline.stepper() as stepper:
-        clock = stepper.next_clock(START + int(hours * HOUR))
+        clock = stepper.next_clock(START + HOUR // 2)
         stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
+    pipeline.read(up(1, 3), up(2, 4), clock_ms=START)
+    later = START + HOUR * 6 // 5
+    assert "it would free 0.0% of entries, 0 bytes" in act("cleanup", pipeline, clock_ms=later, min_share=0.1).text()
+    assert act("cleanup", pipeline, clock_ms=later)["entries_deleted"] == 0
 
 
 def test_dry_run_of_a_compaction_counts_the_rows_that_it_leaves_out(make):

@@ -20,9 +20,9 @@ def disk(tmp_path):
     return pipeline
 
 
-def trimmed(disk, **limits):
-    """Clean up under limits."""
-    report = maintain(disk, by_seq(quarantine=limits), root_of(disk), "cleanup")
+def trimmed(disk, clock_ms=2 * HOUR, **limits):
+    """Clean up under limits, by default at the time of the last step."""
+    report = maintain(disk, by_seq(quarantine=limits), root_of(disk), "cleanup", clock=lambda: clock_ms)
     disk.reload()
     return report
 
@@ -75,7 +75,7 @@ def test_cleanup_without_limits_drops_nothing(disk):
     assert len(raws(disk)) == 6
 
 
-def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(disk):
+def test_cleanup_drops_what_is_older_than_max_age_by_the_present_clock(disk):
     assert trimmed(disk, max_age="3600001ms")["quarantine_max_age"] == 2, "the second step's are an hour old"
     report = trimmed(disk, max_age="1h")
     assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (5, 2, 0)
@@ -83,6 +83,8 @@ def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(
     assert {row["step"] for row in held(disk)} == {3}
     assert disk.head.facts.decision.removed == {"max_age": 2}
     assert trimmed(disk, max_age="1h").step is None
+    assert trimmed(disk, 3 * HOUR, max_age="1h")["quarantine_max_age"] == 2
+    assert disk.head.facts.now_ms == 3 * HOUR
 
 
 def test_cleanup_drops_the_oldest_beyond_max_bytes(disk):

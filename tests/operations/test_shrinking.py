@@ -56,8 +56,8 @@ class Written:
         return {row["id"]: row["n"] for row, at_ms in self.rows.values() if at_ms + LIVES_FOR * BATCH_MS > now_ms}
 
 
-def kept_up(pipeline, job):
-    return maintain(SPARK, pipeline.spec, pipeline.root, job)
+def kept_up(pipeline, job, now_ms):
+    return maintain(SPARK, pipeline.spec, pipeline.root, job, clock=lambda: now_ms)
 
 
 def bytes_an_entry(pipeline, living):
@@ -93,10 +93,10 @@ def test_state_stays_as_small_as_its_live_entries_where_it_is_maintained(tmp_pat
         living = written.living(now_ms)
         assert maintained.rows() == left_alone.rows() == living
         without.append(bytes_an_entry(left_alone, living))
-        kept_up(maintained, "cleanup")
+        kept_up(maintained, "cleanup", now_ms)
         after_cleanup.append(bytes_an_entry(maintained, living))
         if number % 3 == 2:
-            assert kept_up(maintained, "compaction")["entries"] == len(living)
+            assert kept_up(maintained, "compaction", now_ms)["entries"] == len(living)
             after_compaction.append(bytes_an_entry(maintained, living))
         for name in ("state", "sink"):
             assert len(Snapshot.read(maintained.plan.at(name)).files) <= joining.WIDTH

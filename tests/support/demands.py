@@ -36,6 +36,11 @@ DEMANDS = {
     "ttl-elements": Demand("FLIP-25", "List elements and map entries each have their own time", "`Entry.stamp_ms`"),
     "ttl-backends": Demand("FLIP-25", "The same for every state backend", "`heap`, `rocksdb`, rows of a state table"),
     "ttl-visibility": Demand("FLIP-25", "Expired entries are never shown, or shown once", "`state_visibility`"),
+    "ttl-now": Demand(
+        "FLIP-25",
+        "What has expired goes by the present time, also where nothing comes",
+        "`ebbtide run`, `ebbtide cleanup`",
+    ),
     "ttl-timers": Demand(
         "FLIP-25",
         "Exact cleanup by one timer per key, as in the worked example",

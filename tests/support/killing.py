@@ -70,7 +70,7 @@ PLACES: dict[str, Place] = {
     "the sink's fold is not committed": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "before", 1),
     "the sink is folded": ("ebbtide.delta:Writer from ebbtide.tables._upsert", "join", "after", 1),
     "the batch is made": (SOURCE, "batch", "after", 2),
-    "the tick is decided": ("ebbtide.runtime._reading", "expire", "after", 1),
+    "the tick is decided": ("ebbtide.runtime._step", "expire", "after", 1),
     "the lease is not given back": (LEASE, "__exit__", "before", 1),
 }
 """In the second step of a run where there is one."""

@@ -2,8 +2,8 @@
 
 Few expired rows in a file: a deletion vector hides them. Many, or hidden rows that expired more than half of
 `checks.cleanup_within` ago: the file is rewritten. Older snapshots keep expired rows until VACUUM, as in any Delta table. The
-clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
-snapshot".
+clock is that of a run that would begin now. What a tick must act on expires in a tick first, as a run's: the sink's row of an
+entry, a call of `on_expire`. Source: FLIP-25, "cleanup in full snapshot".
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ebbtide.columns import Long, Mask, flags
 from ebbtide.durations import to_ms
 from ebbtide.entries import Step
 from ebbtide.ledger import Cause, StepFacts
+from ebbtide.model import Reading
 from ebbtide.operations._maintenance.deletion import Expired, planned
 from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._maintenance.judging import Doom, judge_rows
@@ -39,22 +40,24 @@ class Gone:
     Args:
         at: The step whose clock decides.
         stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
+        behind_tick: Pick also entries that need a tick first: for the plan of a cleanup, which will have made one.
     """
 
     at: Step
     stored_ms: int = Long.MAX
+    behind_tick: bool = False
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
         is_dropped = flags(entries, "_removed")
-        has_expired = operator.expiry.deletable(entries, self.at)
+        rules = operator.expiry
+        has_expired = rules.expired(entries, self.at) if self.behind_tick else rules.deletable(entries, self.at)
         return is_dropped | has_expired
 
     def doom(self, state: StateTable) -> Doom:
         """Return this selection with the entry columns and file statistics that it reads."""
         rules = state.operator.expiry
-        ticks = [name for name, _ in rules.needs_tick]
-        columns = {"_removed", *rules.columns, *ticks}
+        columns = {"_removed", *rules.columns, *rules.tick_columns}
         # Half of the time that the check allows: the other half remains until the next cleanup.
         half_ago = self.at.earlier(self.stored_ms // 2)
         return Doom(
@@ -66,26 +69,47 @@ class Gone:
         )
 
 
-def doom_of(plan: Plan, at: Step) -> Doom:
-    """Return the selection of a cleanup at a step."""
+def doom_of(plan: Plan, at: Step, *, behind_tick: bool = False) -> Doom:
+    """Return the selection of a cleanup at a step; `behind_tick`: see `Gone`."""
     stored_ms = to_ms(plan.spec.checks.cleanup_within)
-    return Gone(at, stored_ms).doom(plan.state)
+    return Gone(at, stored_ms, behind_tick).doom(plan.state)
 
 
-def cleanup(executor: Executor, stepper: Stepper, max_files: int | None = None) -> Done:
+def present_clock(plan: Plan, last: StepFacts, wall_ms: int) -> Reading:
+    """Return the clock of a cleanup: that of a run that begins now.
+
+    Where downtime is left out, it is that of the last step: a cleanup reads nothing, so only the next run knows whether the
+    time since then counts.
+
+    Args:
+        last: The last step.
+        wall_ms: The wall clock, epoch ms.
+    """
+    if plan.spec.downtime_over is not None:
+        return last.frontier.clock
+    return plan.clock_after(last.frontier, wall_ms)
+
+
+def cleanup(executor: Executor, stepper: Stepper, wall_ms: int, max_files: int | None = None) -> Done:
     """Delete expired and dropped entries of the state with all their versions, then old records of the quarantine.
 
-    If there are both, two steps are made.
+    Each is a step, behind a tick if one must act on expired entries.
 
     Args:
         stepper: Makes the pipeline's steps.
+        wall_ms: The wall clock, epoch ms.
         max_files: See `find`.
     """
-    facts = stepper.facts(Cause(what="cleanup"))
+    # Read once: each reading would catch up by a further day with a clock that was held.
+    clock = present_clock(stepper.plan, stepper.made, wall_ms)
+    tick = stepper.expire(executor, stepper.facts(Cause(what="tick"), clock), only_awaited=True)
+    if tick is not None:
+        stepper.publish(executor)
+    facts = stepper.facts(Cause(what="cleanup"), clock)
     doom = doom_of(stepper.plan, facts.operator_step)
     deleted = delete_entries(executor, stepper, facts, doom, max_files=max_files)
-    has_trimmed = trim(executor, stepper)
-    return deleted._replace(is_step=deleted.is_step or has_trimmed)
+    has_trimmed = trim(executor, stepper, clock)
+    return deleted._replace(is_step=deleted.is_step or has_trimmed or tick is not None)
 
 
 def delete_entries(

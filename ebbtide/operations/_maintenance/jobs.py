@@ -44,7 +44,7 @@ class Maintenance(Operation):
 
 
 class Cleanup(Maintenance):
-    """Full snapshot: delete expired entries of the state, and records above the quarantine's limits."""
+    """Full snapshot: delete the state's entries that have expired by now, and records above the quarantine's limits."""
 
     name = "cleanup"
     further: ClassVar = {"dry_run": DRY_RUN}
@@ -71,7 +71,7 @@ class Cleanup(Maintenance):
         from ebbtide.operations._maintenance.measuring import maintained
 
         return self._skipped(ctx, params) or maintained(
-            ctx, self.job_name, partial(cleanup, max_files=params.max_files)
+            ctx, self.job_name, partial(cleanup, wall_ms=ctx.now_ms, max_files=params.max_files)
         )
 
     def dry_run(self, ctx: Context, params: Params) -> Report:

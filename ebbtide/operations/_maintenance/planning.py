@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
 from ebbtide.delta import DataFile, Held, Log
-from ebbtide.model import Decision
-from ebbtide.operations._maintenance.cleanup import doom_of, found_in
+from ebbtide.model import Decision, Reading
+from ebbtide.operations._maintenance.cleanup import doom_of, found_in, present_clock
 from ebbtide.operations._maintenance.deletion import Deletion, planned
 from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import judge_rows
@@ -41,12 +41,13 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     last = _last(plan)
     if last is None:
         return _nothing(ctx, "cleanup")
-    doom = doom_of(plan, _next_step(plan, last))
+    at = _cleanup_step(plan, last, ctx.now_ms)
+    doom = doom_of(plan, at, behind_tick=True)
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
     found, left = found_in(ctx.executor, state, operator, doom, max_files)
     deletion = planned(plan.state, state, found, doom)
-    _, dropped = excess(plan, last.now_ms)
+    _, dropped = excess(plan, at.now_ms)
     changes = _changes(deletion)
     removed, hidden, rewritten = (change.files for change in changes)
     losses = {state.files[number].path: len(lost) for number, lost in found.losses.items()}
@@ -71,7 +72,7 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     kept = _entries(found.n_kept)
     if not deletion and not n_dropped:
         return Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details)
-    clock = datetime.fromtimestamp(last.now_ms / 1000, UTC)
+    clock = datetime.fromtimestamp(at.now_ms / 1000, UTC)
     now = clock.isoformat(timespec="seconds")
     expired = _entries(found.n_doomed)
     rows = amount(n_rows, "row")
@@ -162,7 +163,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
         size = amount(n_bytes, "byte")
         return f"the state has {size}, below {least_bytes}"
     operator = packed(plan.operator)
-    doom = doom_of(plan, _next_step(plan, last))
+    doom = doom_of(plan, _cleanup_step(plan, last, ctx.now_ms), behind_tick=True)
     judged = judge_rows(ctx.executor, state, operator, doom)
     most = sum(len(each.doomed) for each in judged.values())
     if not most:
@@ -207,7 +208,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
         return _nothing(ctx, "compaction")
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
-    doom = doom_of(plan, _next_step(plan, last))
+    doom = doom_of(plan, _next_step(plan, last, last.frontier.clock))
     found = find(ctx.executor, state, operator, doom)
     n_files = len(state.files)
     n_bytes = _bytes(state.files)
@@ -281,9 +282,14 @@ def _last(plan: Plan) -> StepFacts | None:
     return facts
 
 
-def _next_step(plan: Plan, last: StepFacts) -> Step:
-    """Return the step that maintenance would make: the clock does not advance."""
-    frontier = plan.rules.next_frontier(last.frontier, last.frontier.clock)
+def _cleanup_step(plan: Plan, last: StepFacts, wall_ms: int) -> Step:
+    """Return the step that a cleanup would make."""
+    return _next_step(plan, last, present_clock(plan, last, wall_ms))
+
+
+def _next_step(plan: Plan, last: StepFacts, clock: Reading) -> Step:
+    """Return the step that maintenance would make."""
+    frontier = plan.rules.next_frontier(last.frontier, clock)
     return frontier.operator_step(last.step + 1)
 
 

@@ -15,8 +15,8 @@ from ebbtide.amounts import amount
 from ebbtide.columns import Mask
 from ebbtide.delta import Held
 from ebbtide.durations import to_ms
-from ebbtide.ledger import Cause, NoStep, StepFacts
-from ebbtide.model import Append, Decision
+from ebbtide.ledger import Cause, StepFacts
+from ebbtide.model import Append, Decision, Reading
 from ebbtide.operations._operation import Report
 from ebbtide.operations._places import BY_VACUUM, Place, with_places
 from ebbtide.operations._stepping import stepping
@@ -90,20 +90,17 @@ def apply(
         return _report(spec.name, reasons, facts.step)
 
 
-def trim(executor: Executor, stepper: Stepper) -> bool:
+def trim(executor: Executor, stepper: Stepper, clock: Reading) -> bool:
     """Drop records older than `quarantine.max_age`, then the oldest above `quarantine.max_bytes`; return whether there were any.
-
-    The clock is that of the last step, not the time of the job.
 
     Args:
         stepper: Makes the pipeline's steps; the last one is published.
+        clock: The clock that ages are counted by.
     """
-    if isinstance(stepper.last, NoStep):
-        return False
-    gone, counts = excess(stepper.plan, stepper.last.now_ms)
+    gone, counts = excess(stepper.plan, clock.now_ms)
     if not len(gone):
         return False
-    drop(executor, stepper, gone, counts)
+    drop(executor, stepper, gone, counts, clock=clock)
     return True
 
 
@@ -165,6 +162,8 @@ def drop(
     records: pa.Table,
     counts: dict[str, int],
     note: str = "",
+    *,
+    clock: Reading | None = None,
 ) -> StepFacts:
     """Make the step that drops records, and publish it.
 
@@ -173,13 +172,14 @@ def drop(
         records: The records, with their `order`.
         counts: Number of records by reason of removal.
         note: The user's reason.
+        clock: Of the step. Default: that of the last one.
     """
     actions = stepper.plan.quarantine.replace(records)
     removed = {why: count for why, count in counts.items() if count}
     append = Append(tuple(actions), removed)
     decision = Decision(tables={"quarantine": append})
     cause = Cause(what="quarantine_drop", why=note)
-    facts = stepper.facts(cause, decision=decision)
+    facts = stepper.facts(cause, clock, decision=decision)
     stepper.commit(facts, [])
     stepper.publish(executor)
     return facts

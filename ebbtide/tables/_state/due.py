@@ -25,17 +25,18 @@ def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
     return False
 
 
-def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
+def due_keys(state: Stored, operator: Operator, step: Step, *, only_awaited: bool = False) -> pa.Table:
     """Return the keys that a tick has to examine, once each.
 
     Args:
         state: The stored entries.
         operator: The operator of the entries.
         step: The tick.
+        only_awaited: Leave out keys whose due entries may be deleted without a tick, and timers.
     """
     # A superset: every stored version of an entry counts, and the operator then decides by the newest. Finding the newest
     # here would need all files; this reads only those whose least stamp has expired, and few of their columns.
-    found = list(_due(state, operator, step))
+    found = list(_due(state, operator, step, only_awaited=only_awaited))
     key = list(operator.key)
     if not found:
         return operator.schema.empty_table().select(key)
@@ -43,23 +44,25 @@ def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
     return keys
 
 
-def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
+def _due(state: Stored, operator: Operator, step: Step, *, only_awaited: bool) -> Iterator[pa.Table]:
     """Yield the due keys of each file that may hold one."""
+    rules = operator.expiry
     names = {
         *operator.key,
-        *operator.expiry.columns,
+        *rules.columns,
+        *rules.tick_columns,
         "_removed",
         "_sub",
         "_position",
     }
     for file in state.files:
         # Timers have no statistics: with named states every file may hold a due one.
-        may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
+        may_be_due = operator.has_named_states or may_hold_expired(file, rules, step)
         if not may_be_due:
             continue
         rows, counts = state.scan(file, names)
         entries = rows.filter(pa.array(counts))
-        is_due = operator.expiry.due(entries, step)
+        is_due = rules.awaited(entries, step) if only_awaited else rules.due(entries, step)
         is_live = ~flags(entries, "_removed")
         is_due &= is_live
         keys = entries.select(list(operator.key))

@@ -113,9 +113,9 @@ class StateTable(StateNotes):
         """Return the files of a version to fold now: all of them, or small ones; none if there is nothing to gain."""
         return files_to_fold(self.stored(snapshot))
 
-    def due_keys(self, snapshot: Snapshot, step: Step) -> pa.Table:
-        """Return the keys that a tick has to examine, once each."""
-        return due_keys(self.stored(snapshot), self.operator, step)
+    def due_keys(self, snapshot: Snapshot, step: Step, *, only_awaited: bool = False) -> pa.Table:
+        """Return the keys that a tick has to examine, once each; see `due_keys`."""
+        return due_keys(self.stored(snapshot), self.operator, step, only_awaited=only_awaited)
 
     def may_be_due(self, files: Iterable[DataFile], step: Step) -> bool:
         """Return whether a tick might find something to do in some data files, by their statistics. Timers have none."""

@@ -162,7 +162,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         records = Plan.under(root, spec).quarantine.records(Selection()).to_pylist()
         origins = [tuple(record["origin"].values()) for record in records]
         return replay("apply", context, dict(zip(origins, given["mended"], strict=False)), accept_late=True)
-    return maintain(SPARK, spec, root, work)
+    return maintain(SPARK, spec, root, work, clock=lambda: clock_ms)
 
 
 def die_behind_a_decision(session: Any, root: Any, spec: Pipeline) -> None:
