@@ -53,7 +53,7 @@ ROOMS = {
     "sessions": {"numpy", "pyarrow"} | SPARK,
     "sources": COLUMNS | SPARK,
     "operators": COLUMNS,
-    "delta": COLUMNS | {"deltalake", "pyroaring"},
+    "delta": COLUMNS | {"deltalake", "pyroaring", "msgspec"},
     "ledger": COLUMNS | SPARK,
     "tables": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"pydantic_core", "yaml"},

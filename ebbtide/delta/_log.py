@@ -11,11 +11,13 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
+
+import msgspec
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import StoredDocument
@@ -51,8 +53,13 @@ WITHOUT_COPY = (
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
 )
-_KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
-"""Kinds of actions that are read from a checkpoint."""
+KEPT_KINDS = ("add", "metaData", "protocol", "txn", "domainMetadata")
+"""Kinds of actions of a checkpoint that its version has."""
+KINDS = (*KEPT_KINDS, "remove")
+"""These, and those of files that were removed before."""
+SIDECAR = "sidecar"
+"""The kind of action that names a further file of a checkpoint."""
+_read_json = msgspec.json.Decoder().decode
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
@@ -62,9 +69,11 @@ class Log:
 
     Args:
         table: Location of the table.
+        seen: Names of its files as one look found them, sorted; None: each question lists them.
     """
 
     table: str
+    seen: tuple[str, ...] | None = None
 
     FOLDER: ClassVar = "_delta_log"
     """Name of the folder of a log, in the table's."""
@@ -76,21 +85,23 @@ class Log:
         """Its folder."""
         return Location(self.table) / self.FOLDER
 
+    def look(self) -> Log:
+        """Return it with the names that it has now: one listing answers all that is asked of these."""
+        return Log(self.table, tuple(self.folder.list_files()))
+
     def versions(self) -> list[int]:
         """Return the versions whose commits are still in the log, ascending; none without a table."""
-        numbers = []
-        for name in self.folder.list_files():
-            if not name.endswith(self.COMMIT):
-                continue
-            stem = name.removesuffix(self.COMMIT)
-            is_version = len(stem) == 20 and stem.isdigit()
-            if is_version:
-                numbers.append(int(stem))
-        return numbers
+        return versions_in(self.names())
+
+    def is_there(self) -> bool:
+        """Return whether it has a commit."""
+        if self.seen is None and Location(self.table).is_local:
+            return self.folder.has_file_like(_is_commit)
+        return any(map(_is_commit, self.names()))
 
     def names(self, until: int | None = None) -> list[str]:
-        """Return the names of its files, without those of versions after `until`."""
-        names = self.folder.list_files()
+        """Return the names of its files, sorted, without those of versions after `until`."""
+        names = self.folder.list_files() if self.seen is None else list(self.seen)
         if until is None:
             return names
         early = []
@@ -148,8 +159,10 @@ class Log:
 
     def own_commits(self) -> Iterator[tuple[int, Facts]]:
         """Yield (version, facts) of Ebbtide's commits, the newest first."""
-        newest_first = reversed(self.versions())
-        for version in newest_first:
+        for name in reversed(self.names()):
+            if not _is_commit(name):
+                continue
+            version = int(name[:20])
             own = self.commit(version).facts()
             if own is not None:
                 yield version, own
@@ -196,6 +209,16 @@ class Log:
                 next_step="If the table is a shallow clone, make a deep one; else restore the log.",
             )
         return location
+
+
+def versions_in(names: Iterable[str]) -> list[int]:
+    """Return the versions of the commits among the sorted names of a log's files, ascending."""
+    # In one expression: a log may have tens of thousands.
+    return [int(name[:20]) for name in names if len(name) == 25 and name[20:] == Log.COMMIT and name[:20].isdigit()]
+
+
+def _is_commit(name: str) -> bool:
+    return bool(versions_in([name]))
 
 
 class Commit(list[Action]):
@@ -283,9 +306,13 @@ class Commit(list[Action]):
 
 def _action(location: str, line: bytes) -> Action:
     try:
-        action = json.loads(line)
-    except ValueError as error:
-        raise _damaged(location, str(error)) from error
+        action = _read_json(line)
+    except ValueError:
+        # The standard library takes more: texts that are not Unicode, numbers that are none. It judges what the quick decoder refuses.
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise _damaged(location, str(error)) from error
     if not isinstance(action, dict):
         raise _damaged(location, type(action).__name__)
     return action
@@ -315,10 +342,11 @@ def _refuse_other_bytes(location: str, raw: bytes) -> None:
         return
     start, end = stated.span(1)
     # The checksum was computed with the placeholder in its place.
-    before = raw[:start]
-    after = raw[end:]
-    without = before + NO_CHECKSUM.encode() + after
-    if with_checksum(without) != raw:
+    whole = memoryview(raw)
+    computed = 0
+    for piece in (whole[:start], NO_CHECKSUM.encode(), whole[end:]):
+        computed = zlib.crc32(piece, computed)
+    if f"{computed:08x}".encode() != stated[1]:
         raise _damaged(location, "another checksum")
 
 
@@ -358,29 +386,33 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
     return newest_version, sorted(found[newest])
 
 
-def checkpoint_actions(table: str, name: str) -> list[Action]:
-    """Return the actions of a checkpoint's file, and of the sidecars that it names."""
+def checkpoint_actions(table: str, name: str, kinds: Sequence[str] = KINDS) -> list[Action]:
+    """Return the actions of a checkpoint's file, and of the sidecars that it names.
+
+    Args:
+        table: Location of the table.
+        name: Name of the file.
+        kinds: Kinds to read; the file names all files removed within the retention, which most readers do not need.
+    """
     location = Log(table).folder / name
     is_json = name.endswith(".json")
-    actions = Commit.read(location) if is_json else list(_parquet_actions(location))
-    sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
+    actions = Commit.read(location) if is_json else list(_parquet_actions(location, (*kinds, SIDECAR)))
+    sidecars = [action[SIDECAR] for action in actions if SIDECAR in action]
     # A V2 checkpoint names sidecar files with its `add` and `remove` actions.
     for sidecar in sidecars:
         folder = Log(table).folder / "_sidecars"
         sidecar_location = Log(folder).location_of(sidecar["path"])
-        actions += _parquet_actions(sidecar_location)
+        actions += _parquet_actions(sidecar_location, kinds)
     return actions
 
 
-def _parquet_actions(location: str) -> Iterator[Action]:
+def _parquet_actions(location: str, kinds: Sequence[str]) -> Iterator[Action]:
     """Yield the actions of a file with a column for each kind; each row has one of them set."""
-    table = ParquetFile(location).read(columns=list(_KINDS))
-    rows = table.to_pylist(maps_as_pydicts="strict")
-    for row in rows:
-        for kind, action in row.items():
-            # Parquet has all fields of all kinds: those that were not written are null, and must not count as values.
-            if action is not None:
-                yield {kind: _without_nulls(action)}
+    table = ParquetFile(location).read(columns=list(kinds))
+    for kind in table.column_names:
+        for action in table[kind].drop_null().to_pylist(maps_as_pydicts="strict"):
+            # Parquet has all fields of a kind: those that were not written are null, and must not count as values.
+            yield {kind: _without_nulls(action)}
 
 
 def _without_nulls(action: Action) -> Action:

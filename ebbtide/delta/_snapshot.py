@@ -8,7 +8,6 @@ Source: Delta transaction log protocol, "Checkpoints", "Action Reconciliation".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from ebbtide.delta._commit import named_files
 from ebbtide.delta._data_file import CHANGES, DataFile, FileId, LostRows, file_id, now_ms
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
-from ebbtide.delta._log import Action, Log, checkpoint_actions, newest_checkpoint
+from ebbtide.delta._log import KEPT_KINDS, Action, Log, checkpoint_actions, newest_checkpoint, versions_in
 from ebbtide.delta._unneeded import removed_since, retention_ms
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
 from ebbtide.storage import FoundFile, Location
@@ -31,7 +30,6 @@ VECTORS = ".bin"
 """End of the names of files of deletion vectors, which have positions alone."""
 DOMAINS = "domainMetadata"
 """Feature of a table whose log keeps values by domain."""
-_COMMIT = re.compile(r"(\d{20})\.json")
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,7 @@ class Snapshot:
         until: int | None = None,
         *,
         any_features: bool = False,
+        seen: Log | None = None,
     ) -> Snapshot | None:
         """Replay a table's log.
 
@@ -70,6 +69,7 @@ class Snapshot:
             table: Its location.
             until: The version to stop at. Default: the newest.
             any_features: Allow every feature, as no row of the table will be read.
+            seen: Its log as a look found it. Default: it is listed now.
 
         Returns:
             The version; None without a table.
@@ -79,8 +79,8 @@ class Snapshot:
             DeltaFeatureError: the table uses an unknown feature.
         """
         # One listing. The cost depends on the commits since the newest checkpoint, not on the age of the table.
-        names = Log(table).names(until)
-        commits = _commits(names)
+        names = (seen or Log(table)).names(until)
+        commits = versions_in(names)
         checkpoint, state = _from_checkpoint(table, names, commits)
         if not commits and checkpoint < 0:
             return None
@@ -229,7 +229,7 @@ class Snapshot:
         before_ms = now_ms() - retention_ms(self.configuration, self.table)
         names = Log(self.table).names()
         checkpoint, parts = newest_checkpoint(names)
-        since = [version for version in _commits(names) if version > checkpoint]
+        since = [version for version in versions_in(names) if version > checkpoint]
         kept = {*self._named_files(), *removed_since(self.table, parts, since, before_ms)}
         found = _files_in(self.table)
         return [file for file in found if _is_older(file, before_ms) and Location(self.table) / file.name not in kept]
@@ -412,16 +412,6 @@ class _Replay:
         )
 
 
-def _commits(names: Iterable[str]) -> list[int]:
-    """Return the versions of the commits among the log's files, ascending."""
-    commits = []
-    for name in names:
-        match = _COMMIT.fullmatch(name)
-        if match is not None:
-            commits.append(int(match[1]))
-    return sorted(commits)
-
-
 def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
     """Refuse a log with a gap after its checkpoint, or after the beginning."""
     if not since:
@@ -445,7 +435,7 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
     state = _Replay()
     try:
         for part in parts:
-            actions = checkpoint_actions(table, part)
+            actions = checkpoint_actions(table, part, KEPT_KINDS)
             state.apply(actions)
     except (DamagedFileError, DeltaLogError):
         # A power cut may leave a torn checkpoint. An older one has the same state together with all commits since, if none of

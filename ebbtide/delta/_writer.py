@@ -53,7 +53,7 @@ class Writer:
 
     def create_if_absent(self, table: str, definition: Definition, *, name: str) -> None:
         """Create a table if it does not exist; arguments as `create`."""
-        if Log(table).versions():
+        if Log(table).is_there():
             return
         with contextlib.suppress(VersionTakenError):  # another process has created it
             self.create(table, definition, name=name, info={})
@@ -213,7 +213,7 @@ class Writer:
         location = Log(table).commit_file(version)
         # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
         if Location(table).is_local:
-            self.sync_files(table, actions)
+            self.sync_files(table, actions, is_new=version == 0)
         # If two writers write one version, one succeeds; the other reads that commit, and tries the next version.
         is_written = self.put_if_absent(location, with_checksum(content))
         if not is_written:
@@ -221,19 +221,20 @@ class Writer:
                 f"Version {version} of the Delta table '{table}' was committed by another client."
             )
 
-    def sync_files(self, table: str, actions: Iterable[Action]) -> None:
+    def sync_files(self, table: str, actions: Iterable[Action], *, is_new: bool) -> None:
         """Sync the files that actions name, so that a commit names no file that a power cut can take.
 
         Args:
             table: Location of the table, a local one.
             actions: Actions of the commit.
+            is_new: The table is not there yet. Else its folder is on disk: its first commit has seen to it, or `settle`.
 
         Raises:
             DamagedFileError: a file is gone.
         """
         files = named_files(table, actions)
         try:
-            Location(table).sync_below(files)
+            Location(table).sync_below(files, is_new=is_new)
         except FileNotFoundError as error:
             raise DamagedFileError.of(
                 f"The file '{error.filename}' was deleted before it was committed.",

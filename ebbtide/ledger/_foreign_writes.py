@@ -133,15 +133,16 @@ class ForeignWrites:
             sink: Location of the sink; None for a sink without a Delta log.
             before: The earlier scan of each table; empty without one.
         """
-        if not Log(state).last_step():
+        state_log = Log(state).look()
+        if not state_log.last_step():
             return cls()
         state_before = before.get("state")
-        of_state, state_looked = _look_at(pipeline, "state", state, state_before)
+        of_state, state_looked = _look_at(pipeline, "state", state_log, state_before)
         if sink is None:
             return cls(tuple(of_state), {"state": state_looked})
         accepted = _accepted_sink_version(state, state_looked.window_end)
         sink_before = before.get("sink")
-        of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
+        of_sink, sink_looked = _look_at(pipeline, "sink", Log(sink), sink_before, accepted)
         looked = {"state": state_looked, "sink": sink_looked}
         return cls((*of_sink, *of_state), looked)
 
@@ -191,18 +192,19 @@ def _is_own(pipeline: str, commit: Commit) -> bool:
 
 
 def _look_at(
-    pipeline: str, table: str, location: str, before: Looked | None, accepted: int = 0
+    pipeline: str, table: str, log: Log, before: Looked | None, accepted: int = 0
 ) -> tuple[list[DataCommit], Looked]:
     """Return the foreign writes to a table since the last step that ends windows, the oldest first, and the scan to note.
 
     Args:
         pipeline: Name of the pipeline.
         table: `sink` or `state`.
-        location: Location of the table.
+        log: The table's log.
         before: The earlier scan; None without one.
         accepted: Version up to which a step has accepted all commits.
     """
-    versions = Log(location).versions()
+    location = log.table
+    versions = log.versions()
     known = _still_true(location, before)
     looked_at = max(known.version, accepted)
     window_end = known.window_end

@@ -165,6 +165,8 @@ class Lease:
             return
         try:
             if self.taken_by is None and self._is_mine():
+                if self.facts.epoch % TRIM_EVERY == 0:
+                    self._trim()  # many short runs commit as many turns as a long one
                 self._renew(holder=FREE)
             else:
                 self._withdraw()
@@ -379,8 +381,7 @@ class Lease:
                 pause_s = beat_s
                 n_beats += 1
                 if n_beats % TRIM_EVERY == 0:
-                    # A run of weeks commits a hundred thousand turns.
-                    writer_of(self.path).trim_log(self.path, commits_kept=TURNS_KEPT)
+                    self._trim()  # a run of weeks commits a hundred thousand turns
             except LeaseLostError:
                 return
             except Exception as error:  # noqa: BLE001 - a failed heartbeat does not mean that the lease is lost
@@ -388,6 +389,13 @@ class Lease:
                 _log.warning(
                     "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
                 )
+
+    def _trim(self) -> None:
+        """Delete all turns but the newest ones; a failure is logged."""
+        try:
+            writer_of(self.path).trim_log(self.path, commits_kept=TURNS_KEPT)
+        except Exception as error:  # noqa: BLE001 - the lease is as good with many turns
+            _log.warning("Old turns of '%s' were not deleted: %s", self.pipeline, error)
 
 
 def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:

@@ -65,18 +65,19 @@ class OwnTable:
         Raises:
             TableMismatchError: it was deleted.
         """
-        if self.stage in facts.state.tables and not Log(self.location).versions():
+        if self.stage in facts.state.tables and not Log(self.location).is_there():
             raise Fault.of(self.stage, "gone", location=self.location).error
 
     def _read(self) -> bool:
-        snapshot = Snapshot.read(self.location, any_features=True)
+        log = Log(self.location).look()
+        snapshot = Snapshot.read(self.location, any_features=True, seen=log)
         if snapshot is None:
             return False
         self._snapshot = snapshot
         self._version = snapshot.version
         self._id = snapshot.id
         # Facts and marks are both needed: marks remain when old commits are deleted, but some commits of Spark have no mark.
-        _, own = next(Log(self.location).own_commits(), (None, None))
+        _, own = next(log.own_commits(), (None, None))
         self._note(own, snapshot.transactions)
         return True
 

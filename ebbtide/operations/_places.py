@@ -72,7 +72,7 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
 def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
     """Return the place of all data files of a table's newest version; none if there is no Delta table."""
     location = plan.at(name)
-    if not Log(location).versions():
+    if not Log(location).is_there():
         return []
     snapshot = Snapshot.read(location, any_features=True)
     if snapshot is None or not snapshot.files:

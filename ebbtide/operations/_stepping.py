@@ -21,7 +21,7 @@ def has_state(plan: Plan) -> bool:
     Raises:
         TableMismatchError: the state is gone, but other tables have steps.
     """
-    if Log(plan.state.path).versions():
+    if Log(plan.state.path).is_there():
         return True
     Diagnosis.before_first_step(plan).refuse("state")
     return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias
 
 from ebbtide.amounts import amount, named
@@ -121,6 +122,11 @@ class Diagnosis:
         location = self._plan.location_of(name)
         yield Fault.of(name, "of another copy", location=location, pipeline=self._plan.spec.name, step=step)
 
+    @cached_property
+    def _found(self) -> Mapping[str, TableFacts]:
+        """The facts of the output tables, read once."""
+        return self._tables.facts()
+
     def _of_ledger(self) -> Iterator[Fault]:
         yield from of_ledger(self._plan, self._plan.ledger.turn)
 
@@ -130,7 +136,7 @@ class Diagnosis:
         if not step:
             yield from self._of_lost_state()
             return
-        for name, table in self._tables.facts().items():
+        for name, table in self._found.items():
             if table.step > step:
                 can_go_back = next(self._of_tables(), None) is None
                 yield Fault.of(
@@ -145,7 +151,7 @@ class Diagnosis:
 
     def _of_lost_state(self) -> Iterator[Fault]:
         """Find whether other tables have steps that the state lacks, or rows of another writer are in the sink's place."""
-        for name, table in self._tables.facts().items():
+        for name, table in self._found.items():
             if table.step:
                 location = self._plan.state.path
                 other = self._plan.location_of(name)
@@ -177,7 +183,7 @@ class Diagnosis:
             return
         if head.state.unadopted:
             yield Fault.of("sink", "half adopted", location=self._plan.at("sink"), rows=head.state.unadopted)
-        found = self._tables.facts()
+        found = self._found
         for name, known in head.state.tables.items():
             if name not in Decision.OWN_OUTPUTS and name not in self._plan.outputs:
                 continue  # a further output that the spec no longer has
@@ -210,7 +216,7 @@ class Diagnosis:
 
     def _of_copies(self) -> Iterator[Fault]:
         """Find whether each table's last step is the state's step of that number."""
-        for name, table in self._tables.facts().items():
+        for name, table in self._found.items():
             yield from self.of_copy(name, table.step, table.uid, None)
 
     def _uid_of_step(self, name: str, step: int) -> str | None:

@@ -148,7 +148,7 @@ def refresh(
 
 def _clear_the_way(plan: Plan) -> None:
     """Before tables are made that are not there: refuse a state that was lost, and drop tables that the spec's change left unused."""
-    if not Log(plan.state.path).versions():
+    if not Log(plan.state.path).is_there():
         Diagnosis.before_first_step(plan).refuse("state")
     drop_unused_of_another_spec(plan)
 

@@ -35,7 +35,7 @@ def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
     if fresh:
         plan.refuse_unable(Clear(), "refresh")
         refuse_start_at_end(plan)
-    if fresh or not Log(plan.state.path).versions():
+    if fresh or not Log(plan.state.path).is_there():
         plan.source.refuse_absent()
     refuse_unfit_transform(executor, plan)
 

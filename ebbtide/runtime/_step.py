@@ -70,11 +70,12 @@ class Stepper:
     def open(self, *, older: bool = False) -> None:
         """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
         plan = self.plan
-        last = plan.state.last(older=older)
-        self.head = Head(Log(plan.state.path).versions()[-1]) if last is None else Head(*last)
+        log = Log(plan.state.path).look()
+        last = plan.state.last(older=older, seen=log)
+        self.head = Head(log.versions()[-1]) if last is None else Head(*last)
         plan.drop_older_copies(self.last)
         self.tables = OwnTables(plan)
-        self.snapshot = plan.state.snapshot()
+        self.snapshot = plan.state.snapshot(seen=log)
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
 
     def kept(self) -> AbstractContextManager[None]:

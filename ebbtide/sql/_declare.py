@@ -251,7 +251,7 @@ def _drop_declared(catalog: Catalog, entry: Declared) -> None:
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one with tables, which only the user may delete."""
     home = Plan.under(catalog.root, entry.spec)
-    has_tables = Log(home.at("state")).versions() or Log(home.at("sink")).versions()
+    has_tables = Log(home.at("state")).is_there() or Log(home.at("sink")).is_there()
     if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",

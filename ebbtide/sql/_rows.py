@@ -60,7 +60,7 @@ def frame(
             return frames.session.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
             return _shown(entry, _feed(frames, _existing(plan, reference), reference), *FEED_COLUMNS)
-        case Part.QUARANTINE if not Log(plan.quarantine.path).versions():
+        case Part.QUARANTINE if not Log(plan.quarantine.path).is_there():
             no_rows = plan.quarantine.schema.empty_table()
             return frames.of_arrow(no_rows, spark_schema(no_rows.schema))  # the first bad record creates the table
         case _:
@@ -88,7 +88,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
             next_step=f"Query {reference.table}$state or {reference.table}$steps, or read the sink by its own means.",
         )
     location = plan.at("sink" if is_sink else str(reference.part))
-    if not Log(location).versions():
+    if not Log(location).is_there():
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,

@@ -122,7 +122,7 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
         EbbtideError: the view is being run.
     """
     plan = Plan.under(catalog.root, entry.spec)
-    if Log(plan.ledger.location).versions():
+    if Log(plan.ledger.location).is_there():
         with plan.ledger.lease(DROP_WAITS_S):
             pass  # raises if a run has the lease
     Location(plan.root).delete()
@@ -272,7 +272,7 @@ def _refuse_other_columns(
 ) -> None:
     """Refuse to replace a view that has rows by a view with other columns or another key."""
     plan = Plan.under(catalog.root, existing.spec)
-    if not Log(plan.at("state")).versions():
+    if not Log(plan.at("state")).is_there():
         return
     stored = existing.spec.identity
     different = [name for name, value in view.identity.items() if stored.get(name) != value]

@@ -77,11 +77,11 @@ def sync(path: str | Path, *, always: bool = False) -> None:
         os.close(handle)
 
 
-def sync_below(top: str, files: Iterable[str]) -> None:
+def sync_below(top: Path, files: Iterable[str]) -> None:
     """Sync files, and then the folders above them; nothing happens without a file.
 
     Args:
-        top: A folder above all of them, whose parent has long been on disk.
+        top: The last of these folders, whose name has long been on disk.
         files: Their paths.
     """
     # Once each: a data file may be named by several commits.
@@ -92,11 +92,10 @@ def sync_below(top: str, files: Iterable[str]) -> None:
     else:
         with ThreadPoolExecutor(MOST_IN_PARALLEL) as pool:
             list(pool.map(sync, different))
-    above = Path(top).parent
     folders: set[Path] = set()
     for file in different:
         parents = Path(file).parents
-        below = [folder for folder in parents if folder.is_relative_to(above)]
+        below = [folder for folder in parents if folder.is_relative_to(top)]
         folders.update(below)
     # Deepest first: a name is on disk only after the content that it leads to.
     for folder in sorted(folders, reverse=True):

@@ -254,6 +254,14 @@ class Location(str):
         """Return the names of all files directly in this folder, by one listing; none if it is absent."""
         return self._names_of(pafs.FileType.File)
 
+    def has_file_like(self, is_meant: Callable[[str], bool]) -> bool:
+        """Return whether a name directly in this local folder is meant, without a listing of all of them."""
+        try:
+            with os.scandir(self) as entries:
+                return any(is_meant(entry.name) for entry in entries)
+        except FileNotFoundError:
+            return False
+
     def subfolders(self) -> list[str]:
         """Return the names of the folders directly in this folder, sorted; none if it is absent."""
         return sorted(self._names_of(pafs.FileType.Directory))
@@ -261,6 +269,8 @@ class Location(str):
     def _names_of(self, type_: pafs.FileType) -> set[str]:
         """Return the names directly in this folder that are of one type, by one listing."""
         fs, path = self.file_system()
+        if isinstance(fs, pafs.LocalFileSystem):
+            return _local_names(path, is_folder=type_ == pafs.FileType.Directory)
         selector = pafs.FileSelector(path, allow_not_found=True)
         infos = fs.get_file_info(selector)
         return {info.base_name for info in infos if info.type == type_}
@@ -328,6 +338,11 @@ class Location(str):
         if self.is_in_object_store:
             bucket, key = self._in_bucket()
             return bucket.read(key)
+        if self.is_local:
+            try:
+                return Path(self).read_bytes()
+            except FileNotFoundError:
+                return None
         fs, path = self.file_system()
         try:
             with fs.open_input_stream(path, compression=None) as stream:
@@ -379,6 +394,9 @@ class Location(str):
         # Synced before it is renamed, and its folder after: without the first a cut may leave an empty file under the name.
         path = Path(self)
         unnamed = _unfinished_beside(path)
+        with failures_named(self):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        is_first = _is_empty(path.parent)
         try:
             Location(unnamed).write_bytes(data)
             sync(unnamed)
@@ -388,7 +406,7 @@ class Location(str):
             with suppress(OSError):
                 unnamed.unlink()
             raise
-        sync_above(self)
+        _sync_named(path, is_first=is_first)
 
     def put_if_absent(self, data: bytes) -> bool:
         """Write this file atomically if it is absent, on a local disk or in an object store; of several writers one succeeds.
@@ -410,8 +428,7 @@ class Location(str):
     def _link_if_absent(self, data: bytes) -> bool:
         path = Path(self)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.scandir(path.parent) as names:
-            is_first = next(names, None) is None
+        is_first = _is_empty(path.parent)
         unnamed = _unfinished_beside(path)
         try:
             with unnamed.open("xb") as file:
@@ -424,9 +441,7 @@ class Location(str):
         finally:
             with suppress(FileNotFoundError):
                 unnamed.unlink()
-        sync(path.parent)
-        if is_first:
-            sync_above(path.parent)  # the folders above may be new too
+        _sync_named(path, is_first=is_first)
         return True
 
     def refuse_overwriting(self) -> None:
@@ -514,13 +529,14 @@ class Location(str):
         if Path(self).is_dir():
             sync(self)
 
-    def sync_below(self, files: Iterable[str]) -> None:
-        """Sync local files below this folder, and then the folders above them; nothing happens without a file.
+    def sync_below(self, files: Iterable[str], *, is_new: bool) -> None:
+        """Sync local files below this folder, and then the folders above them up to this one; nothing happens without a file.
 
         Args:
-            files: Their paths. The parent of this folder has long been on disk.
+            files: Their paths.
+            is_new: The name of this folder is perhaps not on disk: its parent, which has long been there, is synced too.
         """
-        sync_below(self, files)
+        sync_below(Path(self).parent if is_new else Path(self), files)
 
     @contextmanager
     def scratch_folder(self, name: str) -> Iterator[str]:
@@ -616,12 +632,40 @@ def _has_credentials(scheme: str, rest: str) -> bool:
     return redacted(searched) != searched
 
 
+def _local_names(folder: str, *, is_folder: bool) -> set[str]:
+    """Return the names of the files, or of the folders, directly in a local folder; none if it is absent."""
+    # A listing says what is a link, a folder or a file: Arrow would ask the disk for the status of each file.
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if (entry.is_dir() if is_folder else entry.is_file())}
+    except FileNotFoundError:
+        return set()
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
 def _ignore(_: str) -> None:
     """Take a name, and do nothing."""
+
+
+def _is_empty(folder: Path) -> bool:
+    """Return whether there is nothing in a folder."""
+    with os.scandir(folder) as names:
+        return next(names, None) is None
+
+
+def _sync_named(path: Path, *, is_first: bool) -> None:
+    """Sync the name of a file that is complete.
+
+    Args:
+        path: The file.
+        is_first: Nothing was in its folder before: the folders above may be new too.
+    """
+    sync(path.parent)
+    if is_first:
+        sync_above(path.parent)
 
 
 def _walk_local(folder: str, below: str, on_link: Callable[[str], None]) -> Iterator[FoundFile]:

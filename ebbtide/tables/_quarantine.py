@@ -197,7 +197,7 @@ class QuarantineTable(AppendTable):
     def _synced(self, actions: list[Action]) -> list[Action]:
         if Location(self.path).is_local:
             # The state's commit names the files: a power cut must not take them and leave the commit.
-            writer_of(self.path).sync_files(self.path, actions)
+            writer_of(self.path).sync_files(self.path, actions, is_new=not Log(self.path).is_there())
         return actions
 
     def n_files_of(self, records: pa.Table) -> int:
@@ -229,7 +229,7 @@ class QuarantineTable(AppendTable):
     def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
         """Refuse to make a table again whose first files were deleted with it."""
         # `refuse_lost` does not see it: before its first commit no step knows the table.
-        if Log(self.path).versions():
+        if Log(self.path).is_there():
             return
         files = [DataFile(action["add"]) for action in actions if "add" in action]
         locations = [file.location(self.path) for file in files]

@@ -46,7 +46,7 @@ class ViewTables(Source):
     def refuse_absent(self) -> None:
         """See `Source`."""
         for name in self.view.inputs:
-            if not Log(self.location(name)).versions():
+            if not Log(self.location(name)).is_there():
                 raise SourceReadError.of(
                     f"The view '{self.view.name}' reads '{name}', which has no table yet.",
                     got=self.location(name),

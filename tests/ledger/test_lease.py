@@ -322,3 +322,14 @@ def test_long_run_keeps_a_limited_number_of_turns(path):
     with Lease(path, "p", 3600) as later:
         assert later.facts.epoch == 2
     assert Snapshot.read(path).version == Log(path).versions()[-1]
+
+
+def test_many_short_runs_keep_a_limited_number_of_turns(path):
+    set_limits(turns_kept=5, trim_every=20, checkpoint_interval=10)
+    sizes = []
+    for number in range(1, 81):
+        with Lease(path, "p", 3600) as lease:
+            assert lease.facts.epoch == number
+        sizes.append(len(Log(path).versions()))
+    assert max(sizes) < 60, sizes
+    assert sizes[79] == sizes[39]

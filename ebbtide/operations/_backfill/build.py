@@ -127,7 +127,7 @@ def _turn_to(executor: Executor, tables: Plan, beside: Pipeline, now_ms: int) ->
     """Make the step with which a backfill continues from its snapshot to the pipeline's source."""
     plan = Plan.under(tables.backfills, beside)
     there = plan.source.discover({}, now_ms).span
-    if not Log(plan.state.path).versions() or plan.state.last() is None:
+    if not Log(plan.state.path).is_there() or plan.state.last() is None:
         raise BackfillError.of(
             f"The snapshot of '{beside.name}' is empty.",
             next_step="Run 'ebbtide backfill drop', and begin without it; or fill the topic first.",

@@ -83,7 +83,7 @@ def _other_tables(plan: Plan) -> Iterator[str]:
             continue
         inner = [folder / name for name in folder.subfolders()]
         for table in (folder, *inner):
-            if Log(table).versions():
+            if Log(table).is_there():
                 yield table
 
 

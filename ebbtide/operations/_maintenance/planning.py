@@ -250,7 +250,7 @@ def plan_vacuum(ctx: Context) -> Report:
     total = Held()
     for name in ("state", *Decision.OWN_OUTPUTS):
         table = plan.at(name)
-        if not Log(table).versions():
+        if not Log(table).is_there():
             continue
         sizes = unneeded(table)
         n_bytes = sum(sizes.values())

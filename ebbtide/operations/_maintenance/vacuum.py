@@ -40,7 +40,7 @@ def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -
     left = 0
     for name in ("state", *Decision.OWN_OUTPUTS):
         table = plan.at(name)
-        if not Log(table).versions():
+        if not Log(table).is_there():
             continue
         writer_of(table).trim_log(table)
         listed = list(unneeded(table))

@@ -63,9 +63,10 @@ def columns_of_state(operator: Operator) -> pa.Schema:
     return pa.schema(fields)
 
 
-def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
+def newest_step(table: str, *, older: bool = False, seen: Log | None = None) -> tuple[int, StepFacts] | None:
     """Return (version, facts) of the newest step; see `StateTable.newest_step`."""
-    newest = next(Log(table).own_commits(), None) or _kept_facts(table)
+    log = seen or Log(table).look()
+    newest = next(log.own_commits(), None) or _kept_facts(log)
     if newest is None:
         return None
     version, facts = newest
@@ -79,10 +80,11 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
     return version, StepFacts.of_commit(facts, table)
 
 
-def _kept_facts(table: str) -> tuple[int, dict[str, Any]] | None:
+def _kept_facts(log: Log) -> tuple[int, dict[str, Any]] | None:
     """Return the newest step as the table's metadata domain has it; None without one."""
     # Needed after a long time without a step: another client's checkpoint may have cleaned up the commits of the last one.
-    snapshot = Snapshot.read(table)
+    table = log.table
+    snapshot = Snapshot.read(table, seen=log)
     if snapshot is None or DOMAIN not in snapshot.domains:
         return None
     text = snapshot.domains[DOMAIN]

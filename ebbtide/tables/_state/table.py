@@ -64,13 +64,17 @@ class StateTable(StateNotes):
         bounded = [self.schema.field(name) for name in self.bounded if name != FormerKeys.COLUMN]
         return statistics_property(bounded)
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None, *, seen: Log | None = None) -> Snapshot:
         """Return a version of it, the newest by default.
+
+        Args:
+            version: The version.
+            seen: Its log as a look found it. Default: it is listed now.
 
         Raises:
             DeltaLogError: the table or the version does not exist.
         """
-        snapshot = Snapshot.read(self.path, version)
+        snapshot = Snapshot.read(self.path, version, seen=seen)
         if snapshot is None:
             raise DeltaLogError.of(f"The state table '{self.path}' does not exist.")
         if version not in (None, snapshot.version):
@@ -92,10 +96,11 @@ class StateTable(StateNotes):
 
     def facts(self) -> TableFacts | None:
         """Return its id and the last step that was committed to it, 0 before the first; None without a table."""
-        found = Snapshot.read(self.path, any_features=True)
+        log = Log(self.path).look()
+        found = Snapshot.read(self.path, any_features=True, seen=log)
         if found is None:
             return None
-        newest = self.last(older=True)
+        newest = self.last(older=True, seen=log)
         if newest is None:
             return TableFacts(id=found.id, step=0)
         _, facts = newest
@@ -267,9 +272,9 @@ class StateTable(StateNotes):
         """
         return newest_step(table, older=older)
 
-    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
-        """Return the newest step of this table; see `newest_step`."""
-        return newest_step(self.path, older=older)
+    def last(self, *, older: bool = False, seen: Log | None = None) -> tuple[int, StepFacts] | None:
+        """Return the newest step of this table; see `newest_step` and `snapshot`."""
+        return newest_step(self.path, older=older, seen=seen)
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
         """Yield (version, facts) of the steps, the newest first, as far back as this release reads their rows."""
