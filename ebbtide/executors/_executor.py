@@ -66,7 +66,7 @@ class Executor(ABC):
         work: Callable[[Item], Result],
         items: Sequence[Item],
         *,
-        is_little: bool = False,
+        is_little: bool | None = None,
         at: Callable[[Item], int] | None = None,
     ) -> list[Result]:
         """Run a function over several items.
@@ -74,7 +74,7 @@ class Executor(ABC):
         Args:
             work: The function. Workers import its module, which should not import PySpark.
             items: The items; picklable.
-            is_little: There is so little to do that handing it to workers would cost more.
+            is_little: There is so little to do that handing it to workers would cost more. None: one item is taken to be little.
             at: Returns a hash in the middle of those of an item's keys. A worker that gets about the same ones each time has the key
                 indices of their files already. Default: any worker will do.
 

@@ -68,7 +68,7 @@ class InProcess(Executor):
         work: Callable[[Item], Result],
         items: Sequence[Item],
         *,
-        is_little: bool = False,
+        is_little: bool | None = None,
         at: Callable[[Item], int] | None = None,
     ) -> list[Result]:
         """See `Executor`; the work's output goes to standard error, since standard output belongs to the command."""

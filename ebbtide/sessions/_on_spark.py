@@ -105,11 +105,13 @@ class OnSpark(Executor):
         work: Callable[[Item], Result],
         items: Sequence[Item],
         *,
-        is_little: bool = False,
+        is_little: bool | None = None,
         at: Callable[[Item], int] | None = None,
     ) -> list[Result]:
         """See `Executor`."""
-        if not items or self.does_itself(is_little=is_little or len(items) == 1):
+        if is_little is None:
+            is_little = len(items) == 1
+        if not items or self.does_itself(is_little=is_little):
             return self._here.map(work, items)
         from ebbtide.sessions._placement import spread  # loads PySpark
 

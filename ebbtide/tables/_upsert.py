@@ -229,7 +229,7 @@ class Upserter:
         self._snapshot = self._joined(executor, snapshot, group)
         if wide:
             cut = CutFile(self._files, Version.of(snapshot), n_ranges_for(executor.n_hosts))
-            added = executor.map(cut, wide)
+            added = executor.map(cut, wide, is_little=False)
             self._snapshot = self._joined_apart(self._snapshot, [[file] for file in wide], added)
 
     def _files_to_fold(
@@ -302,7 +302,8 @@ class Upserter:
         work = WriteLeft(self._files, Version.of(found))
         # Small ones are written together.
         groups = list(in_groups(partly, lambda each: each.file.size, executor.LITTLE_BYTES))
-        left = [add for adds in executor.map(work, groups) for add in adds]
+        is_little = sum(each.file.size for each in partly) <= executor.LITTLE_BYTES
+        left = [add for adds in executor.map(work, groups, is_little=is_little) for add in adds]
         return DataFile.replacing([each.file for each in lost], left)
 
 

@@ -84,7 +84,7 @@ class DiskPipeline(Executor):
         """The tasks of a step."""
         return self.tasks
 
-    def map(self, work: Any, items: Any, *, is_little: bool = False, at: Any = None) -> list[Any]:
+    def map(self, work: Any, items: Any, *, is_little: bool | None = None, at: Any = None) -> list[Any]:
         """Do the tasks' work, one after the other, and note what was dealt out."""
         if len(items) > 1 and not is_little:
             self.dealt_out = items
