@@ -1,8 +1,10 @@
-"""Numbers of things, and long values, as messages say them."""
+"""Numbers of things, durations and long values, as messages say them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+UNITS_MS = {"days": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000}
 
 
 def amount(n: int, thing: str, things: str = "") -> str:
@@ -49,3 +51,20 @@ def shortened(text: str, most: int) -> str:
         ('abc', 'abc...')
     """
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def in_words(ms: int) -> str:
+    """Say how long something lasts, by its two largest units.
+
+    Example:
+        >>> in_words(366 * 86_400_000), in_words(86_400_000 + 7_200_000), in_words(90_000), in_words(400)
+        ('366 days', '1 day 2 h', '1 min 30 s', '400 ms')
+    """
+    if ms < 1000:
+        return f"{ms} ms"
+    parts = []
+    for name, unit_ms in UNITS_MS.items():
+        n_units, ms = divmod(ms, unit_ms)
+        parts.append(amount(n_units, "day") if name == "days" else f"{n_units} {name}")
+    first = next(place for place, part in enumerate(parts) if not part.startswith("0 "))
+    return " ".join(part for part in parts[first : first + 2] if not part.startswith("0 "))

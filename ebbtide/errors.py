@@ -278,7 +278,7 @@ class StoreUnavailableError(Transient):
 
 
 class StoreRefusedError(Terminal):
-    """Raised when an object store refuses a call: of its rights, or because the bucket, the region or the endpoint is another."""
+    """Raised when a folder refuses this user's writes; or an object store a call: of its rights, or because bucket, region or endpoint is another."""
 
 
 class StoreUnsafeError(Terminal):

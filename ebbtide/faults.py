@@ -16,6 +16,7 @@ from ebbtide.errors import (
     EbbtideError,
     SourceLostError,
     SpecChangedError,
+    StoreRefusedError,
     TableMismatchError,
 )
 
@@ -56,7 +57,7 @@ class Fault:
     """A fault that was found: the next run is refused.
 
     Args:
-        part: The part that has it: `ledger`, `state`, `sink`, `changelog`, `quarantine`, `spec` or `source`.
+        part: The part that has it: `root`, `ledger`, `state`, `sink`, `changelog`, `quarantine`, `spec` or `source`.
         name: Its name in `FAULTS`.
         error: What a run raises: the words, with the values that were found.
     """
@@ -110,6 +111,13 @@ _MISSING_FILES = Words(
     way_out="",
     error=DamagedFileError,
 )
+_CUT_FILES = Words(
+    says="{files} of the {table} at '{location}' {are} cut off, or overwritten.",
+    got="other bytes of {missing} than were written",
+    allowed="the files that version {version} names",
+    way_out="",
+    error=DamagedFileError,
+)
 _CHANGED_SPEC = Words(
     says="The spec of '{pipeline}' no longer fits its stored state.",
     got="{given}",
@@ -126,11 +134,17 @@ _UNABLE_SINK = Words(
 )
 
 FAULTS: Mapping[tuple[str, str], Words] = {
+    ("root", "not writable"): Words(
+        says="User '{user}' may not write to '{location}'.",
+        allowed="folders of '{pipeline}' that its runs may write to",
+        way_out="Give that user the right to it (docs/explanation/security.md), or mount its disk to be written to. Nothing was changed.",
+        error=StoreRefusedError,
+    ),
     ("ledger", "lost"): Words(
         says="The ledger at '{location}' was deleted or put back: it does not say whether '{pipeline}' is paused.",
         got="epoch {epoch}",
         allowed="epoch {last_epoch}, which made step {step}, or a later one",
-        way_out="Restore it; or run 'ebbtide pause', which makes a new one, and 'ebbtide resume' once records may be read."
+        way_out="Restore it; or run 'ebbtide pause --reason TEXT', which makes a new one, and 'ebbtide resume' once records may be read."
         " Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
     ),
     ("state", "lost"): Words(
@@ -155,6 +169,20 @@ FAULTS: Mapping[tuple[str, str], Words] = {
         _MISSING_FILES,
         way_out="Restore them from a copy; without one run 'ebbtide repair', which says how far back the files of the state are whole, and"
         f" 'ebbtide rewind' to there; or run {_REBUILD} Nothing was changed.",
+    ),
+    ("state", "files cut"): replace(
+        _CUT_FILES,
+        way_out="Restore them from a copy; without one run 'ebbtide repair', which says how far back the files of the state are whole, and"
+        f" 'ebbtide rewind' to there; or run {_REBUILD} Nothing was changed.",
+    ),
+    ("sink", "files cut"): replace(
+        _CUT_FILES,
+        way_out="Restore them from a copy; without one run 'ebbtide repair --apply', which takes the rows from the state; or run"
+        f" {_REBUILD} Nothing was changed.",
+    ),
+    ("sink", "files cut, not in the state"): replace(
+        _CUT_FILES,
+        way_out=f"Restore them from a copy; without one run {_REBUILD} Nothing was changed.",
     ),
     ("sink", "files missing"): replace(
         _MISSING_FILES,

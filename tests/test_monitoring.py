@@ -321,11 +321,17 @@ def test_full_disk_fires(make, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = f"mount -t tmpfs -o size=1000k none {disk} && head -c 950k /dev/zero > {disk}/filler"
-    status = f"{sys.executable} -m ebbtide.cli status {write_spec(make(), tmp_path)} --root {disk} --metrics"
+    status = f"{sys.executable} -m ebbtide.cli status {write_spec(make(), tmp_path)} --root {disk}"
     done = subprocess.run(
-        [*IN_NAMESPACE, "sh", "-c", f"{mounted} && {status}"], check=True, capture_output=True, text=True
+        [*IN_NAMESPACE, "sh", "-c", f"{mounted} && {status} --metrics; {status}"],
+        check=False,
+        capture_output=True,
+        text=True,
     )
-    found = samples_of(done.stdout)
+    metrics, end, said = done.stdout.partition("# EOF\n")
+    assert done.returncode == 1, "it needs a look"
+    assert re.search(r"the disk of '.*' has [\d,]+ bytes left: make room, by '.*vacuum", said)
+    found = samples_of(metrics + end)
     assert fires("EbbtideDiskFull", found, found, "root")
     larger = {**found, ("ebbtide_disk_size_bytes", "root"): 5 * found["ebbtide_disk_free_bytes", "root"]}
     assert not fires("EbbtideDiskFull", found, larger, "root")

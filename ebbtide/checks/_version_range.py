@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ebbtide.delta import Feed, Log
 from ebbtide.durations import to_ms
+from ebbtide.faults import Fault
 from ebbtide.ledger import ForeignWrites, StepFacts
 from ebbtide.runtime import Plan
 
@@ -28,9 +29,15 @@ class Newest:
 
     @classmethod
     def of(cls, tables: Plan, generation: str = "") -> Self:
-        """Return the newest versions. For a running pipeline they belong together only while its lease is held."""
-        sink = 0 if tables.sink_log is None else Log(tables.sink_log).versions()[-1]
-        return cls(sink, Log(tables.state.path).versions()[-1], generation)
+        """Return the newest versions. For a running pipeline they belong together only while its lease is held.
+
+        Raises:
+            TableMismatchError: the sink is gone.
+        """
+        sink = [0] if tables.sink_log is None else Log(tables.sink_log).versions()
+        if not sink:
+            raise Fault.of("sink", "gone", location=tables.sink_log).error
+        return cls(sink[-1], Log(tables.state.path).versions()[-1], generation)
 
     @classmethod
     def between_steps(cls, tables: Plan) -> Self | None:

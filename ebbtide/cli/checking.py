@@ -28,10 +28,10 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
     """Run the checks on everything since the last refresh, repair or acknowledge.
 
     Small tables are checked in this process; Spark is started for large ones. Exit code 1: a check has failed; warnings
-    do not count.
+    do not count. 5: there is no step to check, and the first run is refused.
     """
     from ebbtide.checks import Engines, Newest, VersionRange, checks_of
-    from ebbtide.runtime import Plan
+    from ebbtide.runtime import AtRest, Plan
 
     reporter = Reporter(root, as_json)
     located = load_specs(specs)
@@ -42,6 +42,10 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
             newest = Newest.between_steps(tables)
             asked = _asked(checks_of(spec), only)
             if newest is None:
+                # There are no rows to judge, but the first run may be refused all the same.
+                first = AtRest.of(spec, root)
+                first.refuse()
+                first.discovered(system_clock())
                 say(f"{spec.name}: the pipeline has made no step yet.")
                 return 0
             window = VersionRange.after(tables, newest=newest)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
@@ -154,14 +155,23 @@ class _Tick:
         from ebbtide.runtime import AtRest
 
         self._n_looked += 1
+        found = refusal = None
+        obstacle = ""
         try:
             at_rest = AtRest.of(spec, self._root)
-            found = Lag.at_rest(at_rest, self._now_ms)
+            refusal = at_rest.refusal
             obstacle = why_not(spec, self._root)
-        except EbbtideError as error:
+            found = Lag.at_rest(at_rest, self._now_ms)
+        except Transient as error:
             self.errors.append(f"{spec.name}: {error}")
+        except EbbtideError as error:
+            refusal = refusal or error
+        if refusal is not None:
+            self.errors.append(f"{spec.name}: the next run is refused: {refusal}")
+        if found is None:
+            if refusal is not None:
+                self._launch_refused(spec, refusal, obstacle)
             return
-        self._name_refusal(spec, at_rest)
         is_news = found.fingerprint != self._seen.get(spec.name)
         goes_on = spec.run == "continuous"
         # Records that wait get older although none arrives: their age is plotted again.
@@ -177,12 +187,18 @@ class _Tick:
             because = "" if is_launched else f"; {self._obstacle(spec, obstacle)}"
             self._waiting.append(f"{spec.name}: {found.text()}{because}")
 
-    def _name_refusal(self, spec: Pipeline, at_rest: AtRest) -> None:
-        """Name a pipeline whose next run would be refused. Its run is launched nevertheless: its failure is what pages."""
-        try:
-            at_rest.refuse()
-        except EbbtideError as error:
-            self.errors.append(f"{spec.name}: the next run is refused: {error}")
+    def _launch_refused(self, spec: Pipeline, refusal: EbbtideError, obstacle: str) -> None:
+        """Launch a run that will be refused, once for a refusal: its failure is what pages, though what waits is unknown."""
+        if not follows_its_source(spec) or self._obstacle(spec, obstacle):
+            return
+        digest = sha256(str(refusal).encode()).hexdigest()[:16]
+        refused = f"refused {digest}"
+        if self._seen.get(spec.name) == refused:
+            return
+        self._seen[spec.name] = refused
+        job = run_name(spec)
+        run_key = f"{spec.name} {refused} after {_last_run(self._instance, job)}"
+        self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
 
     def _obstacle(self, spec: Pipeline, obstacle: str) -> str:
         """Return the reason to launch no run now; empty if there is none."""

@@ -131,6 +131,7 @@ class Observer:
         if self._goes_on:  # a bounded run reports by its materialization
             self._context.log.info(last.line())
             status = ebbtide.status(self._spec, self._root, asks_source=False)
+            status.refuse_unread()
             tables = {"state_rows": status.state.rows or 0}
             if status.sink.type == "delta":
                 tables["sink_rows"] = status.sink.rows or 0
@@ -158,6 +159,7 @@ class Observer:
 def results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
     """Yield the materializations of a pipeline's state and sink by a run that has ended."""
     status = ebbtide.status(spec, storage.root, asks_source=False)
+    status.refuse_unread()
     of_state = {
         "dagster/uri": f"{summary.root}/state",
         "table_version": status.state.version or 0,

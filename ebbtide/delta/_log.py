@@ -47,7 +47,7 @@ JOINED = {"operation": "OPTIMIZE", "engineInfo": ENGINE}
 WITHOUT_COPY = (
     "Without one: of a sink, a changelog or a quarantine run 'ebbtide repair --apply' or 'ebbtide refresh', which move the table's folder"
     " aside and make a new one; of a state move its folder away and run 'ebbtide refresh'; of a ledger move its folder away and run"
-    " 'ebbtide pause', then 'ebbtide resume': whether the pipeline was paused, it alone knew."
+    " 'ebbtide pause --reason TEXT', then 'ebbtide resume': whether the pipeline was paused, it alone knew."
 )
 """Next step for a log that cannot be read."""
 _CHECKPOINT = re.compile(
@@ -92,6 +92,18 @@ class Log:
     def versions(self) -> list[int]:
         """Return the versions whose commits are still in the log, ascending; none without a table."""
         return versions_in(self.names())
+
+    def whole_versions(self) -> list[int]:
+        """Return the same by the same listing, of a log without gaps.
+
+        Raises:
+            DeltaLogError: a commit is missing.
+        """
+        names = self.names()
+        versions = versions_in(names)
+        checkpoint, _ = newest_checkpoint(names)
+        refuse_gaps(self.table, checkpoint, [version for version in versions if version > checkpoint])
+        return versions
 
     def is_there(self) -> bool:
         """Return whether it has a commit."""
@@ -384,6 +396,32 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
     newest = max(whole)
     newest_version, _ = newest
     return newest_version, sorted(found[newest])
+
+
+def refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
+    """Refuse a log with a gap after its checkpoint, or after the beginning.
+
+    Args:
+        table: Location of the table.
+        checkpoint: Version of its newest checkpoint; -1 without one.
+        since: Versions of the commits after it, ascending.
+
+    Raises:
+        DeltaLogError: a commit is missing.
+    """
+    if not since:
+        return
+    newest = since[-1]
+    # Commits are numbered consecutively: their count shows whether one is missing.
+    n_missing = newest - checkpoint - len(since)
+    if n_missing == 0:
+        return
+    after = checkpoint if checkpoint >= 0 else "none"
+    raise DeltaLogError.of(
+        f"The log of the Delta table '{table}' is not whole.",
+        got=f"commits {since[0]} to {newest} after the checkpoint {after}, {n_missing} missing",
+        next_step=f"Restore the missing files of _delta_log. {WITHOUT_COPY}",
+    )
 
 
 def checkpoint_actions(table: str, name: str, kinds: Sequence[str] = KINDS) -> list[Action]:

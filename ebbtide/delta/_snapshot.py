@@ -85,7 +85,7 @@ class Snapshot:
         if not commits and checkpoint < 0:
             return None
         since = [version for version in commits if version > checkpoint]
-        _refuse_gaps(table, checkpoint, since)
+        log.refuse_gaps(table, checkpoint, since)
         for commit in Log(table).each(since, Log(table).commit):
             state.apply(commit)
         newest = since[-1] if since else checkpoint
@@ -410,23 +410,6 @@ class _Replay:
             transactions=self.transactions,
             domains=self.domains,
         )
-
-
-def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
-    """Refuse a log with a gap after its checkpoint, or after the beginning."""
-    if not since:
-        return
-    newest = since[-1]
-    # Commits are numbered consecutively: their count shows whether one is missing.
-    n_missing = newest - checkpoint - len(since)
-    if n_missing == 0:
-        return
-    after = checkpoint if checkpoint >= 0 else "none"
-    raise DeltaLogError.of(
-        f"The log of the Delta table '{table}' is not whole.",
-        got=f"commits {since[0]} to {newest} after the checkpoint {after}, {n_missing} missing",
-        next_step=f"Restore the missing files of _delta_log. {log.WITHOUT_COPY}",
-    )
 
 
 def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[int, _Replay]:

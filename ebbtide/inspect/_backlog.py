@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, Self
 
-from ebbtide.amounts import amount
-from ebbtide.inspect._words import in_words
+from ebbtide.amounts import amount, in_words
 from ebbtide.runtime import AtRest, Plan
 from ebbtide.sources import Backlog, Discovery, FileSource, Span
 from ebbtide.spec import Pipeline, UpsertPipelines

@@ -13,7 +13,7 @@ from ebbtide.inspect._exposition import openmetrics
 from ebbtide.inspect._host import Copies, copies_of, host_values, local_copies
 from ebbtide.inspect._metrics import Values
 from ebbtide.inspect._status import Status, status
-from ebbtide.ledger import LastVerdict
+from ebbtide.ledger import KeptRun, LastVerdict
 from ebbtide.spec import Pipeline
 
 
@@ -51,16 +51,15 @@ class MetricsAtRest:
 def _measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> tuple[Values, list[EbbtideError]]:
     """Measure a pipeline; return its values, and the reasons for missing ones."""
     values = Values("status", spec.name)
-    try:
-        found = status(spec, root, clock_ms=clock_ms)
-    except EbbtideError as error:
-        for what in ("tables", "source"):
-            values.set("ebbtide_readable", 0, what)
-        return values, [error]
-    set_status(values, spec, found)
-    set_copies(values, found.root, copies)
-    values.set("ebbtide_readable", 1, "tables")
+    found = status(spec, root, clock_ms=clock_ms)
     next_run = found.next_run
+    if next_run.reads_tables:
+        set_status(values, spec, found)
+        set_copies(values, found.root, copies)
+    else:
+        values.set("ebbtide_misfit", float(found.misfit is not None))
+    set_last_run(values, found.last_run)
+    values.set("ebbtide_readable", float(next_run.reads_tables), "tables")
     values.set("ebbtide_readable", float(next_run.waiting is not None), "source")
     if next_run.waiting is not None:
         set_lag(values, next_run.waiting)
@@ -104,7 +103,10 @@ def set_status(values: Values, spec: Pipeline, found: Status) -> None:
         }
     )
     set_checks(values, found.checks)
-    last_run = found.last_run
+
+
+def set_last_run(values: Values, last_run: KeptRun | None) -> None:
+    """Set the end of the last run; None: none is kept."""
     if last_run is not None:
         values.update(
             {

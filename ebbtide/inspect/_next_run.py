@@ -18,11 +18,20 @@ class NextRun:
         refusal: Why it would be refused; None: it would not be.
         unavailable: Why the source could not be read just now; a later run may read it. None: it could, or was not asked.
         waiting: What it would read; None: the source was not asked, or could not be read.
+        reads_tables: The tables' logs could be read.
     """
 
     refusal: EbbtideError | None = None
     unavailable: EbbtideError | None = None
     waiting: Lag | None = None
+    reads_tables: bool = True
+
+    @classmethod
+    def unread(cls, error: EbbtideError) -> Self:
+        """Say that the tables' logs cannot be read, for which the next run is refused, or just now."""
+        if isinstance(error, Transient):
+            return cls(unavailable=error, reads_tables=False)
+        return cls(refusal=error, reads_tables=False)
 
     @classmethod
     def of(cls, found: AtRest, clock_ms: int | None) -> Self:
@@ -32,11 +41,8 @@ class NextRun:
             found: The pipeline.
             clock_ms: The time, epoch ms; None: the source is not asked.
         """
-        refusal = unavailable = waiting = None
-        try:
-            found.refuse()
-        except EbbtideError as error:
-            refusal = error
+        refusal = found.refusal
+        unavailable = waiting = None
         if clock_ms is not None:
             # Also of a run that is refused for another reason: meanwhile more and more waits.
             try:

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
-from ebbtide.amounts import amount
+from ebbtide.amounts import amount, in_words
 from ebbtide.ddl import added_ddl
 from ebbtide.delta import Snapshot
+from ebbtide.durations import to_ms
+from ebbtide.errors import EbbtideError
 from ebbtide.inspect._all_bad import fault_of_all_bad
 from ebbtide.inspect._next_run import NextRun
-from ebbtide.inspect._words import in_words
 from ebbtide.ledger import (
     DataCommit,
     ForeignWrites,
@@ -25,10 +26,13 @@ from ebbtide.ledger import (
 )
 from ebbtide.runtime import AtRest, Plan, system_clock
 from ebbtide.spec import Pipeline
+from ebbtide.storage import Location
 
 Level = Literal["healthy", "attention", "paused", "refused"]
 MOST_AHEAD_MS = 600_000
 """Clocks of hosts differ: up to here it is none that was wrong."""
+LEAST_FREE_BYTES = 100_000_000
+"""Free bytes of the root's disk below which a run may not get far."""
 LOOK_BACK = 100
 """Steps whose ignored columns, and records of other tables, are reported."""
 
@@ -77,7 +81,7 @@ class LastStep:
     @property
     def clock_text(self) -> str | None:
         """Say that the clock is ahead or held, with the way out; None: it is right."""
-        sets = "'ebbtide clock SPEC --to now --reason TEXT --apply' sets it"
+        sets = "'ebbtide clock --to now --reason TEXT --apply' sets it"
         if self.ahead_ms > MOST_AHEAD_MS:
             ahead = in_words(self.ahead_ms)
             return f"the clock is {ahead} ahead, and has ended entries too early; {sets} back, 'ebbtide rewind' restores them"
@@ -213,6 +217,8 @@ class Status:
         next_run: What the next run would meet.
         last_run: The run that has ended last; None: none is kept.
         all_bad: That all records were bad so far, with the first reason; None: they were not.
+        free_bytes: Free bytes of the local disk that the root is on; None: it is on none, or does not exist.
+        late: That its data are older than `freshness.fail_window`, a line for each reason.
     """
 
     pipeline: str
@@ -229,6 +235,26 @@ class Status:
     next_run: NextRun = field(default_factory=NextRun)
     last_run: KeptRun | None = None
     all_bad: str | None = None
+    free_bytes: int | None = None
+    late: tuple[str, ...] = ()
+
+    @property
+    def disk_text(self) -> str | None:
+        """Say that the disk is almost full, with the way out; None: it is not."""
+        if self.free_bytes is None or self.free_bytes >= LEAST_FREE_BYTES:
+            return None
+        free = amount(self.free_bytes, "byte")
+        return f"the disk of '{self.root}' has {free} left: make room, by 'ebbtide vacuum' for one"
+
+    def refuse_unread(self) -> None:
+        """Refuse a status of tables whose logs cannot be read: their numbers are unknown, not 0.
+
+        Raises:
+            EbbtideError: the one of the log.
+        """
+        error = self.next_run.refusal or self.next_run.unavailable
+        if error is not None and not self.next_run.reads_tables:
+            raise error
 
     @property
     def misfit(self) -> str | None:
@@ -243,10 +269,16 @@ class Status:
             return "refused"
         if self.pause.by is not None:
             return "paused"
-        has_failed = any(verdict.outcome == "failed" for verdict in self.checks)
+        has_failed = any(self._failed_checks())
         has_failed = has_failed or (self.last_run is not None and self.last_run.has_failed)
         needs_look = (
-            has_failed or self.last.clock_text or self.all_bad or self.foreign_writes or self.next_run.unavailable
+            has_failed
+            or self.last.clock_text
+            or self.disk_text
+            or self.late
+            or self.all_bad
+            or self.foreign_writes
+            or self.next_run.unavailable
         )
         return "attention" if needs_look else "healthy"
 
@@ -293,6 +325,8 @@ class Status:
             "unavailable": None if self.next_run.unavailable is None else str(self.next_run.unavailable),
             "waiting": None if self.next_run.waiting is None else self.next_run.waiting.as_dict(),
             "all_bad": self.all_bad,
+            "free_bytes": self.free_bytes,
+            "late": self.late,
             "last_run": None if self.last_run is None else self.last_run.as_dict(),
         }
 
@@ -351,20 +385,30 @@ class Status:
         return f"{place}, version {sink.version}{rows}, {changed}"
 
     def _before_first_step(self) -> str:
+        if not self.next_run.reads_tables:
+            return "its steps are unknown."
         if self.misfit:
             return "no step can be made."
         is_free = self.pause.by is None and self.lease.holder is None
         return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
+
+    def _failed_checks(self) -> Iterator[LastVerdict]:
+        """Yield the verdicts that a check has failed; the next run is looked at here and now."""
+        for verdict in self.checks:
+            if verdict.outcome == "failed" and verdict.check != "next_run":
+                yield verdict
 
     def _warnings(self) -> Iterator[str]:
         """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
         if self.misfit:
             yield f"the next run is refused: {self.misfit}"
         if self.next_run.unavailable:
-            yield f"the source could not be read: {self.next_run.unavailable}"
+            what = "source" if self.next_run.reads_tables else "tables"
+            yield f"the {what} could not be read: {self.next_run.unavailable}"
         if self.last_run is not None and self.last_run.has_failed:
             yield f"the last run {self.last_run.text()}; 'ebbtide runs' lists the runs"
-        yield from filter(None, (self.all_bad, self.last.clock_text))
+        yield from filter(None, (self.all_bad, self.last.clock_text, self.disk_text))
+        yield from self.late
         pause = self.pause
         if pause.by is not None:
             since = _time_text(pause.since)
@@ -375,10 +419,9 @@ class Status:
             yield f"held by {holder}"
         if self.foreign_writes:
             yield ForeignWrites(self.foreign_writes).text()
-        for verdict in self.checks:
-            if verdict.outcome == "failed":
-                at = _time_text(time_of(verdict.at_ms))
-                yield f"check {verdict.check} failed at {at}"
+        for verdict in self._failed_checks():
+            at = _time_text(time_of(verdict.at_ms))
+            yield f"check {verdict.check} failed at {at}: 'ebbtide check --only {verdict.check}' shows the rows and the way out"
 
 
 def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int | None = None) -> Status:
@@ -390,6 +433,28 @@ def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int
         clock_ms: The time, epoch ms. Default: now.
     """
     now_ms = system_clock() if clock_ms is None else clock_ms
+    try:
+        return _read(spec, root, now_ms, asks_source=asks_source)
+    except EbbtideError as error:
+        # A log that cannot be read leaves the rest unknown, but that every run is refused for it.
+        home = Plan.under(root, spec).root
+        return Status(spec.name, home, next_run=NextRun.unread(error), last_run=_last_run(home))
+
+
+def _last_run(home: str) -> KeptRun | None:
+    """Return the run that has ended last, where the ledger is not read; None also where its file cannot be."""
+    try:
+        return KeptRun.last(home, None)
+    except EbbtideError:
+        return None
+
+
+def _read(spec: Pipeline, root: str, now_ms: int, *, asks_source: bool) -> Status:
+    """Read a status; arguments as of `status`.
+
+    Raises:
+        EbbtideError: a log cannot be read.
+    """
     found = AtRest.of(spec, root)
     known = Status(
         spec.name,
@@ -400,6 +465,7 @@ def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int
         foreign_writes=found.plan.look_for_foreign_writes(found.turn).writes,
         next_run=NextRun.of(found, now_ms if asks_source else None),
         last_run=KeptRun.last(found.plan.root, found.turn),
+        free_bytes=Location(root).free_bytes,
     )
     last = found.head.facts
     if isinstance(last, NoStep):
@@ -410,11 +476,37 @@ def status(spec: Pipeline, root: str, *, asks_source: bool = True, clock_ms: int
         known,
         last=LastStep.of(last, now_ms),
         read=_records_read(found.plan, last),
+        late=() if known.pause.by is not None else tuple(_late(spec, known.next_run, last.frontier.read_ms, now_ms)),
         sink=TableStatus.of(found.tables.sink(), sink_step, spec.sink.type),
         state=TableStatus.of(found.state, last.step),
         outputs={name: TableStatus(found.tables.last_step(name), given.type) for name, given in spec.outputs.items()},
         all_bad=None if all_bad is None else str(all_bad),
     )
+
+
+def _late(spec: Pipeline, next_run: NextRun, read_ms: int | None, now_ms: int) -> Iterator[str]:
+    """Yield why the data of a pipeline are older than they may be.
+
+    Args:
+        spec: The pipeline.
+        next_run: What the next run would meet.
+        read_ms: When it has read records last, epoch ms; None: it has read none.
+        now_ms: The time, epoch ms.
+    """
+    most_ms = to_ms(spec.freshness.fail_window)
+    limit = f"longer than freshness.fail_window, {in_words(most_ms)}"
+    waiting = next_run.waiting
+    waits_ms = None if waiting is None or waiting.is_empty else waiting.behind_ms
+    silent_ms = 0 if read_ms is None else now_ms - read_ms
+    if waits_ms is not None and waits_ms > most_ms:
+        yield f"records have waited for {in_words(waits_ms)}, {limit}; 'ebbtide run' reads them, 'ebbtide runs' lists the last runs"
+    elif silent_ms > most_ms:
+        looks = (
+            "'ebbtide run' reads what waits"
+            if waits_ms is not None
+            else "if none waits, look at their producer or connector"
+        )
+        yield f"no record was read for {in_words(silent_ms)}, {limit}; {looks}"
 
 
 def _records_read(plan: Plan, last: StepFacts) -> RecordsRead:

@@ -49,9 +49,12 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
 
     Args:
         ledger: Its location.
+
+    Raises:
+        DeltaLogError: a commit is missing, torn, or has other bytes.
     """
     log = Log(ledger)
-    versions = log.versions()
+    versions = log.whole_versions()
     found = log.each(versions[-NEWEST:], lambda version: _turn_in(log.commit(version)))
     turns = [turn for turn in found if turn is not None]
     older = versions[:-NEWEST]

@@ -15,15 +15,17 @@ import pyarrow.compute as pc
 
 from ebbtide.delta import Snapshot
 from ebbtide.entries import Step, live_entries
+from ebbtide.errors import EbbtideError
 from ebbtide.faults import Fault
 from ebbtide.ledger import Head, LedgerFacts, NoStep, StepFacts
 from ebbtide.model import Apply, Rewrite
 from ebbtide.operators import Operator
-from ebbtide.runtime._diagnosis import Diagnosis
+from ebbtide.runtime._diagnosis import Diagnosis, of_rights
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.sources import Discovery, Span
 from ebbtide.spec import Pipeline
+from ebbtide.users import user_name
 
 MOST_ROWS = 200_000
 """Maximum stored entries that are searched for due ones."""
@@ -131,14 +133,28 @@ class AtRest:
         rows = self.plan.state.stored(self.state).read(_columns_asked(self.plan.operator).names)
         return _any_due(self.plan.operator, rows, at)
 
+    @property
+    def refusal(self) -> EbbtideError | None:
+        """Why the next run would be refused before it looks at its source; None: it would not be. See `refuse`."""
+        try:
+            self.refuse()
+        except EbbtideError as error:
+            return error
+        return None
+
     def refuse(self) -> None:
         """Refuse what the next run would refuse before it looks at its source, other than a pause or a lease.
 
+        A user who did not run the pipeline last is not asked for the right to write: a monitor may well have none.
+
         Raises:
+            StoreRefusedError: this user, who runs the pipeline, may not write to its folders.
             TableMismatchError, DamagedFileError, SpecChangedError: see `Diagnosis`.
             ConfigError: the spec asks for what cannot be done.
         """
         plan = self.plan
+        if self.turn is None or self.turn.taken_by == user_name():
+            Fault.refuse(of_rights(plan))
         if plan.spec.engine == "local":
             Fault.refuse(plan.spark_needed())
         plan.refuse_unread_sink()

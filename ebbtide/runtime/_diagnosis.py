@@ -20,9 +20,13 @@ from ebbtide.model import Decision
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
 from ebbtide.storage import Location
+from ebbtide.users import user_name
 
 MOST_NAMED = 3
 """Missing files that the error names."""
+FILES = ("files missing", "files cut")
+FILES_NOT_IN_STATE = ("files missing, not in the state", "files cut, not in the state")
+"""Faults of the files of a table, and of a sink whose rows the state does not have."""
 
 
 class Diagnosis:
@@ -36,7 +40,14 @@ class Diagnosis:
     """
 
     Part: TypeAlias = Literal[
-        "ledger", "place of the sink", "state", "rows of the state", "tables", "files", "spec", "place of the source"
+        "ledger",
+        "place of the sink",
+        "state",
+        "rows of the state",
+        "tables",
+        "files",
+        "spec",
+        "place of the source",
     ]
     """A part that can be asked about. "files": the data files of state and sink, each folder listed once; no file is opened."""
     BELONGING: ClassVar[tuple[Part, ...]] = ("state", "rows of the state", "tables")
@@ -238,14 +249,14 @@ class Diagnosis:
         return None
 
     def _of_files(self) -> Iterator[Fault]:
-        """Find missing data files and deletion vectors of state and sink: a run would not miss those that it does not read."""
+        """Find missing or cut data files, and missing deletion vectors, of state and sink: a run would not miss those that it does not read."""
         state = self._newest()
         if state is not None:
-            yield from _of_missing("state", "files missing", state)
+            yield from _of_files_of("state", state, FILES)
         sink = self._tables.sink()
         if sink is not None:
             has_rows = not self._plan.operator.has_named_states
-            yield from _of_missing("sink", "files missing" if has_rows else "files missing, not in the state", sink)
+            yield from _of_files_of("sink", sink, FILES if has_rows else FILES_NOT_IN_STATE)
 
     def _of_spec(self) -> Iterator[Fault]:
         """Find whether the spec's source, format, key, order, columns or ttl are not those of the last step."""
@@ -283,6 +294,21 @@ class Diagnosis:
             yield Fault.of("source", "moved", pipeline=self._plan.spec.name, path=given, stored=stored)
 
 
+def of_rights(plan: Plan) -> Iterator[Fault]:
+    """Find the first folder of a pipeline that this user may not write to. It is not asked of a file in an object store.
+
+    Args:
+        plan: The pipeline.
+    """
+    home = Location(plan.root)
+    tables = [home / name for name in home.subfolders()] if home.is_local else []
+    logs = [table / Log.FOLDER for table in tables]
+    for folder in (home, *tables, *logs):
+        if not folder.may_write:
+            yield Fault.of("root", "not writable", user=user_name(), location=folder, pipeline=plan.spec.name)
+            return
+
+
 def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:
     """Find whether a ledger does not know of the state's last step: the pipeline may have been paused.
 
@@ -308,46 +334,59 @@ def of_ledger(plan: Plan, turn: LedgerFacts | None) -> Iterator[Fault]:
         )
 
 
-def _of_missing(part: str, name: str, snapshot: Snapshot) -> Iterator[Fault]:
-    """Find missing files of a table.
+def _of_files_of(part: str, snapshot: Snapshot, names: tuple[str, str]) -> Iterator[Fault]:
+    """Find missing files of a table, and such that have not the bytes that its log says.
 
     Args:
         part: `state` or `sink`.
-        name: The fault's name.
         snapshot: The table's newest version.
+        names: Names of the faults, of missing files and of cut ones.
     """
-    missing = missing_files(snapshot)
-    if missing:  # without the lease: another run may have replaced this version, and its files may be deleted
+    missing, cut = _missing_and_cut(snapshot)
+    if missing or cut:  # without the lease: another run may have replaced this version, and its files may be deleted
         snapshot = snapshot.advanced()
-        missing = missing_files(snapshot)
-    if missing:
-        yield Fault.of(
-            part,
-            name,
-            files=amount(len(missing), "file"),
-            table=part,
-            location=snapshot.table,
-            are="is" if len(missing) == 1 else "are",
-            missing=named(missing, MOST_NAMED),
-            version=snapshot.version,
-        )
+        missing, cut = _missing_and_cut(snapshot)
+    for name, files in zip(names, (missing, cut), strict=True):
+        if files:
+            yield Fault.of(
+                part,
+                name,
+                files=amount(len(files), "file"),
+                table=part,
+                location=snapshot.table,
+                are="is" if len(files) == 1 else "are",
+                missing=named(files, MOST_NAMED),
+                version=snapshot.version,
+            )
 
 
 def missing_files(snapshot: Snapshot) -> list[str]:
     """Return the locations of files that a version names and that are not there, sorted."""
-    names_in: Mapping[str, set[str]] = defaultdict(set)
-    for location in _locations(snapshot.table, snapshot.files.values()):
+    missing, _ = _missing_and_cut(snapshot)
+    return missing
+
+
+def _missing_and_cut(snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    """Return the locations of files that a version names and that are not there, and of those of another size, sorted."""
+    sizes_in: Mapping[str, dict[str, int | None]] = defaultdict(dict)
+    for location, size in _named_files(snapshot.table, snapshot.files.values()):
         folder, _, name = location.rpartition("/")
-        names_in[folder].add(name)
-    missing = []
-    for folder, names in names_in.items():
-        missing += [f"{folder}/{name}" for name in names - Location(folder).file_names()]
-    return sorted(missing)
+        sizes_in[folder][name] = size
+    missing, cut = [], []
+    for folder, sizes in sizes_in.items():
+        found = Location(folder).file_sizes()
+        for name, size in sizes.items():
+            if name not in found:
+                missing.append(f"{folder}/{name}")
+            elif size is not None and found[name] != size:
+                cut.append(f"{folder}/{name}")
+    return sorted(missing), sorted(cut)
 
 
-def _locations(table: str, files: Iterable[DataFile]) -> Iterator[str]:
+def _named_files(table: str, files: Iterable[DataFile]) -> Iterator[tuple[str, int | None]]:
+    """Yield the location of each file and its bytes, where the log has them."""
     for file in files:
-        yield file.location(table)
+        yield file.location(table), file.size
         vector = file.vector_location(table)
         if vector is not None:
-            yield vector
+            yield vector, None

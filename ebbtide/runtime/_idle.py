@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import EbbtideError
+from ebbtide.faults import Fault
 from ebbtide.ledger import Head, LedgerFacts, StepFacts
 from ebbtide.runtime._at_rest import AtRest
+from ebbtide.runtime._diagnosis import of_rights
 from ebbtide.runtime._outputs import new_outputs
 from ebbtide.runtime._own_tables import OwnTables
 from ebbtide.runtime._plan import Plan
@@ -66,6 +68,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     )
     if not is_idle:
         return None
+    Fault.refuse(of_rights(plan))
     found.diagnosis.refuse("files")
     listed = found.discovered(clock_ms)
     if listed.nothing_matched:

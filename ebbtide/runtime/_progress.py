@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ebbtide.amounts import amount
+from ebbtide.amounts import amount, in_words
 
 if TYPE_CHECKING:  # it would load Arrow, and its threads, before a command has begun
     from ebbtide.ledger import DataCommit
@@ -151,7 +151,7 @@ class StepProgress:
         if self.recomputed:
             parts.append(f"computed whole: {self.recomputed}")
         if self.clock.held_ms:
-            parts.append(f"clock held back {self.clock.held_ms} ms")
+            parts.append(f"clock held back {in_words(self.clock.held_ms)}")
         what = ", ".join(parts)
         return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {what}  ({self.seconds:.1f} s)"
 
@@ -253,7 +253,7 @@ class RunSummary:
 
             yield f"Columns taken in, to be added to the schema: {', '.join(added_ddl(self.evolved))}."
         if self.held_ms:
-            yield f"The clock was held back by up to {self.held_ms:,} ms: it ran ahead of what max_clock_jump allows."
+            yield f"The clock was held back by up to {in_words(self.held_ms)}: it ran ahead of what max_clock_jump allows."
 
     def _unapplied(self) -> Iterator[str]:
         """Yield which records changed nothing though they may have been meant to."""

@@ -8,7 +8,7 @@ from ebbtide.delta import Log
 from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.faults import Fault
 from ebbtide.model import Clear
-from ebbtide.runtime._diagnosis import of_ledger
+from ebbtide.runtime._diagnosis import of_ledger, of_rights
 from ebbtide.runtime._plan import Plan
 from ebbtide.runtime._step import Stepper
 from ebbtide.sources import FileSource
@@ -25,6 +25,7 @@ def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
 
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
+    Fault.refuse(of_rights(plan))
     turn = plan.ledger.turn
     Fault.refuse(of_ledger(plan, turn))
     if turn is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,6 @@ from ebbtide.sessions._settings import (
     settings_of_file,
 )
 from ebbtide.sessions._versions import SparkVersion
-from ebbtide.users import has_passwd_entry
 
 JVM_ENDS_WITHIN_S = 300
 """The first one writes the archive of its classes as it ends: some 10 CPU seconds."""
@@ -94,10 +94,19 @@ def _built(app_name: str, settings: Mapping[str, str], log_file: Path | None) ->
     return session
 
 
+def _has_passwd_entry() -> bool:
+    """Return whether the user id has an entry, as the JVM needs it: unlike Python it takes no variable in its place."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
 def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     """Start the JVM that the next session of this process will use."""
     java.refuse_missing()
-    if not has_passwd_entry():
+    if not _has_passwd_entry():
         raise ConfigError.of(
             "Spark cannot start: the user id of this process has no name.",
             got=f"id {os.getuid()}",

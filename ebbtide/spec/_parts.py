@@ -625,7 +625,7 @@ class QuarantineConfig(SpecPart):
         """Leave `max_event_time_ahead` out if it was not given: null differs from the default."""
         fields: dict[str, Any] = dump(self)
         if "max_event_time_ahead" not in self.model_fields_set:
-            del fields["max_event_time_ahead"]
+            fields.pop("max_event_time_ahead", None)
         return fields
 
 

@@ -103,6 +103,7 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
     from ebbtide import status
 
     found = status(entry.spec, root, asks_source=False)
+    found.refuse_unread()
     last = found.last
     return [
         entry.name,

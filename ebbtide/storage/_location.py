@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
@@ -253,6 +254,31 @@ class Location(str):
     def file_names(self) -> set[str]:
         """Return the names of all files directly in this folder, by one listing; none if it is absent."""
         return self._names_of(pafs.FileType.File)
+
+    def file_sizes(self) -> dict[str, int]:
+        """Return the bytes of all files directly in this folder, by name, by one listing; none if it is absent."""
+        fs, path = self.file_system()
+        selector = pafs.FileSelector(path, allow_not_found=True)
+        infos = fs.get_file_info(selector)
+        return {info.base_name: info.size for info in infos if info.type == pafs.FileType.File}
+
+    @property
+    def may_write(self) -> bool:
+        """True if this user may make files in the folder, or make the folder; of an object store, which answers only a call, always."""
+        if not self.is_local:
+            return True
+        folder = Path(self)
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Free bytes of the disk that the folder is on; None of an object store, or if it does not exist."""
+        try:
+            return shutil.disk_usage(self).free if self.is_local else None
+        except OSError:
+            return None
 
     def has_file_like(self, is_meant: Callable[[str], bool]) -> bool:
         """Return whether a name directly in this local folder is meant, without a listing of all of them."""

@@ -58,7 +58,7 @@ def test_what_needs_an_eye_is_said():
         "Not matching source.pattern: 2 files.",
         "left out: a, b.",
         "to be added to the schema: `tier` STRING",
-        "held back by up to 5,000 ms",
+        "held back by up to 5 s",
     ):
         assert said in text
 

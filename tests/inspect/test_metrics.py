@@ -78,7 +78,10 @@ def test_last_verdict_of_each_check_is_shown_and_a_later_one_takes_its_place(mak
     assert found["ebbtide_check", "ordering", "passed"] == 1
     assert "check" not in status(pipeline.spec, pipeline.root).text()
     LastVerdict(check="expiry", outcome="failed", broken=1, at_ms=1_000).note(home, KNOWN)
-    assert "  check expiry failed at 1970-01-01 00:00:01 UTC\n" in status(pipeline.spec, pipeline.root).text()
+    assert (
+        "  check expiry failed at 1970-01-01 00:00:01 UTC: 'ebbtide check --only expiry' shows"
+        in status(pipeline.spec, pipeline.root).text()
+    )
 
 
 def test_source_that_cannot_be_read_hides_neither_the_tables_nor_other_pipelines(make, tmp_path):

@@ -172,6 +172,8 @@ def test_source_that_is_not_asked_refuses_nothing(pipeline):
 
 @pytest.mark.parametrize(("fault", "code"), [(None, 0), ("sink gone", 5), ("source gone", 5)])
 def test_command_ends_by_what_it_found(pipeline, tmp_path, fault, code):
+    pipeline.fields["freshness"] = {"fail_window": "100000d"}  # its steps are of 1970
+    pipeline.spec = pipeline.with_fields()
     if fault is not None:
         FAULTS[fault](pipeline)
     assert exit_code(pipeline, tmp_path) == code

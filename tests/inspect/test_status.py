@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 from frame.limits import set_limits
-from local.local_pipeline import up
+from local.local_pipeline import LATER, up
 
 from ebbtide.delta import Snapshot
 from ebbtide.errors import TableMismatchError
@@ -58,6 +58,7 @@ def test_tables_that_fit_have_no_misfit(make):
     pipeline.read(up(1, 1))
     found = status(pipeline.spec, pipeline.root)
     assert (found.misfit, found.lease.holder, found.foreign_writes) == (None, None, ())
+    found = status(pipeline.spec, pipeline.root, clock_ms=LATER)
     assert len(found.text().splitlines()) == 2
 
 
@@ -173,6 +174,8 @@ def test_json_has_all_in_one_level(make):
         ("unavailable", None),
         ("waiting", waiting),
         ("all_bad", None),
+        ("free_bytes", found.free_bytes),
+        ("late", []),
         ("last_run", found.last_run.as_dict()),
     ]
 

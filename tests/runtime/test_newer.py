@@ -55,7 +55,7 @@ COMMANDS = {
     "repair": lambda pipeline: pipeline.act("repair", "plan"),
     "backfill": lambda pipeline: pipeline.do("backfill"),
     "lag": lambda pipeline: Lag.of(pipeline.spec, pipeline.root, LATER),
-    "status": lambda pipeline: status(pipeline.spec, pipeline.root),
+    "status": lambda pipeline: status(pipeline.spec, pipeline.root).refuse_unread(),
     "pause": lambda pipeline: pipeline.act("pause", clock_ms=LATER, reason="why"),
 }
 OF_ALL_TABLES = set(COMMANDS) - {"pause", "status", "backfill"}

@@ -5,6 +5,7 @@ Folders of the home of the tests' user that a process needs, such as the interpr
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 GROUP_ID = 64_200
 FIRST_ID = 64_201
+CAPABILITIES_VERSION, CAP_DAC_OVERRIDE = 0x20080522, 1 << 1
 SHARED = 0o2770
 """Mode of a root that a group shares."""
 _NAMESPACE = """
@@ -106,6 +108,28 @@ def make_users(folder: Path, names: Sequence[str]) -> dict[str, User]:
         users[name] = user
     (folder / "passwd").write_text("\n".join(lines) + "\n")
     return users
+
+
+@contextmanager
+def without_override() -> Iterator[None]:
+    """Bind root to the modes of files, in this thread and those that it starts: without CAP_DAC_OVERRIDE."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable ones, the first 32 of each before the rest
+
+    def call(name: str) -> None:
+        if getattr(libc, name)(header, sets):
+            raise OSError(ctypes.get_errno(), name)
+
+    call("capget")
+    before = sets[0]
+    sets[0] = before & ~CAP_DAC_OVERRIDE
+    call("capset")
+    try:
+        yield
+    finally:
+        sets[0] = before
+        call("capset")
 
 
 def make_shared_root(folder: Path) -> Path:

@@ -189,13 +189,14 @@ class Kept:
 
     def __init__(self, pipeline: LocalPipeline) -> None:
         self._fields = pipeline.fields
+        self._type = type(pipeline)
         self._home = pipeline.source.parent
         self._folder = KeptFolder(self._home)
 
     def again(self) -> LocalPipeline:
         """Give the pipeline as it was."""
         self._folder.put_back()
-        return LocalPipeline(self._home, **self._fields)
+        return self._type(self._home, **self._fields)
 
 
 def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None, action: str = "apply") -> Report:
