@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -18,10 +18,18 @@ from ebbtide.operators import ExpiryRules, Operator
 _HIDDEN = pa.schema([("_file", pa.string()), ("_rows", pa.int64())])
 
 
-def entries(judged: Judged) -> Rows:
+ON_TIME_MS = 60_000
+"""Maximum delay of an expiry where the state has `cleanup.timers`, ms: a look of Dagster's sensor, and the start of a run."""
+
+
+def entries(judged: Judged, states: Sequence[str] = ()) -> Rows:
     """Select the newest version of each entry that may expire; dropped entries that are still stored are `_removed`.
 
     Each has `_overdue_ms`: time since its expiry, ms; negative before. The watermark is that of the last step.
+
+    Args:
+        judged: The question.
+        states: Only entries of these states. Default: of all.
     """
     tables = judged.tables
     at = _now(judged)
@@ -29,7 +37,9 @@ def entries(judged: Judged) -> Rows:
     def query(sql: Dialect) -> str:
         overdue = overdue_ms(sql, tables.operator, at)
         timed = f"SELECT *, {overdue} AS _overdue_ms FROM ({Entries(tables, sql).current()}) AS _current"
-        return f"SELECT * FROM ({timed}) AS _timed WHERE _overdue_ms IS NOT NULL"
+        named = ", ".join(map(sql.string, states))
+        is_asked = f" AND {sql.name(tables.operator.expiry.ttl_selector)} IN ({named})" if states else ""
+        return f"SELECT * FROM ({timed}) AS _timed WHERE _overdue_ms IS NOT NULL{is_asked}"
 
     names = [*tables.operator.schema.names, "_overdue_ms"]
     return Rows({"state_rows": judged.state_rows}, query, names, tables.operator.entry_key)
@@ -154,6 +164,9 @@ def judge(judged: Judged) -> Iterator[Batch]:
         overdue_entries.expected("warning", grace_ms=0),
         uncollected_entries.expected("warning", grace_ms=stored_ms),
     )
+    on_time = judged.tables.operator.expiry.on_time
+    if on_time and late_ms > ON_TIME_MS:
+        yield judged.batch(entries(judged, on_time), overdue_entries.expected(grace_ms=ON_TIME_MS))
     hidden = hidden_entries(judged, stored_ms)
     if hidden is not None:
         yield judged.batch(hidden, kept_entries.expected("warning", grace_ms=stored_ms))

@@ -109,11 +109,13 @@ class TtlTimers:
 def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     """Yield (key, sub-key, entry) for a full snapshot. Expired entries are left out if the state's cleanup says so.
 
+    Of a function with `on_expire` they are not: each is still to be handed over.
+
     Args:
         state: The state; it is not changed.
     """
     ttl = state.ttl
-    cleans = ttl is not None and ttl.cleanup.full_snapshot
+    cleans = ttl is not None and ttl.cleanup.full_snapshot and state.on_expired is None
     for key in state.raw.all_keys():
         entries = state.raw.entries(key)
         for sub, entry in entries:
@@ -149,7 +151,7 @@ def compact(state: KeyedState) -> int:
             n_seen += 1
             has_expired = state.end_ms(entry) <= clock_ms
             if has_expired:
-                state.raw.remove(key, sub)
+                state.remove_expired(key, sub, entry)
                 n_dropped += 1
     state.context.counts["expired"] += n_dropped
     return n_dropped

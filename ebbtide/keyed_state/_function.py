@@ -5,15 +5,17 @@ Source: FLIP-25, "Setup TTL"; the shape is that of Flink's KeyedProcessFunction.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
 from ebbtide.changelog import RowKind
 from ebbtide.keyed_state._cleanup import IncrementalCleaner, TtlTimers, snapshot
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._migration import migrated
-from ebbtide.keyed_state._raw import RawState, Store
+from ebbtide.keyed_state._raw import Entry, RawState, Store
 from ebbtide.keyed_state._states import (
     AggregateFunction,
     AggregatingState,
@@ -180,6 +182,22 @@ class Change(NamedTuple):
     event_ms: int | None = None
 
 
+class ExpiredEntry(NamedTuple):
+    """An entry that has expired and is no longer stored.
+
+    Args:
+        state: Name of its state.
+        value: The value, the accumulator, the element, the map's value.
+        user_key: The map's key; None for other kinds.
+        ended_ms: When its time ended, ms by the clock that it ages by.
+    """
+
+    state: str
+    value: Any
+    user_key: Any
+    ended_ms: int
+
+
 class StatefulFunction:
     """Base of a function that runs per key. Subclasses declare states as class attributes and override `process`.
 
@@ -234,6 +252,31 @@ class StatefulFunction:
             ctx: Clocks and timers.
         """
         return ()
+
+    def on_expire(
+        self,
+        key: tuple[Any, ...],
+        entry: ExpiredEntry,
+        ctx: FunctionContext,
+    ) -> Iterable[Mapping[str, Any]]:
+        """Handle an entry that has expired; return rows as `process` does. Each is handed over once, and is no longer stored.
+
+        A function that overrides this gets a key's expired entries before its timers and rows. An entry that a function clears
+        itself, or that was never stored since it came too late, is not handed over.
+
+        Args:
+            key: Values of the key's columns.
+            entry: The entry.
+            ctx: Clocks and timers.
+
+        Source: FLIP-25, "Future work": a callback upon expiration.
+        """
+        return ()
+
+    @classmethod
+    def handles_expiry(cls) -> bool:
+        """Return whether it overrides `on_expire`."""
+        return cls.on_expire is not StatefulFunction.on_expire
 
     @classmethod
     def descriptors(cls) -> dict[str, StateDescriptor]:
@@ -311,6 +354,8 @@ class FunctionRun:
         self.context = StateContext()
         self.states: dict[str, KeyedState] = {}
         self.ttl_timers: dict[str, TtlTimers] = {}
+        self._expired: deque[tuple[str, Any, Any, Entry]] = deque()
+        """Entries to be handed over: state, key, sub-key, entry."""
         self._every_record: list[IncrementalCleaner] = []
         given = ttl or {}
         declared = type(function).descriptors()
@@ -320,6 +365,8 @@ class FunctionRun:
             state = descriptor.bound(raw, self.context, state_ttl)
             setattr(function, name, state)
             self.states[name] = state
+            if function.handles_expiry():
+                state.on_expired = partial(self._note_expired, name)
             self._clean(name, state, store.background)
         self._timer_state = store.state(TIMERS)
         self.timers = Timers(self._timer_state, self.context)
@@ -330,11 +377,37 @@ class FunctionRun:
         key: tuple[Any, ...],
         rows: Iterable[Change],
     ) -> Iterable[Mapping[str, Any]]:
-        """Run the function on one key's rows, in order."""
+        """Run the function on one key's rows, in order; on what has expired of it before."""
+        yield from self.expire(key)
         self._turn_to(key)
         changes = self._with_event_time(rows)
         yielded = self.function.process(key, changes, self._ctx)
         yield from yielded or ()
+        yield from self._hand_over()
+
+    def expire(self, key: tuple[Any, ...]) -> Iterable[Mapping[str, Any]]:
+        """Remove one key's expired entries and hand them over, if the function takes them."""
+        if not self.function.handles_expiry():
+            return
+        for state in self.states.values():
+            state.purge(key)
+        yield from self._hand_over()
+
+    def _note_expired(self, state: str, key: Any, sub: Any, entry: Entry) -> None:
+        self._expired.append((state, key, sub, entry))
+
+    def _hand_over(self) -> Iterable[Mapping[str, Any]]:
+        """Call `on_expire` for each entry that was removed since it had expired, also those that such a call removes."""
+        while self._expired:
+            name, key, sub, entry = self._expired.popleft()
+            state = self.states[name]
+            self._turn_to(key)
+            ended_ms = state.end_ms(entry)
+            self.context.event_ms = ended_ms if state.ttl is not None and state.ttl.by_event_time else None
+            user_key = sub if isinstance(state, MapState) else None
+            expired = ExpiredEntry(name, entry.value, user_key, ended_ms)
+            yielded = self.function.on_expire(key, expired, self._ctx)
+            yield from yielded or ()
 
     def due(self, key: tuple[Any, ...]) -> list[Timer]:
         """Return one key's timers that are due, the earliest first."""
@@ -363,15 +436,17 @@ class FunctionRun:
                 registered_for, _ = timer
                 if registered_for <= time:
                     waiting.add(timer)
+        yield from self._hand_over()
 
     def _due_besides(self, waiting: set[Timer]) -> list[Timer]:
         due = self.timers.due()
         return [timer for timer in due if timer not in waiting]
 
     def advance(self) -> Iterable[Mapping[str, Any]]:
-        """Fire all timers that are due at the clocks of `context`: TTL timers first, then the user's, key by key."""
+        """Fire all timers that are due at the clocks of `context`: TTL timers first, what these expire, then the user's, key by key."""
         for timers in self.ttl_timers.values():
             timers.advance()
+        yield from self._hand_over()
         keys = list(self._timer_state.all_keys())
         for key in keys:
             yield from self.fire(key)
@@ -406,6 +481,7 @@ class FunctionRun:
         for key in self._timer_state.all_keys():
             for sub, entry in self._timer_state.entries(key):
                 run._timer_state.put(key, sub, entry)
+        run._expired.extend(self._expired)
         return run
 
     def _clean(

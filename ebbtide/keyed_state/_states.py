@@ -46,6 +46,8 @@ class KeyedState:
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
         """Called with (key, end of life) when an entry is stamped: exact timers."""
+        self.on_expired: Callable[[Hashable, Hashable, Entry], None] | None = None
+        """Called with (key, sub-key, entry) when an entry is removed because it has expired: `on_expire` of a function."""
         self.current_ttl: timedelta | None = None
         """Time to live of entries written without one, until the current key changes; None: the state's."""
         self._ttl_ms = Long.MAX
@@ -76,12 +78,21 @@ class KeyedState:
     def purge(self, key: Hashable) -> int:
         """Remove a key's expired entries; return their number."""
         entries = self.raw.entries(key)
-        expired = [sub for sub, entry in entries if self.has_expired(entry)]
-        for sub in expired:
-            self.raw.remove(key, sub)
+        expired = [(sub, entry) for sub, entry in entries if self.has_expired(entry)]
+        for sub, entry in expired:
+            self.remove_expired(key, sub, entry)
         n_expired = len(expired)
         self.context.counts["expired"] += n_expired
         return n_expired
+
+    def remove_expired(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        """Remove an entry that has expired."""
+        self.raw.remove(key, sub)
+        self._hand_over(key, sub, entry)
+
+    def _hand_over(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        if self.on_expired is not None:
+            self.on_expired(key, sub, entry)
 
     def end_ms(self, entry: Entry) -> int:
         """Return the time at which an entry expires, capped at the largest long; an unstamped entry never expires."""
@@ -131,7 +142,7 @@ class KeyedState:
         if entry is None:
             return None
         if self.has_expired(entry):
-            self.raw.remove(self.context.key, sub)
+            self.remove_expired(self.context.key, sub, entry)
             self.context.counts["expired"] += 1
             # RETURN_EXPIRED_IF_NOT_CLEANED_UP: the read that removes the entry still returns it, once.
             return entry if self._shows else None
@@ -175,11 +186,13 @@ class KeyedState:
         stamp = self._access_ms()
         old = None
         # A write that renews by processing time need not read the entry that it replaces.
-        needs_old = self._keeps_stamp or self._by_event
+        needs_old = self._keeps_stamp or self._by_event or self.on_expired is not None
         if needs_old and not create:
             old = self.raw.get(key, sub)
         if old is not None:
             stamp = self._stamp_over(old, stamp)
+            if self.has_expired(old):
+                self._hand_over(key, sub, old)
         own_ttl = self.current_ttl if ttl is None else ttl
         own_ttl_ms = None if own_ttl is None else to_ms(own_ttl)
         entry = Entry(value, stamp, own_ttl_ms)
@@ -420,9 +433,17 @@ class ListState(KeyedState):
         live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
         if not live:
             return
-        self.raw.clear(self.context.key)
+        self._clear_expired(self.context.key)
         for sub, entry in live:
             self._renewed(sub, entry, ttl)
+
+    def _clear_expired(self, key: Hashable) -> None:
+        """Remove all elements; hand over those that have expired."""
+        if self.on_expired is not None:
+            for sub, entry in list(self.raw.entries(key)):
+                if self.has_expired(entry):
+                    self._hand_over(key, sub, entry)
+        self.raw.clear(key)
 
     def _elements(self, key: Hashable, entries: list[tuple[Any, Entry]]) -> Iterator[Any]:
         any_live = False
@@ -432,7 +453,7 @@ class ListState(KeyedState):
             if is_live or self._shows:
                 yield entry.value
         if not any_live:
-            self.raw.clear(key)
+            self._clear_expired(key)
 
     def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
         """Append an element, which is not None."""

@@ -131,7 +131,7 @@ class CleanupConfig(_Config):
     )
     timers: bool = Field(
         default=False,
-        description="Delete entries exactly when they expire, by a timer per key and state, as in FLIP-25's first version; in pipelines as `background`. Default: false.",
+        description="Delete entries exactly when they expire, by a timer per key and state, as in FLIP-25's first version. In pipelines within a minute, by a continuous run or Dagster's sensor; the check 'expiry' is an error later. Default: false.",
     )
     background: bool = Field(
         default=True,

@@ -39,6 +39,11 @@ class ExpiryRules:
         return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
     @property
+    def on_time(self) -> list[str]:
+        """States whose entries must expire within a minute (`cleanup.timers`)."""
+        return [name for name, ttl in self.ttls.items() if name is not None and ttl.cleanup.timers]
+
+    @property
     def tick_columns(self) -> set[str]:
         """Further columns that `deletable` and `awaited` read."""
         return {name for name, _ in self.needs_tick}

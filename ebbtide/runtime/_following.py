@@ -28,6 +28,8 @@ WHOLE_LOOK_S = 30.0
 """From one look at a source that shows another topic, new partitions and lost records to the next, while it is idle."""
 TICK_SHARE = 0.01
 """Maximum share of the time for ticks by what may be due. Statistics also count entries that were written again, so such a tick may find nothing."""
+MOST_PAUSE_S = 30.0
+"""Maximum seconds from one such tick to the next, however long they take, where a state has `cleanup.timers`: half of its minute."""
 MOST_FILES_HELD = 10_000
 """Source files whose names are held between two looks."""
 _log = logging.getLogger(__name__)
@@ -257,7 +259,10 @@ class Watcher:
             return
         self._tick(is_extra=True)
         ended_s = self._faults.now_s()
-        self._ticks_s = ended_s + (ended_s - now_s) / TICK_SHARE
+        pause_s = (ended_s - now_s) / TICK_SHARE
+        if self._steps.expires_on_time:
+            pause_s = min(pause_s, MOST_PAUSE_S)
+        self._ticks_s = ended_s + pause_s
 
     def _tick_while_idle(self) -> None:
         now_ms = self._clock()

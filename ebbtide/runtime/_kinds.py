@@ -58,6 +58,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
         function=partial(spec.function_class, **spec.options),
         states=spec.states,
         shows_values=not spec.personal,
+        hands_over=spec.function_class.handles_expiry(),
     )
 
 

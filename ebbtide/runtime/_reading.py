@@ -220,6 +220,11 @@ class SourceSteps:
         must_commit = has_moved or notes_time
         return self._tick(executor, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
 
+    @property
+    def expires_on_time(self) -> bool:
+        """Return whether a state must expire within a minute."""
+        return bool(self.plan.operator.expiry.on_time)
+
     def may_be_due(self, clock_ms: int) -> bool:
         """Return whether a tick might find something to do, by the statistics of the newest known state.
 

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from ebbtide.changelog import RowKind
 from ebbtide.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.errors import ConfigError
-from ebbtide.keyed_state import MapStateDescriptor, StatefulFunction, StateTtlConfig, Ttl
+from ebbtide.keyed_state import MapStateDescriptor, StatefulFunction, StateTtlConfig, StateVisibility, Ttl
 from ebbtide.operators import StateSpec
 from ebbtide.redaction import is_credential, printable
 from ebbtide.spec._fitting import RESERVED_COLUMNS
@@ -111,6 +111,8 @@ class StatefulPipeline(Pipeline):
         if spec.ttl.expire_live:
             refuse(f"ttl.{name}.expire_live", [True], "false: it belongs to upsert pipelines")
         cleanup = spec.ttl.cleanup
+        if self.function_class.handles_expiry():
+            self._refuse_without_tick(name, spec.ttl)
         compaction = cleanup.compaction_filter
         queries = "query_time_after_num_entries"
         if compaction is not None and queries in compaction.model_fields_set:
@@ -125,6 +127,17 @@ class StatefulPipeline(Pipeline):
                 [cleanup.incremental],
                 "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
             )
+
+    def _refuse_without_tick(self, name: str, ttl: StateTtlConfig) -> None:
+        """Refuse the settings of a state under which no tick hands its expired entries to `on_expire`, or reads come first."""
+        if not (ttl.cleanup.background or ttl.cleanup.timers):
+            allowed = f"true, or timers: true, as {self.function} has on_expire: it gets what a tick expires"
+            refuse(f"ttl.{name}.cleanup.background", [False], allowed)
+        if ttl.state_visibility is not StateVisibility.NEVER_RETURN_EXPIRED:
+            allowed = (
+                f"NEVER_RETURN_EXPIRED, as {self.function} has on_expire: it gets expired entries before a read could"
+            )
+            refuse(f"ttl.{name}.state_visibility", [str(ttl.state_visibility)], allowed)
 
     @property
     def runs_user_code(self) -> bool:

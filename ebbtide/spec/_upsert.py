@@ -103,7 +103,7 @@ class MaterializerConfig(SpecPart):
     )
     on_expire: OnExpire = Field(
         default=OnExpire.KEEP,
-        description="Treatment of the sink's row when it expires: keep or delete. Default: keep, like Flink.",
+        description="Treatment of the sink's row when it expires: keep, or delete, which emits its -D. Default: keep, like Flink.",
     )
     retraction_grace: NaturalDuration = Field(
         default="0s",
@@ -130,6 +130,9 @@ class MaterializerConfig(SpecPart):
                 [name for name in _OF_STRATEGIES if name in given],
                 "none of these: a step decides in columns, whose rows are those of every strategy, so there is nothing to choose",
             )
+            asked = given.get("on_expire")
+            allowed = "keep or delete: an expired row that the sink shows is emitted as its -D by delete, and a row that it does not show was taken back before"
+            refuse("materializer.on_expire", [asked] if asked == "emit" else [], allowed)
         return given
 
 

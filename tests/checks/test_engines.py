@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from frame.limits import set_limits
 from local.local_pipeline import up
 from local.local_run import HOUR, SPARK, START
+from local.support import change
 
 from ebbtide.checks import Engines, VersionRange, checks_of
 from ebbtide.checks._inputs import ChangeFeed, Size, TableRows
@@ -68,6 +69,26 @@ def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(ma
         assert (hidden.count, [each["_rows"] for each in hidden.sample]) == (n_files, [1] * n_files)
     assert cleaned(expires_ms + HOUR) == 0, "the next cleanup has written the file again"
     assert [each.count for each in found(pipeline, "expiry", clock_ms=expires_ms + 2 * HOUR)] == [0, 0, 0]
+
+
+@pytest.mark.demand("ttl-timers-bound")
+def test_state_with_timers_must_expire_within_a_minute(make):
+    timed = {"ttl": "1h", "cleanup": {"timers": True}}
+    fields = {"function": "user_functions:HandedOver", "schema": "id BIGINT, seq BIGINT", "output_key": ["id", "entry"]}
+    pipeline = make(**fields, ttl={"newest": timed, "items": "1h"})
+    pipeline.read(change("+I", id=1, seq=1), change("+I", id=2, seq=1), clock_ms=START)
+    ends_ms = START + HOUR
+
+    def counts(late_ms):
+        return [each.count for each in found(pipeline, "expiry", clock_ms=ends_ms + late_ms)]
+
+    late_for_all, late_at_all, not_deleted = 0, 4, 0
+    assert counts(59_999) == [late_for_all, late_at_all, not_deleted, 0]
+    assert counts(60_000) == [late_for_all, late_at_all, not_deleted, 2], "the entries of the state with timers"
+    pipeline.run(ends_ms)
+    assert counts(60_000) == [0, 0, 0, 0]
+    pipeline.spec = pipeline.with_fields(ttl={"newest": timed, "items": "1h"}, checks={"expiry_grace": "1m"})
+    assert len(counts(0)) == 3, "a grace of a minute or less holds for all"
 
 
 def test_state_is_held_to_the_size_that_the_spec_allows(make):

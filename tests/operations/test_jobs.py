@@ -10,6 +10,7 @@ from frame.limits import set_limits
 from frame.stored_names import BASE
 from local.local_pipeline import up
 from local.local_run import HOUR, SPARK, START
+from local.support import change
 
 from ebbtide.delta import DataFile, Log, Snapshot, Writer
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError
@@ -184,6 +185,34 @@ def test_cleanup_goes_by_the_present_clock_where_no_run_has_ticked_since(make):
     assert pipeline.do("cleanup", START + HOUR)["entries_deleted"] == 1
     assert pipeline.last.now_ms == START + HOUR, "the step that has acted by it"
     assert pipeline.do("cleanup", START).step is None, "the clock never goes back"
+
+
+@pytest.mark.demand("ttl-callback")
+@pytest.mark.parametrize("job", ["cleanup", "compaction", "merge"])
+def test_job_deletes_no_entry_that_a_function_has_yet_to_be_handed(make, job):
+    """A cleanup makes the tick; a compaction, which goes by the last step's clock, leaves the entries for one."""
+    ttl = dict.fromkeys(("newest", "items", "each"), "1h")
+    fields = {"function": "user_functions:HandedOver", "schema": "id BIGINT, seq BIGINT", "ttl": ttl}
+    pipeline = make(**fields, output_key=["id", "entry"])
+    lines = [change("+I", id=id_, seq=10 * id_ + n) for id_ in range(8) for n in range(3)]
+    pipeline.read(*lines, clock_ms=START)
+    an_hour_later(pipeline)
+    want = sorted(f"{state}/{10 * id_ + n}" for id_ in range(8) for state in ("items", "each") for n in range(3))
+    want += sorted(f"newest/{10 * id_ + 2}" for id_ in range(8))
+
+    def handed():
+        rows = pipeline.table("sink", pipeline.spec.sink_table.columns)
+        assert {(row["times"], row["ended_ms"]) for row in rows} <= {(1, START + HOUR)}
+        return sorted(row["entry"] for row in rows)
+
+    pipeline.do(job, START + HOUR)
+    assert handed() == (sorted(want) if job == "cleanup" else [])
+    pipeline.do("cleanup", START + HOUR)
+    pipeline.run(START + HOUR)
+    pipeline.do("compaction")
+    assert handed() == sorted(want)
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    assert {row["_state"] for row in rows if row["_entry"] == "row"} == {"times"}
 
 
 def test_cleanup_believes_a_clock_no_further_than_a_run_does(make):

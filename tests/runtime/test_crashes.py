@@ -43,7 +43,7 @@ IN_TURN = {
 QUICK_JOBS = [
     *(("arrival", job) for job in ("cleanup", "compaction", "replay", "alter", "rewind", "restore", "repair")),
     *(("arrival", job) for job in ("swap", "adopt", "refresh")),
-    ("stateful", "refresh"),
+    *(("stateful", job) for job in ("cleanup", "refresh")),
     *(("partitioned", job) for job in ("alter", "rewind", "repair", "swap", "adopt", "refresh")),
 ]
 """A job that is one commit of the state is as a cleanup or a compaction, the others are as one of these: an undo as a rewind."""
@@ -103,6 +103,31 @@ def test_run_killed_in_a_step_is_finished_by_the_next(works, undisturbed, tmp_pa
     works[kind].die(tmp_path, "run", PLACES[place])
     works[kind].do(tmp_path, "run")
     assert works[kind].tables(tmp_path, "run") == undisturbed(kind, "run")[1]
+
+
+EXPIRING = ("the state is not committed", "the tick is decided", "the sink is committed")
+"""Places of a tick; once decided it is committed to the state."""
+
+
+@pytest.mark.demand("ttl-callback")
+@pytest.mark.parametrize("job", ["run", "cleanup"])
+def test_entries_that_expire_are_handed_over_once_though_the_tick_is_killed(works, undisturbed, tmp_path, job):
+    """What was written by the first two of three steps has expired; `ended` is the sum of the list's elements handed over."""
+    root = shutil.copytree(undisturbed("stateful", "run")[0], tmp_path / "root")
+    for place in EXPIRING:
+        owner, name, when, _ = PLACES[place]
+        works["stateful"].die(root, f"{job} later", (owner, name, when, 1))
+    works["stateful"].do(root, f"{job} later")
+    rows = {row["id"]: row for row in expected("stateful", changes_of("stateful"))}
+    n_early = 2 * len(changes_of("stateful")) // 3
+    for row in rows.values():
+        early = [n for n in row["seen"] if n < n_early]
+        if early:
+            row["seen"] = row["seen"][len(early) :]
+            row["ended"] = sum(early)
+            row["total"] = row["total"] if row["seen"] else None
+    assert shown(works["stateful"].spec("run"), root) == [rows[id_] for id_ in sorted(rows)]
+    assert any(row["ended"] for row in rows.values())
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ class Watched:
         self.source = self.lease = self.plan = self.stepper = self
         self.is_at_end = False
         self.version, self.n_files_read = 1, 0
-        self.is_due, self.tick_s = False, 0.0
+        self.is_due, self.tick_s, self.expires_on_time = False, 0.0, False
 
     follows_on = "where the first run began"
 
@@ -223,6 +223,25 @@ def test_tick_comes_early_where_something_may_be_due_and_takes_a_hundredth_of_th
     watched.now_s = 9
     watcher.expire_due()
     assert [asked for asked, *_ in watched.asked] == ["extra tick"]
+
+
+@pytest.mark.demand("ttl-timers-bound")
+def test_tick_of_a_state_with_timers_comes_within_half_a_minute_however_long_it_takes(watched, watcher):
+    watched.is_due, watched.expires_on_time, watched.tick_s = True, True, 3.0
+    ticks_s = []
+    for second in range(100):
+        watched.now_s = max(watched.now_s, second)
+        watched.asked.clear()
+        watcher.expire_due()
+        ticks_s += [watched.now_s] if watched.asked else []
+    assert ticks_s == [3, 36, 69, 102]
+    watched.expires_on_time = False
+    watched.now_s = 200
+    watcher.expire_due()
+    watched.asked.clear()
+    watched.now_s = 400
+    watcher.expire_due()
+    assert watched.asked == [], "else they take a hundredth of the time"
 
 
 def test_stream_that_is_never_idle_expires_what_is_due(make):

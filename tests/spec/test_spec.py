@@ -69,6 +69,7 @@ REFUSED = {
     "ttl too long": (spec, {"ttl": "1000000000d"}, "got '1000000000d'; allowed: up to 999999999d"),
     "delay below 0": (spec, {"allowed_delay": "-P1D"}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
     "ahead below 0": (spec, {"quarantine": {"max_event_time_ahead": "-P1D"}}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
+    "expired rows emitted and kept": (plain, {"ttl": "1d", "materializer": {"on_expire": "emit"}}, "materializer.on_expire: got emit; allowed: keep or delete: an expired row that the sink shows is emitted as its -D by delete"),
     "strategy of a materializer": (plain, {"materializer": {"strategy": "adaptive"}}, "materializer: got strategy; allowed: none of these: a step decides in columns, whose rows are those of every strategy"),
     "thresholds of a materializer": (plain, {"materializer": {"keep": "first", "thresholds": {"high": 9}}}, "materializer: got thresholds; allowed: none of these"),
     "quarantine below 0": (spec, {"quarantine": {"max_rows_per_step": -1}}, "greater than or equal to 0"),

@@ -46,6 +46,11 @@ DEMANDS = {
         "Exact cleanup by one timer per key, as in the worked example",
         "`cleanup.timers` on heap and rocksdb",
     ),
+    "ttl-timers-bound": Demand(
+        "FLIP-25",
+        "Entries are cleaned when their TTL expires, also where nothing comes",
+        "`cleanup.timers` in pipelines: within a minute, which the check `expiry` judges",
+    ),
     "ttl-precedence": Demand("FLIP-25", "TTL timers before the user's", "`FunctionRun.advance`"),
     "ttl-snapshot": Demand("FLIP-25", "Cleanup in full snapshots", "`cleanup.full_snapshot`"),
     "ttl-incremental": Demand("FLIP-25", "Incremental cleanup, also for every record", "`cleanup.incremental`"),
@@ -58,6 +63,9 @@ DEMANDS = {
     "ttl-current": Demand("FLIP-25, future work", "The current TTL of a state object", "`current_ttl`"),
     "ttl-downtime": Demand(
         "FLIP-25, future work", "Downtime does not age state (FLINK-9661)", "`downtime_over`, `ebbtide pause`"
+    ),
+    "ttl-callback": Demand(
+        "FLIP-25, future work", "A callback upon expiration", "`on_expire(key, entry, ctx)` of a function"
     ),
     "ttl-queryable": Demand("FLIP-25, future work", "Queryable state with TTL", "`ebbtide state`"),
     "sum-rules": Demand(

@@ -80,6 +80,7 @@ COMMITS: dict[str, Place] = {
 }
 UPKEEP: dict[str, dict[str, Place]] = {
     "cleanup": {
+        "the tick is decided": ("ebbtide.runtime._step", "expire", "after", 1),
         "the entries are found": ("ebbtide.operations._maintenance.cleanup", "find", "after", 1),
         "the files and vectors are written": (DELETION, "actions", "after", 1),
     }

@@ -254,3 +254,92 @@ class Extremes(StatefulFunction):
             self.most.add(change.row["seq"])
             self.mean.add(change.row["seq"])
         yield {"most": self.most.get(), "mean": self.mean.get()}
+
+
+class HandedOver(StatefulFunction):
+    """Shows each entry that has expired as a row, with how often it was handed over: `STATE/VALUE`."""
+
+    output = "entry STRING, ended_ms BIGINT, times BIGINT"
+    newest = ValueStateDescriptor("BIGINT")
+    items = ListStateDescriptor("BIGINT")
+    each = MapStateDescriptor("BIGINT", key_type="BIGINT")
+    times = MapStateDescriptor("BIGINT", key_type="STRING")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            n = change.row["seq"]
+            self.newest.update(n)
+            self.items.add(n)
+            self.each.put(n, n)
+        return ()
+
+    def on_expire(self, key, entry, ctx):
+        if entry.state == "each":
+            assert entry.user_key == entry.value
+        name = f"{entry.state}/{entry.value}"
+        times = (self.times.get(name) or 0) + 1
+        self.times.put(name, times)
+        yield {"entry": name, "ended_ms": entry.ended_ms, "times": times}
+
+
+class InOrder(StatefulFunction):
+    """Shows in which order it is called, step by step."""
+
+    output = "course STRING"
+    seen = ValueStateDescriptor("BIGINT")
+    course = ValueStateDescriptor("STRING")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            self.seen.update(change.row["seq"])
+            yield self._called(f"row {change.row['seq']}")
+            ctx.timers.register(ctx.now_ms + 50)
+
+    def on_timer(self, key, time_ms, ctx):
+        yield self._called(f"timer {time_ms}")
+
+    def on_expire(self, key, entry, ctx):
+        course = self.course.get()
+        self.course.update(f"{course}; expired {entry.value}")
+        yield {"course": self.course.get()}
+
+    def _called(self, what):
+        course = self.course.get()
+        self.course.update(what if course is None else f"{course}, {what}")
+        return {"course": self.course.get()}
+
+
+class Reminds(StatefulFunction):
+    """Writes what has expired again, three times."""
+
+    output = "times BIGINT"
+    seen = ValueStateDescriptor("BIGINT")
+    times = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            self.seen.update(change.row["seq"])
+        yield {"times": 0}
+
+    def on_expire(self, key, entry, ctx):
+        times = (self.times.get() or 0) + 1
+        self.times.update(times)
+        if times < 3:
+            self.seen.update(entry.value)
+        yield {"times": times}
+
+
+class Shortens(StatefulFunction):
+    """Ends what it remembers before it writes it again."""
+
+    output = "expired BIGINT"
+    seen = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            self.seen.get(ttl=timedelta(milliseconds=1))
+            self.seen.update(change.row["seq"])
+        yield {"expired": None}
+
+    def on_expire(self, key, entry, ctx):
+        yield {"expired": entry.value}

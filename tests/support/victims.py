@@ -35,17 +35,27 @@ ALTERED = ("text", "more")
 
 
 class Totals(StatefulFunction):
-    """Shows the sum of all values of a key, and the values themselves."""
+    """Shows the sum of all values of a key, the values themselves, and the sum of those that have expired."""
 
-    output = "total BIGINT, seen ARRAY<BIGINT>"
+    output = "total BIGINT, seen ARRAY<BIGINT>, ended BIGINT"
     total = ValueStateDescriptor("BIGINT")
     seen = ListStateDescriptor("BIGINT")
+    ended = ValueStateDescriptor("BIGINT")
 
     def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Row]:
         for change in rows:
             self.total.update((self.total.get() or 0) + change.row["n"])
             self.seen.add(change.row["n"])
-        yield {"total": self.total.get(), "seen": list(self.seen.get())}
+        yield self.row()
+
+    def on_expire(self, key: Any, entry: Any, ctx: Any) -> Iterator[Row]:
+        if entry.state == "seen":
+            self.ended.update((self.ended.get() or 0) + entry.value)
+        yield self.row()
+
+    def row(self) -> Row:
+        """What the sink shows."""
+        return {"total": self.total.get(), "seen": list(self.seen.get()), "ended": self.ended.get()}
 
 
 def spec_of(kind: str, source: Path, *, ttl: str = "2h", **more: Any) -> Pipeline:
@@ -150,7 +160,7 @@ def expected(kind: str, changes: list[tuple[str, Row]]) -> list[Row]:
     seen: defaultdict[int, list[int]] = defaultdict(list)
     for _, row in changes:
         seen[row["id"]].append(row["n"])
-    return [{"id": id_, "total": sum(values), "seen": values} for id_, values in sorted(seen.items())]
+    return [{"id": id_, "total": sum(values), "seen": values, "ended": None} for id_, values in sorted(seen.items())]
 
 
 def _event(change: str, row: Row) -> Event:

@@ -42,6 +42,7 @@ class StatefulOperator:
         function: Makes the function; called once for each group of keys.
         states: Its states by name.
         shows_values: Errors may show keys, rows and the function's error text.
+        hands_over: The function has `on_expire`, so that no entry may be deleted without a tick, which calls it.
     """
 
     columns: pa.Schema
@@ -51,6 +52,7 @@ class StatefulOperator:
     function: Callable[[], StatefulFunction]
     states: dict[str, StateSpec] = field(default_factory=dict)
     shows_values: bool = True
+    hands_over: bool = False
 
     @cached_property
     def changes(self) -> pa.Schema:
@@ -80,7 +82,8 @@ class StatefulOperator:
         for name, spec in self.states.items():
             if spec.ttl is not None:
                 ttls[name] = spec.ttl
-        return ExpiryRules(ttls)
+        needs_tick = (("_removed", False),) if self.hands_over else ()
+        return ExpiryRules(ttls, needs_tick=needs_tick)
 
     @property
     def has_named_states(self) -> bool:
@@ -226,13 +229,14 @@ class _Call:
         """Remove expired entries, then fire the timers that are due."""
         # Before the timers, so that a function's timers do not see expired entries.
         for state in self.running.states.values():
-            if state.ttl is None:
+            if state.ttl is None or self.op.hands_over:
                 continue
             cleanup = state.ttl.cleanup
             if cleanup.background or cleanup.timers:
                 for key in state.raw.all_keys():
                     state.purge(key)
         for key in self.keys:
+            self._expire(key)
             self._fire(key)
 
     def _process(self, changes: pa.Table) -> None:
@@ -255,17 +259,25 @@ class _Call:
             order = tuple(last_order.tolist())
             key = self.keys[codes[start]]
             key_changes = [change_of(row) for row in rows]
+            self._expire(key)
             self._fire(key)
             yielded = self.running.process(key, key_changes)
             self._collect(key, order, yielded)
+
+    def _expire(self, key: Key) -> None:
+        """Remove a key's expired entries and hand them over to the function, if it takes them."""
+        if self.op.hands_over:
+            self._collect(key, self._before_changes, self.running.expire(key))
 
     def _fire(self, key: Key) -> None:
         due = self.running.due(key)
         self.metrics["timers"] += len(due)
         if due:
-            before_changes = (self.step.number, 0, 0)
-            yielded = self.running.fire(key)
-            self._collect(key, before_changes, yielded)
+            self._collect(key, self._before_changes, self.running.fire(key))
+
+    @property
+    def _before_changes(self) -> Order:
+        return (self.step.number, 0, 0)
 
     def _collect(
         self,
