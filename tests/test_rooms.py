@@ -93,6 +93,7 @@ ALONE = {
     "h11": "ebbtide/sql/_gateway/server.py",
     "urllib3": "ebbtide/sql/_remote.py",
     "rocksdict": "ebbtide/stores/_rocksdb",
+    "msgpack": "ebbtide/stores/_rocksdb/codec.py",
     "obstore": "ebbtide/storage/",
     "numba": "ebbtide/columns/_compiled.py",
     "pandas": ("ebbtide/expressions/_row_functions.py", "ebbtide/checks/great_expectations/"),

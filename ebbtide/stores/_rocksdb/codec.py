@@ -1,8 +1,7 @@
 """The byte format of keys and entries in RocksDB.
 
-A key is `length(state) state length(key) key sub`: the state's name as UTF-8, the key and the sub-key as values; a sub-key of
-None is empty. An entry is `stamp ttl value`, the first two as values. Lengths are 4 bytes, all numbers big-endian. A value is a
-tag and its content:
+A key is `length(state) state length(key) key sub`: the state's name as UTF-8, the key and the sub-key encoded so that they sort; a sub-key of
+None is empty. Lengths are 4 bytes, all numbers big-endian. What sorts is a tag and its content:
 
 | tag | value | content |
 |---|---|---|
@@ -17,16 +16,23 @@ tag and its content:
 | `p` | timedelta | `i` of its microseconds |
 | `l` `u` | list, tuple | each element: length, value |
 | `m` | dict | key and value in turn: length, value |
+
+An entry does not sort. It is the byte 1, and the MessagePack of `[stamp, ttl, value]`. What MessagePack has no type for is an extension: 1 is a tuple, as an array;
+2 is any other value, with tag and content as above. Releases before this form wrote an entry as `stamp ttl value`, each as above, the first
+two with their length: its first byte is 0.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from typing import Any
+
+import msgpack
 
 from ebbtide.keyed_state import Entry
 
@@ -39,10 +45,14 @@ _DOUBLE = struct.Struct(">d")
 _LENGTH = struct.Struct(">I")
 _BIAS = 2**63
 """Added to an integer, so that its bytes sort as it does."""
+PACKED = b"\x01"
+"""The first byte of an entry as MessagePack."""
+TUPLE, SORTED = 1, 2
+"""Numbers of the extensions."""
 
 
 def encode(value: Any) -> bytes:
-    """Write a value.
+    """Write a value so that it sorts.
 
     Raises:
         TypeError: a type that the format has not.
@@ -51,49 +61,57 @@ def encode(value: Any) -> bytes:
         >>> encode(-1) < encode(0) < encode(7), decode(encode({"a": [1, None]}))
         (True, {'a': [1, None]})
     """
-    match value:
-        case None:
-            return b"N"
-        case True:
-            return b"T"
-        case False:
-            return b"F"
-        case int() if -_BIAS <= value < _BIAS:
-            biased = value + _BIAS
-            return b"i" + _LONG.pack(biased)
-        case int():
-            n_bytes = value.bit_length() // 8 + 1  # with room for the sign
-            content = value.to_bytes(n_bytes, "big", signed=True)
-            return b"I" + content
-        case str():
-            return b"s" + value.encode()
-        case float():
-            return b"f" + _DOUBLE.pack(value)
-        case bytes():
-            return b"b" + value
-        case Decimal():
-            return b"n" + str(value).encode()
-        case datetime() if value.tzinfo is not None:
-            microseconds = (value - EPOCH_UTC) // MICROSECOND
-            return b"z" + encode(microseconds)
-        case datetime():
-            microseconds = (value - EPOCH) // MICROSECOND
-            return b"t" + encode(microseconds)
-        case date():
-            ordinal = value.toordinal()
-            return b"d" + encode(ordinal)
-        case timedelta():
-            microseconds = value // MICROSECOND
-            return b"p" + encode(microseconds)
-        case list():
-            return b"l" + _sequence(value)
-        case tuple():
-            return b"u" + _sequence(value)
-        case dict():
-            keys_and_values = chain.from_iterable(value.items())
-            return b"m" + _sequence(keys_and_values)
+    encoder = ENCODERS.get(type(value))
+    if encoder is None:
+        encoder = _encoder_of_subclass(value)
+    return encoder(value)
+
+
+def _encoder_of_subclass(value: Any) -> Callable[[Any], bytes]:
+    for type_, encoder in ENCODERS.items():
+        if isinstance(value, type_):
+            return encoder
     got = type(value).__name__
     raise TypeError(f"state in RocksDB cannot hold {value!r}; got {got}; allowed: {ALLOWED_TYPES}")
+
+
+def _encoded_int(value: int) -> bytes:
+    if -_BIAS <= value < _BIAS:
+        return b"i" + _LONG.pack(value + _BIAS)
+    n_bytes = value.bit_length() // 8 + 1  # with room for the sign
+    return b"I" + value.to_bytes(n_bytes, "big", signed=True)
+
+
+def _encoded_datetime(value: datetime) -> bytes:
+    if value.tzinfo is None:
+        return b"t" + _encoded_int((value - EPOCH) // MICROSECOND)
+    return b"z" + _encoded_int((value - EPOCH_UTC) // MICROSECOND)
+
+
+def _sequence(values: Iterable[Any]) -> bytes:
+    parts = []
+    for value in values:
+        part = encode(value)
+        parts += [_LENGTH.pack(len(part)), part]
+    return b"".join(parts)
+
+
+ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"N",
+    bool: lambda value: b"T" if value else b"F",
+    int: _encoded_int,
+    str: lambda value: b"s" + value.encode(),
+    float: lambda value: b"f" + _DOUBLE.pack(value),
+    bytes: lambda value: b"b" + value,
+    Decimal: lambda value: b"n" + str(value).encode(),
+    datetime: _encoded_datetime,  # a subclass of date, so before it
+    date: lambda value: b"d" + _encoded_int(value.toordinal()),
+    timedelta: lambda value: b"p" + _encoded_int(value // MICROSECOND),
+    list: lambda value: b"l" + _sequence(value),
+    tuple: lambda value: b"u" + _sequence(value),
+    dict: lambda value: b"m" + _sequence(chain.from_iterable(value.items())),
+}
+"""The writer of each type; a subclass is written as the first type that it has."""
 
 
 def decode(raw: bytes) -> Any:
@@ -143,32 +161,47 @@ def decode(raw: bytes) -> Any:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Write an entry."""
-    stamp = encode(entry.stamp_ms)
-    ttl = encode(entry.ttl_ms)
-    value = encode(entry.value)
-    return _sized(stamp) + _sized(ttl) + value
+    """Write an entry.
+
+    Raises:
+        TypeError: a type that the format has not.
+    """
+    return PACKED + _packed([entry.stamp_ms, entry.ttl_ms, entry.value])
 
 
 def decode_entry(raw: bytes) -> Entry:
     """Read an entry."""
+    if raw[:1] == PACKED:
+        stamp_ms, ttl_ms, value = _unpacked(raw[1:])
+        return Entry(value, stamp_ms, ttl_ms)
     stamp, rest = _split(raw)
-    ttl, value = _split(rest)
+    ttl, encoded = _split(rest)
     return Entry(
-        value=decode(value),
+        value=decode(encoded),
         stamp_ms=decode(stamp),
         ttl_ms=decode(ttl),
     )
 
 
+def _extension(value: Any) -> msgpack.ExtType:
+    """Return a value of a type that MessagePack has not."""
+    if isinstance(value, tuple):
+        return msgpack.ExtType(TUPLE, _packed(list(value)))
+    return msgpack.ExtType(SORTED, encode(value))
+
+
+def _of_extension(number: int, content: bytes) -> Any:
+    return tuple(_unpacked(content)) if number == TUPLE else decode(content)
+
+
+_packed: Callable[[Any], bytes] = partial(msgpack.packb, default=_extension, strict_types=True)
+_unpacked: Callable[[bytes], Any] = partial(msgpack.unpackb, ext_hook=_of_extension, strict_map_key=False)
+
+
 def prefix(state: str, key: Hashable = None) -> bytes:
     """Write the part of a key that all entries of a state, or of one key in it, share."""
-    encoded_state = state.encode()
-    start = _sized(encoded_state)
-    if key is None:
-        return start
-    encoded_key = encode(key)
-    return start + _sized(encoded_key)
+    start = _sized(state.encode())
+    return start if key is None else start + _sized(encode(key))
 
 
 def encode_sub(sub: Hashable) -> bytes:
@@ -192,11 +225,6 @@ def decode_key(raw: bytes) -> tuple[Any, Any]:
     key = decode(encoded_key)
     sub = decode_sub(encoded_sub)
     return key, sub
-
-
-def _sequence(values: Iterable[Any]) -> bytes:
-    parts = map(encode, values)
-    return b"".join(map(_sized, parts))
 
 
 def _parts(raw: bytes) -> Iterator[Any]:
