@@ -234,7 +234,7 @@ def multiply_to(work: Path, stored: int) -> None:
 
 def write_rows(path: Path, first: int, n_rows: int) -> None:
     """Write the rows that `rows_of` has as JSON lines, faster."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = duckdb.sql(LINES, params=[first, first + n_rows]).to_arrow_table()["line"].to_pylist()
     unfinished = path.parent.parent / f"{path.name}.tmp"
     unfinished.write_text("\n".join(lines) + "\n")

@@ -1,40 +1,50 @@
 """What a user writes today, beside Ebbtide: the same input, the same settings, one run.
 
-The peer is the usual recipe: foreachBatch, from_json, the newest change per key by row_number, Delta MERGE. The input is
-the shop's orders, `--copies` times over with keys shifted, in 8 micro-batches. Each side runs in a process of its own,
-in turn; timed is the stream alone, from a started session to the last commit. CPU is that of the whole process tree
-(driver, JVM, Python workers). Compiled Python modules are kept, and sessions end well, so that from the second run on all sides
-have the archive of Spark's classes.
+The peers are the usual recipe: decode, the newest change per key, MERGE. `naive` is Spark's foreachBatch with from_json, row_number and Delta's
+MERGE. With `--peers` come `duckdb`, which decodes and ranks without Spark and merges by delta-rs, and `iceberg` and `paimon` of
+`lake_merges.py`. `ebbtide` runs on Spark, `local` in one process. The input is the shop's orders, `--copies` times over with keys shifted, in 8
+steps. Each side runs in a process of its own, in turn; timed is the stream alone, from a started session to the last commit. CPU is that of the whole
+process tree (driver, JVM, Python workers); `warm_cpu_s` is that of a step, the mean of the last two. Compiled Python modules are kept, and sessions end
+well, so that from the second run on all sides have the archive of Spark's classes.
 
-    python benchmarks/naive_merge.py [--copies 64] [--rounds 1] [--one-compiler] [--floor]
+    python benchmarks/naive_merge.py [--copies 64] [--rounds 1] [--one-compiler] [--floor] [--peers]
 
-Prints a line per side and round, then the ratios Ebbtide / naive, of which 0.28 or less is the aim, and Ebbtide / floor, 0.50.
+Prints a line per side and round, then the ratios of the two sides of Ebbtide to each peer. The aims: `ebbtide` at most 0.28 of `naive`, and 0.50 of the
+floor; `local` at most 0.18 of `naive`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 from delta import DeltaTable
+from deltalake import DeltaTable as TableOfDeltaRs
+from deltalake import write_deltalake
 from harness import tree_cpu_s
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ebbtide import UpsertPipeline, run
-from ebbtide.sessions import build_session, end_session
+from ebbtide import InProcess, UpsertPipeline, run
+from ebbtide.delta import Snapshot
+from ebbtide.executors import Executor
+from ebbtide.sessions import OnSpark, build_session, end_session
 
 PROJECT = Path(__file__).resolve().parent.parent
+UV = shutil.which("uv") or str(PROJECT / ".tools" / "bin" / "uv")
 SHIFT = 10**9
 STEPS, FILES_PER_STEP = 8, 2
 ROW = (
@@ -42,6 +52,11 @@ ROW = (
     "placed_at TIMESTAMP, updated_at BIGINT, ship_on INT, meta STRING, discount DECIMAL(14,2)"
 )
 RECORD = "topic STRING, partition INT, offset BIGINT, key STRING, value STRING"
+OURS = ("ebbtide", "local")
+LAKES = {"iceberg": "4.1.1", "paimon": "3.5.8"}
+"""Sides of `lake_merges.py`, with the Spark that their packages are for."""
+Step = Callable[[], None]
+"""Notes the end of a step."""
 
 
 def main() -> int:
@@ -53,14 +68,16 @@ def main() -> int:
     options.add_argument(
         "--floor", action="store_true", help="also measure Spark reading, shuffling and appending, no logic"
     )
+    options.add_argument("--peers", action="store_true", help="also run DuckDB with delta-rs, Iceberg and Paimon")
     options.add_argument("--record", metavar="MACHINE", help="add the rounds to naive_merge.json, for figures.py")
-    options.add_argument("--side", choices=["naive", "floor", "ebbtide"])
+    options.add_argument("--side", choices=SIDES)
     options.add_argument("--work")
     asked = options.parse_args()
     if asked.side:
         return one_side(asked.side, Path(asked.work), asked.copies, one_compiler=asked.one_compiler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sides = ("naive", "floor", "ebbtide") if asked.floor else ("naive", "ebbtide")
+    peers = ["naive", *(["floor"] if asked.floor else []), *(["duckdb", *LAKES] if asked.peers else [])]
+    sides = [*peers, *OURS]
     results: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as work:
         events = make_input(Path(work), asked.copies)
@@ -72,14 +89,20 @@ def main() -> int:
                 printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 results[side].append(json.loads(printed.splitlines()[-1]))
                 print(f"{side:<8} {json.dumps(results[side][-1])}", flush=True)
-    for peer, measure in itertools.product(sides[:-1], ("cpu_s", "wall_s")):
-        ratios = [
-            ours[measure] / theirs[measure] for ours, theirs in zip(results["ebbtide"], results[peer], strict=True)
-        ]
-        print(f"{measure}: ebbtide / {peer} = {statistics.median(ratios):.2f}")
+    for peer in peers:
+        for ours in OURS:
+            ratios = {measure: ratio_of(results, ours, peer, measure) for measure in ("cpu_s", "warm_cpu_s", "wall_s")}
+            print(f"{ours} / {peer}: {', '.join(f'{measure} {ratio:.2f}' for measure, ratio in ratios.items())}")
     if asked.record:
         record(results, asked.record)
     return 0
+
+
+def ratio_of(results: dict[str, list[dict[str, Any]]], ours: str, peer: str, measure: str) -> float:
+    """Return the median of the rounds' ratios."""
+    return statistics.median(
+        one[measure] / other[measure] for one, other in zip(results[ours], results[peer], strict=True)
+    )
 
 
 def record(results: dict[str, list[dict[str, Any]]], machine: str) -> None:
@@ -129,31 +152,81 @@ def shifted(record: dict[str, Any], value: dict[str, Any] | None, copy: int) -> 
 
 def one_side(side: str, work: Path, copies: int, *, one_compiler: bool) -> int:
     """Run one side; print its figures and its errors as JSON."""
-    # What users write runs as Spark starts by itself; Ebbtide as it is shipped, with one compiler.
-    settings = {"spark.driver.extraJavaOptions": ""} if side != "ebbtide" and not one_compiler else {}
-    spark = build_session(f"bench-{side}", settings)
     target = work / f"{side}-{time.monotonic_ns()}"
-    wall, cpu = time.monotonic(), tree_cpu_s()
-    sink = SIDES[side](spark, work / "in", target)
-    figures = {"wall_s": round(time.monotonic() - wall, 1), "cpu_s": round(tree_cpu_s() - cpu, 1)}
-    figures["rows"] = spark.read.format("delta").load(sink).count()
+    if side in LAKES:
+        figures = of_lake(side, work / "in", target)
+        rows = duckdb.read_parquet(f"{target}/rows/*.parquet")
+    else:
+        figures, sink = measured(side, work / "in", target, one_compiler=one_compiler)
+        rows = duckdb.from_arrow(rows_of(sink))
+    figures |= {"rows": len(rows)}
     if side != "floor":
-        figures |= errors(spark, sink, copies)
+        figures |= errors(rows, copies)
+    shutil.rmtree(target)
     print(json.dumps(figures))
-    end_session(spark)
     return 0
 
 
-def ebbtide(spark: SparkSession, source: Path, target: Path) -> str:
+def measured(side: str, source: Path, target: Path, *, one_compiler: bool) -> tuple[dict[str, float], str]:
+    """Run a side; return its figures, and its sink."""
+    spark = None
+    if side in ON_SPARK:
+        # What users write runs as Spark starts by itself; Ebbtide as it is shipped, with one compiler.
+        settings = {"spark.driver.extraJavaOptions": ""} if side != "ebbtide" and not one_compiler else {}
+        spark = build_session(f"bench-{side}", settings)
+    ends: list[float] = []
+    wall, cpu = time.monotonic(), tree_cpu_s()
+
+    def step() -> None:
+        ends.append(tree_cpu_s())
+
+    sink = ON_SPARK[side](spark, source, target, step) if spark else IN_PROCESS[side](source, target, step)
+    figures = figures_of(time.monotonic() - wall, cpu, ends)
+    if spark:
+        end_session(spark)
+    return figures, sink
+
+
+def figures_of(wall_s: float, begin: float, ends: list[float]) -> dict[str, float]:
+    """Return what is printed of a side.
+
+    Args:
+        wall_s: Seconds that it took.
+        begin: CPU seconds of the process tree at its begin.
+        ends: The same at the end of each step.
+    """
+    cpu_s = {"cpu_s": round(tree_cpu_s() - begin, 1), "warm_cpu_s": round((ends[-1] - ends[-3]) / 2, 2)}
+    return {"wall_s": round(wall_s, 1), **cpu_s}
+
+
+def of_lake(side: str, source: Path, target: Path) -> dict[str, Any]:
+    """Run a side of `lake_merges.py`, in an environment with its Spark."""
+    command = [UV, "run", "--no-project", "--quiet", "--with", f"pyspark=={LAKES[side]}", "python"]
+    command += [str(Path(__file__).with_name("lake_merges.py")), side, str(source), str(target)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    figures: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return figures
+
+
+def ebbtide(spark: SparkSession, source: Path, target: Path, step: Step) -> str:
+    """Run the shop's own spec over the input, on Spark."""
+    return by_ebbtide(OnSpark(spark), source, target, step)
+
+
+def local(source: Path, target: Path, step: Step) -> str:
+    """Run the shop's own spec over the input, in this process."""
+    return by_ebbtide(InProcess(), source, target, step)
+
+
+def by_ebbtide(executor: Executor, source: Path, target: Path, step: Step) -> str:
     """Run the shop's own spec over the input."""
     spec = UpsertPipeline.load(PROJECT / "pipelines" / "defs" / "shop" / "orders")
     update = {"path": str(source), "max_files_per_step": FILES_PER_STEP}
     spec = spec.model_copy(update={"source": spec.source.model_copy(update=update)})
-    summary = run(spark, spec, str(target), on_progress=lambda step: print(step.line(), file=sys.stderr))
-    return f"{summary.root}/sink"
+    return f"{run(executor, spec, str(target), on_progress=lambda _: step()).root}/sink"
 
 
-def naive(spark: SparkSession, source: Path, target: Path) -> str:
+def naive(spark: SparkSession, source: Path, target: Path, step: Step) -> str:
     """Run the usual recipe."""
     sink = str(target / "sink")
     DeltaTable.create(spark).location(sink).addColumns(spark.createDataFrame([], ROW).schema).execute()
@@ -168,6 +241,7 @@ def naive(spark: SparkSession, source: Path, target: Path) -> str:
         into = DeltaTable.forPath(batch.sparkSession, sink).alias("t").merge(last.alias("s"), "t.order_id = s.order_id")
         into = into.whenMatchedDelete("s.op = 'd'").whenMatchedUpdate(set=columns)
         into.whenNotMatchedInsert("s.op <> 'd'", values=columns).execute()
+        step()
 
     records = spark.readStream.schema(RECORD).option("maxFilesPerTrigger", FILES_PER_STEP).json(str(source))
     stream = records.writeStream.foreachBatch(merge).option("checkpointLocation", str(target / "checkpoint"))
@@ -175,7 +249,7 @@ def naive(spark: SparkSession, source: Path, target: Path) -> str:
     return sink
 
 
-def floor(spark: SparkSession, source: Path, target: Path) -> str:
+def floor(spark: SparkSession, source: Path, target: Path, step: Step) -> str:
     """Read, parse, shuffle by key and append, without any logic: what no pipeline of Spark's own operators goes below."""
     sink = str(target / "sink")
     envelope = f"before STRUCT<{ROW}>, after STRUCT<{ROW}>, source STRUCT<lsn: BIGINT>, op STRING"
@@ -185,6 +259,7 @@ def floor(spark: SparkSession, source: Path, target: Path) -> str:
         rows = parsed.where("op <> 't'").select(F.coalesce("after", "before").alias("row")).select("row.*")
         by_key = rows.repartition("order_id")
         by_key.write.format("delta").mode("append").save(sink)
+        step()
 
     records = spark.readStream.schema(RECORD).option("maxFilesPerTrigger", FILES_PER_STEP).json(str(source))
     stream = records.writeStream.foreachBatch(append).option("checkpointLocation", str(target / "checkpoint"))
@@ -192,38 +267,82 @@ def floor(spark: SparkSession, source: Path, target: Path) -> str:
     return sink
 
 
-SIDES = {"naive": naive, "floor": floor, "ebbtide": ebbtide}
+def by_duckdb(source: Path, target: Path, step: Step) -> str:
+    """Decode and rank by DuckDB, and merge by delta-rs: the recipe without Spark."""
+    sink = str(target / "sink")
+    row = ROW.replace("STRING", "VARCHAR")
+    envelope = [
+        ("before", f"STRUCT({row})"),
+        ("after", f"STRUCT({row})"),
+        ("source", "STRUCT(lsn BIGINT)"),
+        ("op", "VARCHAR"),
+    ]
+    structure = json.dumps(dict(envelope)).replace("'", "''")
+    columns = ", ".join(f"\"{name}\": '{type_}'" for name, type_ in (each.split(" ") for each in RECORD.split(", ")))
+    newest = f"""
+        WITH parsed AS (
+            SELECT from_json(value, ?) AS e FROM read_json(?, format='newline_delimited', columns={{{columns}}}) WHERE value IS NOT NULL
+        ), changes AS (
+            SELECT e.op AS op, e.source.lsn AS lsn, coalesce(e.after, e.before) AS r FROM parsed WHERE e.op <> 't'
+        )
+        SELECT op, unnest(r) FROM changes QUALIFY row_number() OVER (PARTITION BY r.order_id ORDER BY lsn DESC) = 1
+    """  # noqa: S608 - names of this module
+    files = sorted(str(path) for path in source.iterdir())
+    for number in range(STEPS):
+        some = files[number * FILES_PER_STEP : (number + 1) * FILES_PER_STEP]
+        changes = duckdb.sql(newest, params=[structure, some]).to_arrow_table()
+        if number == 0:
+            write_deltalake(sink, changes.schema.remove(0).empty_table())
+        merge = TableOfDeltaRs(sink).merge(changes, "t.order_id = s.order_id", source_alias="s", target_alias="t")
+        values = {name: f"s.{name}" for name in changes.column_names if name != "op"}
+        merge = merge.when_matched_delete("s.op = 'd'").when_matched_update(values)
+        merge.when_not_matched_insert(values, "s.op <> 'd'").execute()
+        step()
+    return sink
 
 
-def errors(spark: SparkSession, sink: str, copies: int) -> dict[str, int]:
-    """Compare a sink with the truth, which every copy must equal."""
-    with gzip.open(PROJECT / "data" / "shop" / "truth" / "orders.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    names = ("order_id", "customer_id", "status", "total", "currency", "notes", "meta", "discount")
-    truth = spark.createDataFrame(
-        [tuple(row[name] for name in names) for row in rows], ", ".join(f"{name} STRING" for name in names)
+ON_SPARK = {"naive": naive, "floor": floor, "ebbtide": ebbtide}
+IN_PROCESS = {"duckdb": by_duckdb, "local": local}
+SIDES = [*ON_SPARK, *IN_PROCESS, *LAKES]
+
+
+def rows_of(sink: str) -> pa.Table:
+    """Return the rows of a Delta table, deletion vectors applied."""
+    snapshot = Snapshot.read(sink)
+    if snapshot is None:
+        raise LookupError(f"no Delta table at {sink}")
+    columns = pa.schema(TableOfDeltaRs(sink).schema().to_arrow())
+    return snapshot.rows(columns)
+
+
+COMPARED = {
+    "order_id": "BIGINT",
+    "customer_id": "BIGINT",
+    "status": "VARCHAR",
+    "total": "DECIMAL(14,2)",
+    "currency": "VARCHAR",
+    "notes": "VARCHAR",
+    "meta": "VARCHAR",
+    "discount": "DECIMAL(14,2)",
+}
+
+
+def errors(rows: duckdb.DuckDBPyRelation, copies: int) -> dict[str, int]:
+    """Compare rows with the truth, which every copy must equal."""
+    values = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in COMPARED.items())
+    truth = PROJECT / "data" / "shop" / "truth" / "orders.jsonl.gz"
+    got = rows.select(values).set_alias("g")
+    one = duckdb.read_json(str(truth), columns=dict.fromkeys(COMPARED, "VARCHAR")).select(values)
+    copied = (
+        f"SELECT order_id + copy * {SHIFT} AS order_id, * EXCLUDE order_id FROM one, range({copies}) AS copies(copy)"  # noqa: S608
     )
-    want = truth.crossJoin(spark.range(copies).withColumnRenamed("id", "copy")).withColumn(
-        "order_id", F.expr(f"CAST(order_id AS BIGINT) + copy * {SHIFT}")
-    )
-    want = want.withColumns(
-        {
-            "total": F.col("total").cast("decimal(14,2)"),
-            "discount": F.col("discount").cast("decimal(14,2)"),
-            "customer_id": F.col("customer_id").cast("bigint"),
-        }
-    )
-    got = spark.read.format("delta").load(sink).select(*names)
-    joined = want.alias("w").join(got.alias("g"), F.col("w.order_id") == F.col("g.order_id"), "full")
-    differs = F.lit(False)
-    for name in names[1:]:
-        differs |= ~F.col(f"w.{name}").eqNullSafe(F.col(f"g.{name}"))
-    found = joined.agg(
-        F.count_if(F.col("g.order_id").isNull()).alias("missing"),
-        F.count_if(F.col("w.order_id").isNull()).alias("extra"),
-        F.count_if(F.col("g.order_id").isNotNull() & F.col("w.order_id").isNotNull() & differs).alias("wrong"),
-    )
-    return found.collect()[0].asDict()
+    want = one.query("one", copied)
+    differs = " OR ".join(f"w.{name} IS DISTINCT FROM g.{name}" for name in COMPARED)
+    counted = f"""
+        count_if(g.order_id IS NULL), count_if(w.order_id IS NULL), count_if(w.order_id IS NOT NULL AND g.order_id IS NOT NULL AND ({differs}))
+    """
+    found = want.set_alias("w").join(got, "w.order_id = g.order_id", "full").aggregate(counted).fetchall()[0]
+    return dict(zip(("missing", "extra", "wrong"), found, strict=True))
 
 
 if __name__ == "__main__":
