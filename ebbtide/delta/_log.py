@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
-import msgspec
+from pydantic_core import from_json
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import StoredDocument
@@ -59,7 +59,6 @@ KINDS = (*KEPT_KINDS, "remove")
 """These, and those of files that were removed before."""
 SIDECAR = "sidecar"
 """The kind of action that names a further file of a checkpoint."""
-_read_json = msgspec.json.Decoder().decode
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
@@ -318,9 +317,9 @@ class Commit(list[Action]):
 
 def _action(location: str, line: bytes) -> Action:
     try:
-        action = _read_json(line)
+        action = from_json(line)
     except ValueError:
-        # The standard library takes more: texts that are not Unicode, numbers that are none. It judges what the quick decoder refuses.
+        # The standard library takes more: texts that are not Unicode. It judges what the quick decoder refuses.
         try:
             action = json.loads(line)
         except ValueError as error:

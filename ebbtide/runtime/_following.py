@@ -30,8 +30,8 @@ TICK_SHARE = 0.01
 """Maximum share of the time for ticks by what may be due. Statistics also count entries that were written again, so such a tick may find nothing."""
 MOST_PAUSE_S = 30.0
 """Maximum seconds from one such tick to the next, however long they take, where a state has `cleanup.timers`: half of its minute."""
-MOST_FILES_HELD = 10_000
-"""Source files whose names are held between two looks."""
+MOST_FILES_HELD = 4_000_000
+"""Source files whose names are held between two looks: some 0.2 KB each."""
 _log = logging.getLogger(__name__)
 
 
@@ -183,8 +183,7 @@ class Watcher:
         self._whole_look_s = 0.0
         self._ticked_ms = clock()
         self._ticks_s = 0.0
-        # The source files that were read, by the version of the state that notes them.
-        self._known_files: tuple[int, dict[str, int | None]] = (-1, {})
+        self._known_files: dict[str, int | None] | None = None
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
         # Nothing else is known about a source without positions; the start of reading does not change during the stream.
@@ -230,7 +229,7 @@ class Watcher:
         if self.found is not None and now_s < self._whole_look_s and self._is_still_idle(self.found, since):
             return self.found
         self._whole_look_s = now_s + WHOLE_LOOK_S
-        found = plan.source.discover(self._files_read(), self._clock(), since)
+        found = plan.source.look(self._files_read(), self._clock(), since)
         if found != self.found:
             self._planner.note(found)
             self.found = found
@@ -241,16 +240,16 @@ class Watcher:
         return not found.streams and since is not None and self._steps.stepper.plan.source.ends_at(since)
 
     def _files_read(self) -> dict[str, int | None]:
-        """Return the source files that were read. Most looks find nothing, one a second: they read no data file for that."""
-        stepper = self._steps.stepper
-        state = stepper.newest(looks=False)
-        version, files = self._known_files
-        if version == state.version:
+        """Return the source files that were read: those of the state, which are read once, and those of the steps since."""
+        steps = self._steps
+        steps.stepper.newest(looks=False)  # refuses a state that another client has changed
+        newly_read, steps.newly_read = steps.newly_read, {}
+        if self._known_files is None:
+            files = steps.stepper.files_read()
+            self._known_files = files if len(files) <= MOST_FILES_HELD else None
             return files
-        files = stepper.files_read()
-        if len(files) <= MOST_FILES_HELD:
-            self._known_files = state.version, files
-        return files
+        self._known_files.update(newly_read)
+        return self._known_files
 
     def expire_due(self) -> None:
         """Tick where an entry or a timer may be due; also between two batches, as a stream may never be idle."""

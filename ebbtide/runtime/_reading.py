@@ -96,6 +96,7 @@ class SourceSteps:
     Attributes:
         parts_read: Parts of the source that were read so far.
         places_read: Offsets of it, for a source that is read by position.
+        newly_read: Parts that were read since the last look, to their sizes.
     """
 
     stepper: Stepper
@@ -104,6 +105,7 @@ class SourceSteps:
     on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
+    newly_read: dict[str, int | None] = field(default_factory=dict, init=False)
     _has_deleted: bool = field(default=False, init=False)
 
     @classmethod
@@ -155,6 +157,7 @@ class SourceSteps:
 
     def _count(self, batch: SourceBatch) -> None:
         self.parts_read += len(batch.parts)
+        self.newly_read.update(batch.parts)
         self.places_read += batch.span.size if batch.span else 0
 
     def _decide_batch(

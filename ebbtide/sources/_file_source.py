@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
@@ -39,6 +39,7 @@ class FileSource(Source):
     min_age_ms: int = 0
     max_files_per_step: int = 1000
     max_bytes_per_step: int = 256 * 2**20
+    _seen: listing.Seen = field(default_factory=listing.Seen, init=False, repr=False, compare=False)
 
     @staticmethod
     def folders_like(pattern: str) -> list[str]:
@@ -60,6 +61,13 @@ class FileSource(Source):
         since: Span | None = None,
     ) -> Discovery:
         """See `Source` and `ebbtide.sources._listing.discover`."""
+        return self._discover(read, now_ms, None)
+
+    def look(self, read: Mapping[str, int | None], now_ms: int, since: Span | None = None) -> Discovery:
+        """See `Source`: between looks at all files only names are looked at that are new."""
+        return self._discover(read, now_ms, self._seen)
+
+    def _discover(self, read: Mapping[str, int | None], now_ms: int, seen: listing.Seen | None) -> Discovery:
         return listing.discover(
             self.path,
             self.patterns,
@@ -68,6 +76,7 @@ class FileSource(Source):
             min_age_ms=self.min_age_ms,
             now_ms=now_ms,
             counts_repeats=self.counts_repeats,
+            seen=seen,
         )
 
     def lines(self) -> Iterator[bytes]:

@@ -7,8 +7,12 @@ its age: a clone or a copy has new times. Files are read in the order of their w
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase, translate
+from pathlib import Path
 
 import pyarrow.fs as pafs
 
@@ -29,6 +33,71 @@ PATTERNS = (
 """JSON lines, plain or gzip. Unfinished files (.tmp, .part, .crdownload) do not match."""
 NAMED = 5
 """Maximum number of files that a message names."""
+WHOLE_LOOK_S = 30.0
+"""Least time from one look of a run at all files to the next; in between only names are looked at that are new."""
+WHOLE_LOOK_SHARE = 0.05
+"""Maximum share of the time for such looks."""
+SETTLED_NS = 2_000_000_000
+"""Age of a folder's last change from which on its time shows the next one, on disks that count time in seconds too."""
+
+
+@dataclass
+class Seen:
+    """The result of the looks of one run at a folder.
+
+    A name that was seen is not asked about again until all are: then a file that has changed since it was read is found.
+
+    Args:
+        now_s: A monotonic clock.
+
+    Attributes:
+        names: Of files that were read, and of those that match no pattern.
+        n_unmatched: Number of those that match none.
+        folders: Path of each local folder to its last change, epoch ns, as of the last look; none in a store.
+        found: What the last look found.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    names: set[str] = field(default_factory=set)
+    n_unmatched: int = 0
+    folders: dict[str, int] = field(default_factory=dict)
+    found: Discovery | None = None
+    _due_s: float = 0.0
+    _is_settled: bool = False
+
+    def is_due(self) -> bool:
+        """Return whether it is time to look at all files."""
+        return self.now_s() >= self._due_s
+
+    def forget(self) -> None:
+        """Begin a look at all files."""
+        self.names.clear()
+        self.folders.clear()
+        self.n_unmatched = 0
+        self.found = None
+
+    def note(self, found: Discovery, began_s: float) -> None:
+        """Note what a look has found that began at a time of the monotonic clock."""
+        now_s = self.now_s()
+        if self.is_due():
+            self._due_s = now_s + max(WHOLE_LOOK_S, (now_s - began_s) / WHOLE_LOOK_SHARE)
+        self.found = found
+        # A file that comes in the moment of a folder's last change may leave that change's time.
+        settled_ns = time.time_ns() - int((now_s - began_s) * 1e9) - SETTLED_NS
+        self._is_settled = bool(self.folders) and all(at_ns < settled_ns for at_ns in self.folders.values())
+
+    def has_no_news(self) -> bool:
+        """Return whether the last look left nothing to read, nor to wait for, and no local folder has changed since."""
+        is_idle = self.found is not None and not self.found.parts and not self.found.young
+        return is_idle and self._is_settled and all(map(self._is_unchanged, self.folders.items()))
+
+    @staticmethod
+    def _is_unchanged(folder: tuple[str, int]) -> bool:
+        path, at_ns = folder
+        try:
+            return Path(path).stat().st_mtime_ns == at_ns
+        except OSError:
+            return False
 
 
 def refuse_absent(path: str) -> None:
@@ -59,7 +128,7 @@ def folders_like(pattern: str) -> list[str]:
     return sorted(found)
 
 
-def discover(
+def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what is refused
     path: str,
     patterns: Sequence[str],
     read: Mapping[str, int | None],
@@ -68,6 +137,7 @@ def discover(
     min_age_ms: int,
     now_ms: int,
     counts_repeats: bool = False,
+    seen: Seen | None = None,
 ) -> Discovery:
     """List a folder and classify its files.
 
@@ -79,6 +149,7 @@ def discover(
         min_age_ms: Least time since a file was written.
         now_ms: The present time for ages, epoch ms.
         counts_repeats: A record that is read twice counts twice: refuse a file that was read and has moved to a folder below.
+        seen: What earlier looks of this run have found; noted here. Default: all is looked at.
 
     Raises:
         SourceReadError: the folder cannot be listed, a new file or an outside folder is reached by a symbolic link, or
@@ -86,11 +157,19 @@ def discover(
         FileChangedError: a file that was read has another size, or has moved.
         LateFileError: `in_order`, and such a file exists.
     """
+    seen = seen or Seen()
+    began_s = seen.now_s()
+    if seen.is_due():
+        seen.forget()
+    elif seen.found is not None and seen.has_no_news():
+        return seen.found
+    seen.found = None  # until this look has ended
     matching: list[FoundFile] = []
     unmatched: list[str] = []
-    files_there, elsewhere = _listed(path)
+    is_matching = matcher(patterns)
+    files_there, elsewhere = _listed(path, seen)
     for file in files_there:
-        if _matches_any(file.name, patterns):
+        if is_matching(file.name):
             matching.append(file)
         else:
             unmatched.append(file.name)
@@ -111,16 +190,24 @@ def discover(
         files = _old_enough(new, newest_ms, in_order=in_order)
     parts = tuple((file.name, file.size) for file in files)
     # A folder that is empty because its files were read and archived is fine.
-    is_archived = bool(read) and not unmatched
-    is_expected = bool(matching) or is_archived
-    return Discovery(
+    n_unmatched = seen.n_unmatched + len(unmatched)
+    is_archived = bool(read) and not n_unmatched
+    is_expected = bool(matching) or is_archived or bool(seen.names)
+    found = Discovery(
         parts,
         streams=bool(parts),
         young=len(new) - len(parts),
-        unmatched=len(unmatched),
+        unmatched=n_unmatched,
         oldest_ms=min((file.modified_ms for file in new if file.modified_ms is not None), default=None),
         nothing_matched=None if is_expected else _nothing_matched(path, patterns, unmatched),
     )
+    # Where records count twice, a file that was moved must be missed at its former place: then all names are looked at.
+    if is_expected and not counts_repeats:
+        seen.names.update(unmatched)
+        seen.names.update(file.name for file in matching if file.name in read)
+        seen.n_unmatched = n_unmatched
+    seen.note(found, began_s)
+    return found
 
 
 def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) -> str | None:
@@ -152,8 +239,19 @@ def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) 
     return f"{n_missing} of {n_read} that were read are not in '{path}': {first}"
 
 
-def _matches_any(name: str, patterns: Sequence[str]) -> bool:
-    return any(matches(name, pattern) for pattern in patterns)
+def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that says whether a file matches one of some patterns; see `matches`."""
+    # Patterns of a name as one expression: a folder may have a million names.
+    of_names = [translate(pattern) for pattern in patterns if "/" not in pattern]
+    of_paths = [pattern for pattern in patterns if "/" in pattern]
+    is_name = re.compile("|".join(of_names)).match if of_names else None
+
+    def is_matching(name: str) -> bool:
+        if is_name is not None and is_name(_own_name(name)):
+            return True
+        return any(matches(name, pattern) for pattern in of_paths)
+
+    return is_matching
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -185,11 +283,12 @@ def _may_hold_matching(folder: str, patterns: Sequence[str]) -> bool:
     return False
 
 
-def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
-    """List a folder: its files, and links to folders elsewhere, which are not entered."""
+def _listed(path: str, seen: Seen | None = None) -> tuple[list[FoundFile], list[str]]:
+    """List a folder: its files without those that were seen, and links to folders elsewhere, which are not entered."""
     links: list[str] = []
+    seen = seen or Seen()
     try:
-        files = Location(path).walk(links.append)
+        files = Location(path).walk(links.append, seen.names, seen.folders.__setitem__)
     except OSError as error:
         refuse_absent(path)
         raise SourceReadError.of(
@@ -309,11 +408,10 @@ def _refuse_moved(
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    # One pass over all files read: in ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
-    for name in sorted(read):
+    for name in read if new else ():
         folder = _folder(name)
-        newest_read[folder] = name
+        newest_read[folder] = max(name, newest_read.get(folder, ""))
     late = []
     for file in new:
         folder = _folder(file.name)

@@ -159,6 +159,10 @@ class Source(Protocol):
             SourceLostError: records after `since` no longer exist, or the source is another one.
         """
 
+    def look(self, read: Mapping[str, int | None], now_ms: int, since: Span | None = None) -> Discovery:
+        """Find new records as `discover`, in a continuous run: a source may remember what it found before."""
+        return self.discover(read, now_ms, since)
+
     def ends_at(self, since: Span) -> bool:
         """Return whether a source that is read by position has nothing new, if one cheap request shows it; else False.
 

@@ -8,7 +8,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -301,7 +301,12 @@ class Location(str):
         infos = fs.get_file_info(selector)
         return {info.base_name for info in infos if info.type == type_}
 
-    def walk(self, on_link: Callable[[str], None] | None = None) -> list[FoundFile]:
+    def walk(
+        self,
+        on_link: Callable[[str], None] | None = None,
+        known: Collection[str] = (),
+        on_folder: Callable[[str, int], None] | None = None,
+    ) -> list[FoundFile]:
         """List the files in this folder and all folders below it, by name, without hidden ones (`.`, `_`) and their content.
 
         A symbolic link to a folder is not entered: links may lead in circles. The folder itself may be one.
@@ -310,10 +315,12 @@ class Location(str):
 
         Args:
             on_link: Takes the name of each link to a folder. Default: none does.
+            known: Names that are left out: of local files nothing is asked but the name.
+            on_folder: Takes the path of each local folder, and when it was last changed, epoch ns. Default: none does.
         """
         fs, path = self.file_system()
         if isinstance(fs, pafs.LocalFileSystem):
-            found = _walk_local(path, "", on_link or _ignore)
+            found = _walk_local(path, "", known, on_link or _ignore, on_folder or _ignore)
             return sorted(found, key=lambda file: file.name)
         folder = path.rstrip("/")
         files = []
@@ -323,7 +330,7 @@ class Location(str):
             name = info.path[len(folder) :].lstrip("/")
             parts = name.split("/")
             is_hidden = any(map(_is_hidden, parts))
-            if info.type != pafs.FileType.File or is_hidden:
+            if info.type != pafs.FileType.File or is_hidden or name in known:
                 continue
             modified_ms = None
             if info.mtime_ns is not None:
@@ -672,7 +679,7 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _ignore(_: str) -> None:
+def _ignore(*_: object) -> None:
     """Take a name, and do nothing."""
 
 
@@ -694,23 +701,36 @@ def _sync_named(path: Path, *, is_first: bool) -> None:
         sync_above(path.parent)
 
 
-def _walk_local(folder: str, below: str, on_link: Callable[[str], None]) -> Iterator[FoundFile]:
+def _walk_local(
+    folder: str,
+    below: str,
+    known: Collection[str],
+    on_link: Callable[[str], None],
+    on_folder: Callable[[str, int], None],
+) -> Iterator[FoundFile]:
     """Yield the files of a local folder and of those below it; see `walk`.
 
     Args:
         folder: Path of the folder.
         below: Its name below the folder of the walk, with a slash at its end; empty: it is that folder.
-        on_link: Takes the name of each link to a folder.
+        known, on_link, on_folder: See `walk`.
     """
     try:
+        # Before its names: a file that comes meanwhile then shows as a change.
+        on_folder(folder, Path(folder).stat().st_mtime_ns)
         with os.scandir(folder) as scanned:
-            entries = [entry for entry in scanned if not _is_hidden(entry.name)]
+            entries = [entry for entry in scanned if below + entry.name not in known and not _is_hidden(entry.name)]
     except FileNotFoundError:
         if not below:
             raise
         return  # deleted since the folder above it was read
     for entry in entries:
-        name = f"{below}{entry.name}"
+        name = below + entry.name
+        if entry.is_file(follow_symlinks=False):
+            with suppress(FileNotFoundError):  # deleted likewise
+                status = entry.stat()
+                yield FoundFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+            continue
         is_link = entry.is_symlink()
         # A path has an answer also for a link that leads nowhere, or to itself.
         found = Path(entry.path) if is_link else entry
@@ -718,9 +738,9 @@ def _walk_local(folder: str, below: str, on_link: Callable[[str], None]) -> Iter
             if is_link:
                 on_link(name)
             else:
-                yield from _walk_local(entry.path, f"{name}/", on_link)
+                yield from _walk_local(entry.path, f"{name}/", known, on_link, on_folder)
         elif found.is_file():
-            with suppress(FileNotFoundError):  # deleted likewise
+            with suppress(FileNotFoundError):
                 status = entry.stat()
                 yield FoundFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
 

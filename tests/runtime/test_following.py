@@ -104,6 +104,7 @@ class Watched:
         self.is_at_end = False
         self.version, self.n_files_read = 1, 0
         self.is_due, self.tick_s, self.expires_on_time = False, 0.0, False
+        self.newly_read = {}
 
     follows_on = "where the first run began"
 
@@ -118,7 +119,7 @@ class Watched:
     def make_way(self, *, looks):
         self.asked.append("make way")
 
-    def discover(self, *given):
+    def look(self, *given):
         if self.fault is not None:
             raise self.fault
         self.asked.append(("discover", *given))
@@ -270,16 +271,20 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
 
 
-def test_files_that_were_read_are_asked_for_once_for_each_version_of_the_state(watched, watcher):
+def test_files_that_were_read_are_asked_for_once_and_those_of_steps_are_added(watched, watcher):
     watched.at_times(watcher, 1, 2, 3)
     assert watched.n_files_read == 1
-    watched.version = 2
+    watched.newly_read = {"b": 2}
     watched.at_times(watcher, 4, 5)
-    assert watched.n_files_read == 2
+    _, known, *_ = watched.asked[1]
+    assert known == {"a": 1, "b": 2}
+    assert watched.n_files_read == 1
+
+
+def test_files_that_are_too_many_to_be_held_are_asked_for_in_each_look(watched, watcher):
     set_limits(most_files_held=0)
-    watched.version = 3
-    watched.at_times(watcher, 6, 7)
-    assert watched.n_files_read == 4, "too many to be held"
+    watched.at_times(watcher, 1, 2)
+    assert watched.n_files_read == 2
 
 
 def test_each_look_that_found_out_something_is_reported_and_one_that_failed_is_not(watched, watcher):

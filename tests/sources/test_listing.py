@@ -1,15 +1,17 @@
 """What a run reads of a folder, and what it refuses."""
 
 import os
+import random
 
 import pytest
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.sources import PATTERNS
+from ebbtide.sources import PATTERNS, FileSource
 from ebbtide.sources._listing import discover
 from ebbtide.storage import Location, Usage
 
 NOW_MS = 2_000_000_000_000
+YOUNG_S = NOW_MS // 1000
 
 
 def add(folder, *names, content=b"12345", age_s=60):
@@ -256,3 +258,50 @@ def test_name_that_is_not_utf_8_of_a_file_that_is_not_read_hinders_nothing(tmp_p
     assert planned(tmp_path).parts == ()
     add(tmp_path, "b.jsonl")
     assert names(tmp_path) == ["b.jsonl"]
+
+
+def grown(folder, rng, number):
+    """Change a folder: new files, some in folders, some that match nothing or are young; files that are gone."""
+    for i in range(rng.choice([0, 0, 1, 3])):
+        place = folder / rng.choice(["", "", "a", "a/b"])
+        place.mkdir(parents=True, exist_ok=True)
+        file = place / f"{number:03}-{i}.{rng.choice(['json', 'json', 'txt'])}"
+        file.write_text("x" * rng.randrange(3))
+        os.utime(file, (YOUNG_S if rng.random() < 0.2 else 1, 1))
+    gone = sorted(folder.rglob("*.json"))[1:]
+    if gone and rng.random() < 0.2:
+        rng.choice(gone).unlink()
+    for at in (folder, *folder.rglob("*/")):
+        if at.is_dir() and rng.random() < 0.9:  # else its change is too young to be trusted
+            os.utime(at, (number, number))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_looks_of_a_run_find_what_one_look_finds(tmp_path, seed):
+    rng = random.Random(seed)
+    how = {"in_order": rng.random() < 0.3, "counts_repeats": rng.random() < 0.3, "min_age_ms": rng.choice([0, 1000])}
+    source, fresh = FileSource(str(tmp_path), **how), FileSource(str(tmp_path), **how)
+    read = {}
+    (tmp_path / "000.json").write_text("x")
+    for number in range(1, 40):
+        grown(tmp_path, rng, number)
+        found = source.look(read, YOUNG_S * 1000)
+        assert found == fresh.discover(read, YOUNG_S * 1000)
+        if rng.random() < 0.7:
+            read |= dict(found.parts)
+
+
+def test_file_that_changed_is_refused_by_the_next_look_at_all_files(tmp_path):
+    now = [1000.0]
+    source = FileSource(str(tmp_path))
+    source._seen.now_s = lambda: now[0]
+    add(tmp_path, "1.json")
+    read = dict(source.look({}, NOW_MS).parts)
+    assert read == {"1.json": 5}
+    assert not source.look(read, NOW_MS).parts
+    add(tmp_path, "1.json", content=b"longer")
+    now[0] += 20
+    assert not source.look(read, NOW_MS).parts, "names that were seen are not asked about"
+    now[0] += 20
+    with pytest.raises(FileChangedError):
+        source.look(read, NOW_MS)

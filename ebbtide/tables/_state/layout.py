@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from ebbtide.delta import Commit, DataFile, Log, Snapshot
 from ebbtide.errors import StoredFormatError
@@ -152,11 +152,7 @@ def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
     note = pa.schema([("_note", pa.string()), ("_step", pa.int64())])
     # A file that has changed may have been read again: then the later step's note counts.
     rows = rows_of(table, files, EntryKind.FILE, note).sort_by("_step")
-    sizes: FileSizes = {}
-    for text in rows["_note"].to_pylist():
-        name, size = _noted_file(text)
-        sizes[name] = size
-    return sizes
+    return dict(map(_noted_file, rows["_note"].to_pylist()))
 
 
 def columns_by_name(rows: pa.Table) -> dict[str, object]:
@@ -191,7 +187,7 @@ def typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 def _noted_file(note: str) -> tuple[str, int | None]:
     """Read the note of a file; older releases noted the bare name."""
     try:
-        noted = json.loads(note)
+        noted = from_json(note)
         return noted["name"], noted["size"]
     except (ValueError, TypeError, KeyError):
         return note, None
