@@ -268,6 +268,7 @@ def retracted(n_wrong, **fields):
     return [lines], {"order": "arrival", **fields}
 
 
+@pytest.mark.demand("sum-no-row")
 @pytest.mark.parametrize(
     ("n_wrong", "fields", "found"),
     [

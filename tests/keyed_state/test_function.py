@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from ebbtide.changelog import RowKind
 from ebbtide.keyed_state import (
     Change,
@@ -57,6 +59,7 @@ def test_subclass_has_the_states_of_its_base_and_may_declare_them_again():
     }
 
 
+@pytest.mark.demand("ttl-background")
 def test_access_cleans_by_the_default_of_the_store_unless_background_is_off():
     class Both(Quiet):
         cleaned = ValueStateDescriptor("BIGINT", ttl())

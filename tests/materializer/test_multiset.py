@@ -247,6 +247,7 @@ def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operatio
             assert ([out.kind.value] if out else []) == want
 
 
+@pytest.mark.demand("sum-multiset")
 def test_equal_rows_are_kept_apart_unless_they_are_to_replace_each_other():
     multiset = OrderedMultiset(HeapStore())
     assert (multiset.add("k", ("a",)), multiset.add("k", ("a",))) == (True, False)
@@ -321,6 +322,7 @@ def test_retraction_finds_no_row_that_has_expired(strategy, rows, retracted, rem
     assert stored(store) == 0
 
 
+@pytest.mark.demand("sum-no-row")
 @pytest.mark.parametrize("strategy", Strategy)
 def test_retraction_without_a_row_writes_nothing(strategy):
     counts = Counter()

@@ -130,6 +130,7 @@ def test_key_with_any_separator_in_it_is_one_key(tmp_path):
     assert ids(pipeline) == {OTHER}
 
 
+@pytest.mark.demand("ttl-law")
 def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline):
     copies = copies_of(pipeline)
     kept = holders(pipeline.home, OTHER)

@@ -31,6 +31,7 @@ def row(kind, key, n):
     return change(kind, id=key, n=n, f=None)
 
 
+@pytest.mark.demand("sum-order")
 @PIPELINES
 @given(CHANGES, CUTS)
 def test_changelog_cut_anywhere_equals_histories(kind, changes, cuts):
@@ -168,6 +169,7 @@ EQUAL = {
 }
 
 
+@pytest.mark.demand("sum-equality")
 @pytest.mark.parametrize(("type_", "number"), [(type_, n) for type_, forms in EQUAL.items() for n in range(len(forms))])
 def test_retraction_finds_a_row_whatever_form_its_value_is_written_in(type_, number):
     forms = EQUAL[type_]

@@ -66,6 +66,7 @@ def stored(pipeline):
     return sum(not removed for removed in entries.values())
 
 
+@pytest.mark.demand("sum-watermark")
 @given(st.lists(TIMED, max_size=8))
 def test_rows_expire_by_the_watermark_as_histories_do(steps):
     """Rows already past their time reach the sink and are not stored; until the step ends they can be retracted."""

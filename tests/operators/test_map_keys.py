@@ -58,6 +58,7 @@ def rocksdb(tmp_path_factory):
     store.close()
 
 
+@pytest.mark.demand("sum-equality")
 @pytest.mark.parametrize("type_", KEYS, ids=str)
 @settings(max_examples=12)
 @given(data=st.data())

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from local.notes_log import PIPELINES
@@ -158,6 +159,7 @@ def test_log_redelivered_equals_fold(kind, done, cuts, rng):
     play(kind, steps)
 
 
+@pytest.mark.demand("sum-order")
 @PIPELINES
 @given(actions(*LOGGED, "snapshot"), CUTS, RANDOM)
 def test_log_arriving_in_any_order_equals_fold(kind, done, cuts, rng):

@@ -109,6 +109,7 @@ def test_clock_going_back_expires_nothing_early():
     assert operator.expire(pipeline.state, Step(9, -(2**63))).entries.num_rows == 0
 
 
+@pytest.mark.demand("ttl-event-time")
 @PIPELINES
 def test_tombstone_expires_by_the_watermark_of_earlier_steps_only(kind):
     pipeline = pipeline_of(kind, delay="30ms", time_characteristic="EVENT_TIME")
@@ -119,6 +120,7 @@ def test_tombstone_expires_by_the_watermark_of_earlier_steps_only(kind):
     assert (stored(pipeline), pipeline.metrics["expired"]) == ({2}, 1)
 
 
+@pytest.mark.demand("ttl-event-time")
 def test_watermark_does_not_fall_and_does_not_start_at_zero():
     pipeline = pipeline_of(time_characteristic="EVENT_TIME")
     pipeline.step([event("d", 9, 1, ts_ms=-500)])

@@ -43,6 +43,7 @@ def with_outputs(pipeline, **outputs):
     pipeline.spec = pipeline.with_fields()
 
 
+@pytest.mark.demand("sql-sinks")
 def test_output_shows_the_rows_of_each_step(copied):
     pipeline = copied()
     pipeline.read(up(1, 1), up(2, 2), up(3, 3))

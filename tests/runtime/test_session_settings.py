@@ -100,6 +100,7 @@ def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, shell):
     assert python_of_workers(settings_of_file() | on_cluster) == "./of/file"
 
 
+@pytest.mark.demand("sql-defaults")
 def test_file_of_defaults_is_read_as_spark_reads_it_and_its_credentials_are_shown_nowhere(conf):
     conf(
         "# spark.a 0\n\n  spark.a   1 2\nspark.b=x=y\nspark.c: 3\nspark.d\nspark.hadoop.fs.s3a.secret.key Planted0-conf\n"

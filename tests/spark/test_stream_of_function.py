@@ -135,6 +135,7 @@ def commanded(*arguments):
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.mark.demand("sum-join")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 8))])
 def test_sink_of_a_join_equals_the_join_of_the_tables_however_runs_end(spark, source, tmp_path, seed):
     chance = random.Random(seed)

@@ -59,6 +59,15 @@ DEMANDS = {
     ),
     "ttl-migration": Demand("FLIP-25", "TTL is added to stored state, or dropped", "`ebbtide migrate`"),
     "ttl-refused": Demand("FLIP-25", "Stored state without TTL is not read with it by mistake", "`SpecChangedError`"),
+    "ttl-background": Demand(
+        "FLIP-25", "Cleanup in the background by default, which can be switched off", "`cleanup.background`"
+    ),
+    "ttl-event-time": Demand(
+        "FLIP-25", "Event time goes by the watermark, which never falls", "`time_characteristic: EVENT_TIME`"
+    ),
+    "ttl-law": Demand(
+        "FLIP-25", "Personal data is not accessible longer than the law allows", "`ttl`, `ebbtide erase`"
+    ),
     "ttl-in-get": Demand("FLIP-25, future work", "TTL in get and update", "`get(ttl=...)`, `update(x, ttl=...)`"),
     "ttl-current": Demand("FLIP-25, future work", "The current TTL of a state object", "`current_ttl`"),
     "ttl-downtime": Demand(
@@ -98,6 +107,20 @@ DEMANDS = {
     "sum-dedup": Demand(
         "FLIP-544", "The primitive serves retraction-aware deduplication", "`ebbtide.functions:DeduplicateChangelog`"
     ),
+    "sum-order": Demand("FLIP-544", "Messages that lost their order give the tables of the ordered ones", "`order`"),
+    "sum-join": Demand(
+        "FLIP-544",
+        "A join of two changelogs is reconciled at its sink",
+        "`source: {type: spark, function}`, `ebbtide.spark.into`",
+    ),
+    "sum-watermark": Demand(
+        "FLIP-544", "The history is cleaned on the watermark", "`ttl` with `time_characteristic: EVENT_TIME`"
+    ),
+    "sum-multiset": Demand("FLIP-544", "Equal rows are an ordered multiset", "`OrderedMultiset`"),
+    "sum-no-row": Demand(
+        "FLIP-544", "A retraction that finds no row is noted, and emits nothing", "`unmatched`, the check `ordering`"
+    ),
+    "sum-equality": Demand("FLIP-544", "Rows are equal by their values in every backend", "`equality_key`"),
     "sql-environment": Demand(
         "FLIP-24", "A file configures sources, functions, variables, settings", "`--environment FILE`"
     ),
@@ -119,6 +142,11 @@ DEMANDS = {
     "sql-cancel": Demand("FLIP-24", "A query is cancelled, a job is stopped", "`STOP JOB`, closing an operation"),
     "sql-views": Demand(
         "FLIP-24", "Materialized views, refreshed now and then", "`CREATE MATERIALIZED VIEW ... REFRESH EVERY`"
+    ),
+    "sql-sinks": Demand("FLIP-24", "Rows go to any system that is named", "`outputs`"),
+    "sql-variables": Demand("FLIP-24", "Local variables", "`-D name=value`, `${name}`"),
+    "sql-defaults": Demand(
+        "FLIP-24", "Global defaults, and settings of a session above them", "`spark-defaults.conf`, `--conf`, `SET`"
     ),
 }
 """By the name that tests mark them with."""

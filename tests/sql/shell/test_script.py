@@ -115,6 +115,7 @@ def test_help_lists_statements_settings_and_keys(written):
         assert listed in shown
 
 
+@pytest.mark.demand("sql-variables")
 def test_variables_stand_for_their_values(tmp_path):
     written = Written(tmp_path, {"table": "few", "a.b": "1"})
     assert "(2 rows)" in written.run("SELECT * FROM ${table}; SET x = '${a.b}'")
