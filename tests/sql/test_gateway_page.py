@@ -18,9 +18,10 @@ from ebbtide.sql._gateway.requests import STATUSES
 from ebbtide.sql._gateway.sessions import Sessions
 from ebbtide.sql._results import CompletionKind, OperationStatus
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "reference" / "sql-gateway.md").read_text(encoding="utf-8")
-OPENAPI = yaml.safe_load((DOCS / "reference" / "sql-gateway.openapi.yaml").read_text(encoding="utf-8"))
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "sql-gateway.md").read_text(encoding="utf-8")
+DESCRIPTION = (ROOT / "ebbtide" / "sql" / "_gateway" / "openapi.yaml").read_text(encoding="utf-8")
+OPENAPI = yaml.safe_load(DESCRIPTION)
 FENCE = re.compile(r"^```(sh|json)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ANY = "…"
 """Stands in the page for a text that differs each time."""
@@ -73,6 +74,7 @@ def test_examples_of_the_page_print_what_it_says(tmp_path):
     for number, (command, said) in enumerate(commands):
         printed = (tmp_path / f"{number}.out").read_text(encoding="utf-8")
         assert said is None or fits(json.loads(printed), said), f"{command}{printed}"
+    assert (tmp_path / "openapi.yaml").read_text(encoding="utf-8") == DESCRIPTION
     assert (tmp_path / "auth").stat().st_mode & 0o777 == 0o600
 
 

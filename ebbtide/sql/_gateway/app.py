@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -59,6 +60,8 @@ OPERATION_BYTES = 8
 """Random bytes of an operation's id."""
 JOB = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 """Form of a job's id in a path."""
+OPENAPI = Path(__file__).with_name("openapi.yaml")
+"""Describes the endpoints; a test holds it to them."""
 CONFIGURING = (ast.SetOption, ast.Reset, ast.Use)
 
 
@@ -96,6 +99,7 @@ class Gateway:
         endpoints: list[tuple[str, str, Handler]] = [
             ("GET", "/v1/health", self._health),
             ("GET", "/v1/info", self._info),
+            ("GET", "/v1/openapi.yaml", self._openapi),
             ("GET", "/v1/sessions", self._list),
             ("POST", "/v1/sessions", self._open),
             ("GET", session, self._of_session(self._describe)),
@@ -146,6 +150,10 @@ class Gateway:
                 "limits": asdict(self._limits),
             }
         )
+
+    async def _openapi(self, request: Request) -> Response:
+        text = await on_thread(OPENAPI.read_text, "utf-8")
+        return Response(text, media_type="application/yaml")
 
     # --- sessions
 
