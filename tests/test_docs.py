@@ -81,7 +81,7 @@ SPEC_PAGES: dict[str, tuple[str, str, str]] = {
         "Spec: sources, formats, sinks",
         "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
         (
-            "FileSource KafkaSource SparkSource SourceStart SchemaRegistry DebeziumFormat PlainFormat ToolFormat MappedFormat "
+            "FileSource AfterReadConfig KafkaSource SparkSource SourceStart SchemaRegistry DebeziumFormat PlainFormat ToolFormat MappedFormat "
             "OperationWords PositionPart EventTimeField ColumnConfig DeltaSink OtherSource OtherFormat OtherSink OtherOutput"
         ),
     ),

@@ -220,13 +220,18 @@ class Snapshot:
         found = _files_in(self.table)
         return [file.name for file in found if Location(self.table) / file.name not in named]
 
+    @property
+    def retention_ms(self) -> int:
+        """For how long the table keeps files that a commit has removed; see `ebbtide.delta._unneeded`."""
+        return retention_ms(self.configuration, self.table)
+
     def unneeded_files(self) -> list[FoundFile]:
         """Return the files below the table's folder that VACUUM deletes: neither this version, its newest, nor the retention needs them.
 
         Raises:
             ConfigError: the table's retention is not an interval of fixed length.
         """
-        before_ms = now_ms() - retention_ms(self.configuration, self.table)
+        before_ms = now_ms() - self.retention_ms
         names = Log(self.table).names()
         checkpoint, parts = newest_checkpoint(names)
         since = [version for version in versions_in(names) if version > checkpoint]

@@ -91,6 +91,8 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     lost = plan.source.gone(read, span) or unknown
     if lost is None and last.decision.is_reset:
         return last.source.lost  # of a refresh that is made once more
+    if lost is not None and accepts:
+        plan.source.forget_lost()
     if lost is None or accepts:
         return lost
     raise Fault.of("source", "lost to a refresh", pipeline=plan.spec.name, lost=lost).error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.sources import _listing as listing
+from ebbtide.sources._after_read import AfterRead, Read
 from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
 from ebbtide.sources._span import Span
 
@@ -30,6 +31,7 @@ class FileSource(Source):
         min_age_ms: Least time since a file was written.
         max_files_per_step: Files that one step reads.
         max_bytes_per_step: Stored bytes that one step reads; a larger file is a separate step.
+        after_read: Has files leave that were read; None: they stay.
     """
 
     path: str
@@ -39,6 +41,7 @@ class FileSource(Source):
     min_age_ms: int = 0
     max_files_per_step: int = 1000
     max_bytes_per_step: int = 256 * 2**20
+    after_read: AfterRead | None = None
     _seen: listing.Seen = field(default_factory=listing.Seen, init=False, repr=False, compare=False)
 
     @staticmethod
@@ -49,6 +52,10 @@ class FileSource(Source):
             pattern: Location of the folder above them, and the pattern of their names.
         """
         return listing.folders_like(pattern)
+
+    def after_reading(self, pipeline: str, move_to: str | None, after_ms: int) -> FileSource:
+        """Return it with files that leave once they are read; see `ebbtide.sources._after_read`."""
+        return replace(self, after_read=AfterRead(self.path, pipeline, move_to, after_ms))
 
     def refuse_absent(self) -> None:
         """See `Source`."""
@@ -68,6 +75,7 @@ class FileSource(Source):
         return self._discover(read, now_ms, self._seen)
 
     def _discover(self, read: Mapping[str, int | None], now_ms: int, seen: listing.Seen | None) -> Discovery:
+        left = [] if self.after_read is None else self.after_read.left(read)
         return listing.discover(
             self.path,
             self.patterns,
@@ -77,6 +85,7 @@ class FileSource(Source):
             now_ms=now_ms,
             counts_repeats=self.counts_repeats,
             seen=seen,
+            left=left,
         )
 
     def lines(self) -> Iterator[bytes]:
@@ -100,8 +109,28 @@ class FileSource(Source):
         return {name: size for name, size in read.items() if name not in changed}
 
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
-        """See `Source`: files that were moved away since."""
-        return listing.missing(self.path, self.patterns, read)
+        """See `Source`: files that were moved away since, but for those in the archive."""
+        left = [] if self.after_read is None else self.after_read.archived()
+        return listing.missing(self.path, self.patterns, read, left)
+
+    @property
+    def stays_ms(self) -> int | None:
+        """See `Source`."""
+        return None if self.after_read is None else self.after_read.after_ms
+
+    def leaving(self, read: Read) -> list[str]:
+        """See `Source`."""
+        return [] if self.after_read is None else list(self.after_read.leaving(read))
+
+    def leave(self, parts: Sequence[str], read: Read) -> None:
+        """See `Source`."""
+        if self.after_read is not None and parts:
+            self.after_read.leave(parts, read)
+
+    def forget_lost(self) -> None:
+        """See `Source`."""
+        if self.after_read is not None:
+            self.after_read.forget()
 
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
@@ -122,5 +151,6 @@ class FileSource(Source):
         sizes = [size for _, size in files]
         n_bytes = sum(filter(None, sizes))
         is_little = None not in sizes and n_bytes <= BYTES_IN_DRIVER
-        records = FileRecords(executor, self.path, files, max_record_bytes, is_little=is_little)
+        folders = {} if self.after_read is None else {name: self.after_read.folder_of(name) for name, _ in files}
+        records = FileRecords(executor, self.path, files, max_record_bytes, is_little=is_little, folders=folders)
         return SourceBatch(records, parts=files)

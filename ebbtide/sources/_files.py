@@ -6,8 +6,8 @@ line passes through the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,7 @@ class FileSlice(NamedTuple):
         begin: Where it begins in the file, bytes.
         end: Where it ends; None: where the file does.
         first_line: Number of its first line in the file.
+        folder: The folder that it is in now; empty: the source's.
     """
 
     name: str
@@ -52,6 +53,15 @@ class FileSlice(NamedTuple):
     begin: int = 0
     end: int | None = None
     first_line: int = 0
+    folder: str = ""
+
+    def location(self, path: str) -> Location:
+        """Return where the file is.
+
+        Args:
+            path: The source's folder.
+        """
+        return Location(self.folder or path) / self.name
 
 
 ReadFiles = Callable[[Sequence[FileSlice]], Iterator[pa.RecordBatch]]
@@ -83,6 +93,7 @@ class FileRecords:
         files: The files.
         max_line_bytes: See `read_lines`.
         is_little: They are read where the step is planned.
+        folders: Folders of the files that have left the source's.
     """
 
     executor: Executor
@@ -90,6 +101,7 @@ class FileRecords:
     files: Sequence[SizedFile]
     max_line_bytes: int
     is_little: bool
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, work: Work) -> list[str]:
         """See `Records`."""
@@ -98,7 +110,7 @@ class FileRecords:
 
     @cached_property
     def _tasks(self) -> list[list[FileSlice]]:
-        whole = numbered(self.files)
+        whole = [file._replace(folder=self.folders.get(file.name, "")) for file in numbered(self.files)]
         if self.is_little:
             return dealt_out(whole, 1)
         n_tasks = self.executor.parallelism
@@ -148,7 +160,7 @@ class CutLines:
 
     def _begins(self, file: FileSlice, n_slices: int) -> list[int]:
         """Return where the slices begin: behind the first line feed from where equal ones would."""
-        location = Location(self.path) / file.name
+        location = file.location(self.path)
         size = file.size or 0
         begins = [0]
         for number in range(1, n_slices):
@@ -164,7 +176,7 @@ class CutLines:
 
     def count(self, part: FileSlice) -> int | None:
         """Count the lines of a slice; None if it cannot be read."""
-        location = Location(self.path) / part.name
+        location = part.location(self.path)
         try:
             with location.open_range(part.begin, part.end) as stream:
                 return sum(map(len, split_lines(stream, self.max_line_bytes, is_head=part.begin == 0)))
@@ -282,9 +294,10 @@ def read_lines(
 def _read_slice(path: str, part: FileSlice, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
     """Read a slice of a file; see `read_lines`."""
     name, size = part.name, part.size
-    if Location(path).is_linked(name):
-        raise linked_error(path, [name])
-    location = Location(path) / name
+    folder = part.folder or path
+    if Location(folder).is_linked(name):
+        raise linked_error(folder, [name])
+    location = part.location(path)
     try:
         yield from _read_batches(location, part, max_line_bytes)
         size_after = location.size()

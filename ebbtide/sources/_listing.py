@@ -138,6 +138,7 @@ def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what i
     now_ms: int,
     counts_repeats: bool = False,
     seen: Seen | None = None,
+    left: Sequence[FoundFile] = (),
 ) -> Discovery:
     """List a folder and classify its files.
 
@@ -150,6 +151,7 @@ def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what i
         now_ms: The present time for ages, epoch ms.
         counts_repeats: A record that is read twice counts twice: refuse a file that was read and has moved to a folder below.
         seen: What earlier looks of this run have found; noted here. Default: all is looked at.
+        left: Files that have left the folder and are to be read where they are.
 
     Raises:
         SourceReadError: the folder cannot be listed, a new file or an outside folder is reached by a symbolic link, or
@@ -168,7 +170,7 @@ def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what i
     unmatched: list[str] = []
     is_matching = matcher(patterns)
     files_there, elsewhere = _listed(path, seen)
-    for file in files_there:
+    for file in _with_left(files_there, left):
         if is_matching(file.name):
             matching.append(file)
         else:
@@ -210,13 +212,24 @@ def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what i
     return found
 
 
-def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) -> str | None:
+def _with_left(there: list[FoundFile], left: Sequence[FoundFile]) -> list[FoundFile]:
+    """Return the files of a folder and those that have left it, by name; one that is in both places counts where it was."""
+    if not left:
+        return there
+    by_name = {file.name: file for file in (*left, *there)}
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def missing(
+    path: str, patterns: Sequence[str], read: Mapping[str, int | None], left: Sequence[FoundFile] = ()
+) -> str | None:
     """Name files that were read and no longer exist; None if all exist.
 
     Args:
         path: The folder.
         patterns: See `matches`.
         read: Files read before.
+        left: See `discover`.
 
     Raises:
         SourceReadError: see `discover`.
@@ -228,6 +241,7 @@ def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) 
         in_order=False,
         min_age_ms=0,
         now_ms=0,
+        left=left,
     )
     there = {name for name, _ in found.parts}
     names = sorted(read.keys() - there)

@@ -192,6 +192,27 @@ class Source(Protocol):
         """
         return None
 
+    @property
+    def stays_ms(self) -> int | None:
+        """The time for which a part stays once a step has read it; None: always."""
+        return None
+
+    def leaving(self, read: Mapping[str, tuple[int | None, int]]) -> list[str]:
+        """Return the parts that are still there and may leave, by the steps that read them.
+
+        Args:
+            read: Parts that may leave, to their sizes and the steps that read them.
+        """
+        return []
+
+    def leave(self, parts: Sequence[str], read: Mapping[str, tuple[int | None, int]]) -> None:
+        """Have parts leave; arguments as `leaving`, whose first parts they are."""
+        return
+
+    def forget_lost(self) -> None:
+        """Forget what was lost: a user has accepted it, and reads what remains from the beginning."""
+        return
+
     def backlog(self, found: Discovery) -> Backlog:
         """Measure the records that a run would read. Loads no Spark.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -28,7 +29,7 @@ from ebbtide import formats  # a kind of format is loaded when it is first asked
 from ebbtide.amounts import shortened
 from ebbtide.changelog import SequenceColumns
 from ebbtide.delta import judged_properties
-from ebbtide.durations import NaturalDuration, PositiveDuration, to_ms
+from ebbtide.durations import NaturalDuration, PositiveDuration, format_duration, to_ms
 from ebbtide.errors import ConfigError
 from ebbtide.formats import TOOLS, Coding, Decoding, FieldPath, PositionField, PositionType, RecordMap, Unavailable
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
@@ -172,6 +173,53 @@ class SourcePart(SpecPart):
         return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
 
+MOST_AFTER = timedelta(days=30)
+"""As long as the commits of a state are kept by default: they say when a step was made."""
+
+
+class AfterReadConfig(SpecPart):
+    """Files that were read leave the source's folder, by `ebbtide vacuum`."""
+
+    move_to: str | None = Field(
+        default=None,
+        description="Archive, outside the source's folder, by an absolute path or a URI; a run after a restore or a refresh reads it. Default: none.",
+    )
+    delete: bool = Field(
+        default=False,
+        description="Delete them. Default: false.",
+    )
+    after: NaturalDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="Least age of the step that read a file, up to 30d. The state's `delta.deletedFileRetentionDuration` counts if it is longer. Default: 7d.",
+    )
+
+    @field_validator("move_to")
+    @classmethod
+    def _is_location(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            Location(value).refuse_unusable("source.after_read.move_to")
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        is_absolute = not Location(value).is_local or value.startswith("/")
+        refuse("move_to", [] if is_absolute else [value], "an absolute path, or a URI")
+        return value.rstrip("/")
+
+    @field_validator("after")
+    @classmethod
+    def _is_within_the_log(cls, value: timedelta) -> timedelta:
+        refuse("after", [format_duration(value)] if value > MOST_AFTER else [], "up to 30d, the retention of commits")
+        return value
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.move_to is None) == self.delete:
+            return self
+        raise ValueError("Allowed: either move_to or delete.")
+
+
 class FileSource(SourcePart):
     """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
 
@@ -197,10 +245,14 @@ class FileSource(SourcePart):
     max_files_per_step: int = Field(
         default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
     )
+    after_read: AfterReadConfig | None = Field(
+        default=None,
+        description="Lets files leave, see [AfterReadConfig](#afterreadconfig); only where no other pipeline reads the folder. Default: they stay.",
+    )
 
     def opened(self, pipeline: str, *, in_order: bool, has_positions: bool = True) -> Source:
         """See `SourcePart.opened`."""
-        return Files(
+        files = Files(
             self.path,
             tuple(self.pattern),
             in_order=in_order,
@@ -209,6 +261,24 @@ class FileSource(SourcePart):
             max_files_per_step=self.max_files_per_step,
             max_bytes_per_step=self.max_bytes_per_step,
         )
+        asked = self.after_read
+        return files if asked is None else files.after_reading(pipeline, asked.move_to, to_ms(asked.after))
+
+    @model_validator(mode="after")
+    def _leaves_alone(self) -> Self:
+        """Refuse to take files away that other pipelines read, or to an archive that is read as the source."""
+        if self.after_read is None:
+            return self
+        refuse(
+            "after_read",
+            [name for name in ("topic", "table") if getattr(self, name)],
+            "files that one pipeline reads alone",
+        )
+        archive = self.after_read.move_to
+        path = self.path.rstrip("/")
+        is_apart = archive is None or not (f"{archive}/".startswith(f"{path}/") or f"{path}/".startswith(f"{archive}/"))
+        refuse("after_read.move_to", [] if is_apart else [archive], "a folder neither in the source's nor above it")
+        return self
 
     @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -545,6 +546,34 @@ class Location(str):
         with failures_named(to):
             to_fs.create_dir(folder)
             pafs.copy_files(from_path, to_path, from_fs, to_fs)
+
+    def move_to(self, to: str) -> None:
+        """Move this file, replacing an existing one: at each moment, and after a power cut, one of the places has it whole.
+
+        Folders are made as needed. Between two stores, or disks, it is copied, and deleted then.
+        """
+        if not Location(to).is_local:
+            self.copy_to(to)
+            self.delete()
+            return
+        path = Path(to)
+        with failures_named(to):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if not self.is_local:
+                    raise OSError(errno.EXDEV, "another store")  # noqa: TRY301 - as of another disk
+                Path(self).replace(path)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                unnamed = Location(_unfinished_beside(path))
+                self.copy_to(unnamed)
+                unnamed.sync()
+                Path(unnamed).replace(path)
+        sync_above(path)
+        self.delete()
+        if self.is_local:
+            sync_above(self)
 
     def sync(self, *, always: bool = False) -> None:
         """Write the bytes of this local file, or the names in this local folder, to disk (fsync).

@@ -16,7 +16,7 @@ from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import judge_rows
 from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
 from ebbtide.operations._maintenance.merging import to_merge
-from ebbtide.operations._maintenance.vacuum import unneeded
+from ebbtide.operations._maintenance.vacuum import leaves, unneeded
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._places import BY_VACUUM, Place, with_places
 from ebbtide.operations._quarantine.drop import excess
@@ -259,7 +259,8 @@ def plan_vacuum(ctx: Context) -> Report:
             places.append(Place(name, found))
         total += found
         named += [{"table": name, "path": path, "bytes": size} for path, size in sizes.items()]
-    if not named:
+    sources = plan.source.leaving(leaves(plan))
+    if not named and not sources:
         return _nothing(ctx, "vacuum")
     counts = {"files_removed": total.files, "bytes_removed": total.bytes}
     files = amount(total.files, "file")
@@ -268,6 +269,9 @@ def plan_vacuum(ctx: Context) -> Report:
         f"{files} to delete ({size}): no version within delta.deletedFileRetentionDuration names them.",
         "Commits past the log's retention, staged files and old turns of the lease are also deleted.",
     ]
+    if sources:
+        n_sources = amount(len(sources), "file")
+        lines.append(f"{n_sources} of the source, read by steps, to leave it by source.after_read.")
     details = {"job": "vacuum", "files": named[:MOST_FILES]}
     report = Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
     return with_places(report, places)

@@ -8,6 +8,7 @@
 | staged files | at once: the last step is finished |
 | the folders `checkpoint` and `requests` of releases before format 4 | at once: the ledger has their content |
 | files of processes that died before committing them | older than a day |
+| files of the source, by `source.after_read` | read by steps older than `after` and than the first of these |
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ebbtide.delta import Log, Snapshot
 from ebbtide.ledger import writer_of
 from ebbtide.model import Decision
 from ebbtide.operations._maintenance.measuring import Done
-from ebbtide.runtime import Plan, Stepper
+from ebbtide.runtime import Plan, Stepper, system_clock
 from ebbtide.storage import Location
 
 if TYPE_CHECKING:
@@ -56,7 +57,23 @@ def vacuum(executor: Executor, stepper: Stepper, max_files: int | None = None) -
     for name in OF_EARLIER_RELEASES:
         Location(plan.at(name)).delete()
     delete_all_unfinished(plan)
-    return Done(is_step=False, left=left)
+    read = leaves(plan)
+    names = plan.source.leaving(read)
+    now_leaving = names[:max_files]
+    plan.source.leave(now_leaving, read)
+    return Done(is_step=False, left=left + len(names) - len(now_leaving))
+
+
+def leaves(plan: Plan) -> dict[str, tuple[int | None, int]]:
+    """Return the files of the source that may leave it, by `source.after_read`: the bytes of each, and the step that has read it.
+
+    A file stays while a step that has not read it can be gone back to.
+    """
+    stays_ms = plan.source.stays_ms
+    state = Snapshot.read(plan.at("state"))
+    if stays_ms is None or state is None:
+        return {}
+    return plan.state.files_read_until(state, system_clock() - max(stays_ms, state.retention_ms))
 
 
 def unneeded(table: str) -> dict[str, int]:

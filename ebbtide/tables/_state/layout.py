@@ -149,10 +149,23 @@ def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
         table: Location of the state table.
         files: Some of its data files.
     """
+    return dict(map(_noted_file, _notes_of_files(table, files)["_note"].to_pylist()))
+
+
+def files_and_steps(table: str, files: Iterable[DataFile]) -> dict[str, tuple[int | None, int]]:
+    """Return the same, each with the step that read it last; arguments as `files_noted`."""
+    rows = _notes_of_files(table, files)
+    noted = {}
+    for text, step in zip(rows["_note"].to_pylist(), rows["_step"].to_pylist(), strict=True):
+        name, size = _noted_file(text)
+        noted[name] = size, step
+    return noted
+
+
+def _notes_of_files(table: str, files: Iterable[DataFile]) -> pa.Table:
+    """Return the notes on source files, by step: of a file that has changed, and was read again, the last one counts."""
     note = pa.schema([("_note", pa.string()), ("_step", pa.int64())])
-    # A file that has changed may have been read again: then the later step's note counts.
-    rows = rows_of(table, files, EntryKind.FILE, note).sort_by("_step")
-    return dict(map(_noted_file, rows["_note"].to_pylist()))
+    return rows_of(table, files, EntryKind.FILE, note).sort_by("_step")
 
 
 def columns_by_name(rows: pa.Table) -> dict[str, object]:

@@ -13,6 +13,7 @@ The version of an entry with the greatest `_step` counts.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.change_set import StepChanges
 from ebbtide.tables._state.due import due_keys, may_hold_expired
 from ebbtide.tables._state.foreign_changes import foreign_change
-from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, is_base, newest_step
+from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, files_and_steps, is_base, newest_step
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tables._state.notes import StateNotes
 from ebbtide.tables._state.rewriting import files_to_fold
@@ -282,6 +283,24 @@ class StateTable(StateNotes):
             if stored[Commit.FORMAT] < OLDEST_FORMAT:
                 return
             yield version, StepFacts.of_commit(stored, self.path)
+
+    def files_read_until(self, snapshot: Snapshot, before_ms: int) -> dict[str, tuple[int | None, int]]:
+        """Return the source files that steps have read which were committed before a time, epoch ms: bytes and step of each.
+
+        Args:
+            snapshot: The newest version.
+            before_ms: The time, of the host's clock.
+        """
+        log = Log(self.path)
+        versions = log.versions()
+        n_before = bisect_right(versions, before_ms, key=lambda version: log.commit(version).info().get("timestamp", 0))
+        for version in reversed(versions[:n_before]):
+            stored = log.commit(version).facts()
+            if stored is not None:
+                last = StepFacts.of_commit(stored, self.path).step
+                noted = files_and_steps(self.path, snapshot.files.values())
+                return {name: (size, step) for name, (size, step) in noted.items() if step <= last}
+        return {}
 
     def _lost(self, facts: StepFacts) -> LeaseLostError:
         return LeaseLostError.of(
