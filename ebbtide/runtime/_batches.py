@@ -21,7 +21,7 @@ from ebbtide.runtime._timing import Clock, InTurn, at_once
 from ebbtide.sources import BatchPlanner
 
 POLL_S = 1.0
-"""Seconds between two polls for the next batch in a continuous run; fewer if its trigger interval is shorter."""
+"""Most seconds between two polls for the next batch in a continuous run."""
 
 
 def nothing_between() -> None:
@@ -43,6 +43,7 @@ class Query:
         following: With it only `stop` ends the batches.
         between: Called now and then while no batch is under way.
         hold: Called before each batch: waits until it may begin.
+        wait: Waits for the next look, up to some seconds. Default: so long, or `interval_ms` if that is shorter.
         in_turn: Makes a batch, or a look between two, when it is the run's turn.
     """
 
@@ -57,6 +58,7 @@ class Query:
     between: Callable[[], None] = nothing_between
     hold: Callable[[], None] = nothing_between
     in_turn: InTurn = at_once
+    wait: Callable[[float], None] | None = None
 
     def made(
         self,
@@ -77,9 +79,10 @@ class Query:
                 yield number
             elif self.following is None:
                 return
+            elif self.wait is not None:
+                self.wait(POLL_S)
             else:
-                wait_s = min(POLL_S, self.following.interval_ms / 1000)
-                self.stop.wait(wait_s)
+                self.stop.wait(min(POLL_S, self.following.interval_ms / 1000))
 
     def _turn(self, planned_at: Callable[[int], int], within: Callable[[], AbstractContextManager[None]]) -> int | None:
         """Make the next batch; where nothing is left to read look whether anything comes. Return the batch's number."""

@@ -30,6 +30,8 @@ TICK_SHARE = 0.01
 """Maximum share of the time for ticks by what may be due. Statistics also count entries that were written again, so such a tick may find nothing."""
 MOST_PAUSE_S = 30.0
 """Maximum seconds from one such tick to the next, however long they take, where a state has `cleanup.timers`: half of its minute."""
+NEWS_S = 0.05
+"""Least seconds from a look that found nothing to the next: news may be of what is not read."""
 MOST_FILES_HELD = 4_000_000
 """Source files whose names are held between two looks: some 0.2 KB each."""
 _log = logging.getLogger(__name__)
@@ -179,7 +181,9 @@ class Watcher:
         self._faults = faults
         self._clock = clock
         self._report = report
-        self._looks_s = faults.now_s() + following.interval_ms / 1000
+        self._looks_s = self._looks_at_news_s = faults.now_s() + following.interval_ms / 1000
+        self._news = steps.stepper.plan.source.news()
+        self._has_news = self._has_found = False
         self._whole_look_s = 0.0
         self._ticked_ms = clock()
         self._ticks_s = 0.0
@@ -202,15 +206,16 @@ class Watcher:
             EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
         """
         now_s = self._faults.now_s()
-        if now_s < self._looks_s:
+        if now_s < self._next_look_s:
             return False
+        self._has_news = False
         self._looks_s = now_s + self._following.interval_ms / 1000
         self._steps.stepper.lease.make_way(looks=True)
         try:
             found = self._discover()
         except Transient as error:
             self._began_with_look |= self._faults.are_over
-            self._looks_s = now_s + self._faults.wait_after(error)
+            self._looks_s = self._looks_at_news_s = now_s + self._faults.wait_after(error)
             return False
         # That brokers answer says nothing of a step that fails by a store, or as it reads: its faults end with a step.
         if self._began_with_look:
@@ -218,8 +223,31 @@ class Watcher:
         is_idle = not found.streams
         if is_idle:
             self._tick_while_idle()
+        self._looks_at_news_s = now_s + NEWS_S if is_idle else self._looks_s
+        self._has_found = not is_idle
         self._steps.on_look(found)
         return is_idle
+
+    @property
+    def _next_look_s(self) -> float:
+        """The time of the next look: with news at once, but an interval behind one that has found records."""
+        return min(self._looks_s, self._looks_at_news_s) if self._has_news else self._looks_s
+
+    def wait(self, longest_s: float, stop: threading.Event) -> None:
+        """Wait until the next look is due, or the source has news for it; not while what a look has found waits.
+
+        Args:
+            longest_s: Longest time to wait.
+            stop: Ends the waiting.
+        """
+        if self._has_found:
+            self._has_found = False
+            return
+        wait_s = min(longest_s, max(0.0, self._next_look_s - self._faults.now_s()))
+        if self._news is None or self._has_news:
+            stop.wait(wait_s)
+        else:
+            self._has_news = self._news.wait(wait_s, stop)
 
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper

@@ -75,7 +75,7 @@ class Stream:
             files_read = plan.source.unchanged(files_read)
             self.rereads_changed = False
         since = stepper.follows_on
-        found = plan.source.discover(files_read, self.clock(), since)
+        found = plan.source.look(files_read, self.clock(), since)
         if since is None and found.span is not None:
             position = found.span.beginning.to_json()
             stepper.lease.note_beginning(Beginning(position=position, asked=plan.start_asked))
@@ -136,7 +136,8 @@ class Stream:
                 planner = self._planner(found)
                 watcher = Watcher(self.executor, self.steps, planner, how, faults, self.clock, self.report)
                 step = self._step(report_success, watcher.expire_due)
-                self._drive(self._query(planner, step, following=how, between=look_around))
+                wait = partial(watcher.wait, stop=stop)
+                self._drive(self._query(planner, step, following=how, between=look_around, wait=wait))
             except OtherEngineError:
                 is_again = True
             except Transient as error:

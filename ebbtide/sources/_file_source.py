@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import ConfigError
 from ebbtide.sources import _listing as listing
 from ebbtide.sources._after_read import AfterRead, Read
-from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
+from ebbtide.sources._source import Backlog, BatchPlanner, Discovery, News, Source, SourceBatch
 from ebbtide.sources._span import Span
+from ebbtide.storage import Location
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
@@ -73,6 +74,10 @@ class FileSource(Source):
     def look(self, read: Mapping[str, int | None], now_ms: int, since: Span | None = None) -> Discovery:
         """See `Source`: between looks at all files only names are looked at that are new."""
         return self._discover(read, now_ms, self._seen)
+
+    def news(self) -> News | None:
+        """See `Source`."""
+        return Location(self.path).news()
 
     def _discover(self, read: Mapping[str, int | None], now_ms: int, seen: listing.Seen | None) -> Discovery:
         left = [] if self.after_read is None else self.after_read.left(read)

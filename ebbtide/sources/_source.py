@@ -6,6 +6,7 @@ implements most of it. A folder of files (`_file_source`) is read in whole parts
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,6 +90,18 @@ class Backlog:
         return not (self.files or self.total_records or self.is_unknown)
 
 
+class News(Protocol):
+    """Wakes a run that waits for records."""
+
+    def wait(self, longest_s: float, stop: threading.Event) -> bool:
+        """Wait for news; return whether there are some.
+
+        Args:
+            longest_s: Longest time to wait.
+            stop: Ends the waiting.
+        """
+
+
 class BatchPlanner(Protocol):
     """Plans the batches of a run, one after the other."""
 
@@ -162,6 +175,10 @@ class Source(Protocol):
     def look(self, read: Mapping[str, int | None], now_ms: int, since: Span | None = None) -> Discovery:
         """Find new records as `discover`, in a continuous run: a source may remember what it found before."""
         return self.discover(read, now_ms, since)
+
+    def news(self) -> News | None:
+        """Return what wakes a run that waits for records; None: it looks now and then."""
+        return None
 
     def ends_at(self, since: Span) -> bool:
         """Return whether a source that is read by position has nothing new, if one cheap request shows it; else False.

@@ -24,6 +24,7 @@ from ebbtide.environment import with_variables
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen, redacted
 from ebbtide.storage._disk import failures_named, sync, sync_above, sync_below
+from ebbtide.storage._news import FolderNews
 
 if TYPE_CHECKING:
     from ebbtide.storage._bucket import Bucket
@@ -349,6 +350,10 @@ class Location(str):
         sizes = [info.size for info in found if info.type == pafs.FileType.File]
         n_bytes = sum(sizes)
         return Usage(len(sizes), n_bytes)
+
+    def news(self) -> FolderNews | None:
+        """Return what wakes a program that waits for files in this folder; None in a store, and where the system gives no news."""
+        return FolderNews.of(self) if self.is_local else None
 
     def is_linked(self, name: str) -> bool:
         """Return whether a name below this folder is reached by a symbolic link.

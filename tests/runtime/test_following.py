@@ -90,6 +90,10 @@ def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(cap
         faults.wait_after(SourceUnavailableError("away"))
 
 
+STOPPED = threading.Event()
+STOPPED.set()
+
+
 class Watched:
     """A source, a plan and steps that note what a watcher asks of them, and when."""
 
@@ -105,6 +109,7 @@ class Watched:
         self.version, self.n_files_read = 1, 0
         self.is_due, self.tick_s, self.expires_on_time = False, 0.0, False
         self.newly_read = {}
+        self.has_news, self.waits = False, []
 
     follows_on = "where the first run began"
 
@@ -124,6 +129,14 @@ class Watched:
             raise self.fault
         self.asked.append(("discover", *given))
         return self.found
+
+    def news(self):
+        return self
+
+    def wait(self, longest_s, stop):
+        """A wait that news end at once, where there are some."""
+        self.waits.append(longest_s)
+        return self.has_news
 
     def ends_at(self, since):
         if self.is_at_end:
@@ -271,6 +284,43 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
 
 
+def waited(watched, watcher):
+    """Wait; return for how long at most the source was asked for news, None if it was not."""
+    watched.waits.clear()
+    watcher.wait(1.0, STOPPED)
+    return watched.waits[0] if watched.waits else None
+
+
+def test_news_bring_the_next_look_forward_but_not_the_next_step(watched, watcher):
+    watched.found = Discovery()
+    watched.at_times(watcher, 1)
+    assert waited(watched, watcher) == 1.0
+    assert watched.at_times(watcher, 1.5) == [[]], "no news"
+    watched.found, watched.has_news = Discovery(streams=True), True
+    assert waited(watched, watcher) == 0.5
+    assert watched.at_times(watcher, 1.6) == [["make way", "discover", "note"]]
+    assert waited(watched, watcher) is None, "what was found is read first"
+    assert waited(watched, watcher) == 1.0
+    assert watched.at_times(watcher, 2.5, 2.6) == [[], ["make way", "discover"]], "an interval behind the last step"
+
+
+def test_news_of_what_is_not_read_bring_few_looks(watched, watcher):
+    watched.found, watched.has_news = Discovery(), True
+    looks = 0
+    for number in range(1000):
+        waited(watched, watcher)
+        [asked] = watched.at_times(watcher, 2 + number / 1000)
+        looks += bool(asked)
+    assert looks <= 21
+
+
+def test_news_do_not_shorten_the_wait_behind_a_fault(watched, watcher):
+    watched.fault, watched.has_news = SourceUnavailableError("away"), True
+    assert watched.at_times(watcher, 1) == [["make way"]]
+    waited(watched, watcher)
+    assert watched.at_times(watcher, 1.5) == [[]]
+
+
 def test_files_that_were_read_are_asked_for_once_and_those_of_steps_are_added(watched, watcher):
     watched.at_times(watcher, 1, 2, 3)
     assert watched.n_files_read == 1
@@ -402,16 +452,16 @@ def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make,
     pipeline = make()
     pipeline.put(up(1, 1))
     requests = pipeline.plan.ledger.requests
-    discover = FileSource.discover
+    look = FileSource.look
     asked, away = [], []
 
-    def discover_later(self, *given):
+    def look_later(self, *given):
         if asked and not away:
             away.append(self)
             raise SourceUnavailableError("away")
-        return discover(self, *given)
+        return look(self, *given)
 
-    monkeypatch.setattr(FileSource, "discover", discover_later)
+    monkeypatch.setattr(FileSource, "look", look_later)
     monkeypatch.setattr(type(requests), "wait_until_served", lambda *_: requests.withdraw("job"))
     set_limits(first_wait_s=0.01)
 
