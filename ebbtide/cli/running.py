@@ -58,6 +58,12 @@ Operate = Callable[..., "RunSummary"]
     is_flag=True,
     help="Run continuously until SIGINT or SIGTERM; all pipelines in this process, in turns.",
 )
+@click.option(
+    "--from",
+    "starts_from",
+    metavar="URI",
+    help="Start from a savepoint, in a root without the pipeline's tables.",
+)
 @rate_option
 @engine_option
 @metrics_options
@@ -70,6 +76,7 @@ def run(
     accept_loss: bool,
     accept_changed_files: bool,
     follow: bool,
+    starts_from: str | None,
     rate: int | None,
     engine: EngineKind | None,
     metrics_port: int | None,
@@ -106,6 +113,8 @@ def run(
     reporter = Reporter(root, as_json)
     located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     with reporter.errors():
+        if starts_from is not None:
+            _start_from(starts_from, located, reporter)
         followed = _going_on(located, follow=follow)
         if metrics_port is not None:
             refuse_unwatched(followed)
@@ -124,6 +133,17 @@ def run(
             with reporter.errors():
                 stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port))
         Followers(followed, reporter, Fleet.once(operate, **accepted), _report, watched).run()
+
+
+def _start_from(uri: str, located: Sequence[Located], reporter: Reporter) -> None:
+    """Give pipelines the tables of a savepoint, before they run."""
+    from ebbtide.executors import InProcess
+    from ebbtide.operations import Context, operations
+
+    [savepoint] = [each for each in operations("savepoint") if each.name == "savepoint"]
+    params = savepoint.asked({"to": uri})
+    for _, spec in located:
+        say(savepoint.act("start", Context(spec, reporter.root, InProcess()), params).text())
 
 
 @click.command()

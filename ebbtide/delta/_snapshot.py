@@ -22,6 +22,7 @@ from ebbtide.delta._data_file import CHANGES, DataFile, FileId, LostRows, file_i
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import KEPT_KINDS, Action, Log, checkpoint_actions, newest_checkpoint, versions_in
+from ebbtide.delta._table_copy import copy_version
 from ebbtide.delta._unneeded import removed_since, retention_ms
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
 from ebbtide.storage import FoundFile, Location
@@ -214,9 +215,15 @@ class Snapshot:
             actions.append({"add": add})
         return actions
 
+    def copied_as_of(
+        self, to: str, expected: Mapping[str, tuple[int, str]] | None = None
+    ) -> dict[str, tuple[int, str]]:
+        """Copy the table as of this version: its data files, and its log up to it; see `copy_version`."""
+        return copy_version(self.table, self.version, self.locations, to, expected)
+
     def unnamed_files(self) -> list[str]:
         """Return the names of the files below the table's folder that this version, its newest, does not name."""
-        named = set(self._named_files())
+        named = set(self.locations)
         found = _files_in(self.table)
         return [file.name for file in found if Location(self.table) / file.name not in named]
 
@@ -235,12 +242,13 @@ class Snapshot:
         names = Log(self.table).names()
         checkpoint, parts = newest_checkpoint(names)
         since = [version for version in versions_in(names) if version > checkpoint]
-        kept = {*self._named_files(), *removed_since(self.table, parts, since, before_ms)}
+        kept = {*self.locations, *removed_since(self.table, parts, since, before_ms)}
         found = _files_in(self.table)
         return [file for file in found if _is_older(file, before_ms) and Location(self.table) / file.name not in kept]
 
-    def _named_files(self) -> list[str]:
-        """Return the locations of the data files and vectors of this version."""
+    @property
+    def locations(self) -> list[str]:
+        """Locations of the data files and vectors of this version."""
         return named_files(self.table, [{"add": file.add} for file in self.files.values()])
 
     def keeping(self, domain: str, value: str, actions: Sequence[Action]) -> list[Action]:

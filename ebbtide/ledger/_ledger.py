@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ebbtide.errors import ConfigError, LeaseHeldError
-from ebbtide.ledger._facts import LedgerFacts, Pause, StepFacts
+from ebbtide.ledger._facts import FREE, LedgerFacts, Pause, StepFacts
 from ebbtide.ledger._lease import TURNS_KEPT, Lease, has_ended
 from ebbtide.ledger._requests import Requests
 from ebbtide.ledger._turns import change_turn, create_ledger, newest_turn
@@ -124,6 +124,18 @@ class Ledger:
 
         change_turn(self.location, self.pipeline, resumed)
         return ended
+
+    def begin_as(self, turn: LedgerFacts, now_ms: int) -> None:
+        """Begin this ledger, of a copy of a pipeline, with a free turn of the pipeline's; its pause has ended.
+
+        Args:
+            turn: The pipeline's newest turn.
+            now_ms: The time, epoch ms.
+        """
+        create_ledger(self.location, self.pipeline)
+        ended = {"holder": FREE, "makes_way": False, "requests": (), "paused": None}
+        begun = turn.model_copy(update={**ended, "paused_ms": turn.paused_until(now_ms)})
+        change_turn(self.location, self.pipeline, lambda newest: begun if newest.epoch < begun.epoch else newest)
 
     def refuse_paused(self) -> None:
         """Refuse to read while the pipeline is paused; see `LedgerFacts.refuse_paused`."""

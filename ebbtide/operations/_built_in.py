@@ -87,6 +87,12 @@ BUILT_IN = {
         Heading.REPAIR,
         "Bring all tables back to an earlier step.",
     ),
+    "savepoint": Listed(
+        "_operations:Savepoint",
+        "--to s3://backups/orders-1",
+        Heading.UPKEEP,
+        "Copy all tables as of one step.",
+    ),
     "adopt": Listed(
         "_operations:Adopt",
         "--apply",

@@ -215,3 +215,52 @@ class Rewind(Operation):
         from ebbtide.operations import _rewind as rewind
 
         return rewind.apply(ctx.executor, ctx.spec, ctx.root, params.to_step)
+
+
+class Savepoint(Operation):
+    """Copy all tables as of the newest step, also under a run."""
+
+    name = "savepoint"
+    observed = "state"
+    takes_turns = False
+    further: ClassVar = {
+        "start": "Start from a savepoint, as 'ebbtide run --from'.",
+        "show": "Describe and verify a savepoint; of a folder list all.",
+        "delete": "Delete a savepoint.",
+    }
+
+    class Params(Operation.Params):
+        """The place."""
+
+        to: str = Field(title="URI", description="The savepoint: a new folder.")
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Take it."""
+        from ebbtide.operations import _savepoint as savepoint
+
+        return savepoint.take(ctx, _resolved(params.to))
+
+    def start(self, ctx: Context, params: Params) -> Report:
+        """Start from it."""
+        from ebbtide.operations import _savepoint as savepoint
+
+        return savepoint.start(ctx, _resolved(params.to))
+
+    def show(self, ctx: Context, params: Params) -> Report:
+        """Describe it."""
+        from ebbtide.operations import _savepoint as savepoint
+
+        return savepoint.show(ctx, _resolved(params.to))
+
+    def delete(self, ctx: Context, params: Params) -> Report:
+        """Delete it."""
+        from ebbtide.operations import _savepoint as savepoint
+
+        return savepoint.delete(ctx, _resolved(params.to))
+
+
+def _resolved(uri: str) -> str:
+    from ebbtide.storage import Location
+
+    Location(uri).refuse_unusable("--to")
+    return Location(uri).resolved()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ebbtide.environment import with_variables
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.redaction import has_unseen, redacted
 from ebbtide.storage._disk import failures_named, sync, sync_above, sync_below
 from ebbtide.storage._news import FolderNews
@@ -36,6 +37,8 @@ SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
 """Schemes that the URI of a location may have."""
 MOST_BYTES_OF_NAME = 255
 """The longest name of a file or folder that file systems allow."""
+COPIED_BYTES = 8 * 2**20
+"""Bytes of a file that are held while it is copied."""
 UNFINISHED = ".tmp"
 """End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
 _LOCAL = pafs.LocalFileSystem()
@@ -76,6 +79,10 @@ class Usage:
 
     files: int
     bytes: int
+
+
+Digest = tuple[int, str]
+"""The bytes of a file, and BLAKE2b of them: 16 bytes as hexadecimal digits."""
 
 
 class Location(str):
@@ -580,6 +587,39 @@ class Location(str):
         if self.is_local:
             sync_above(self)
 
+    def digest(self) -> Digest:
+        """Read this file, and return its size and digest."""
+        hashed = hashlib.blake2b(digest_size=16)
+        n_bytes = 0
+        with self.open_range(0, None) as stream:
+            while piece := stream.read(COPIED_BYTES):
+                hashed.update(piece)
+                n_bytes += len(piece)
+        return n_bytes, hashed.hexdigest()
+
+    def copy_verified(self, to: str) -> Digest:
+        """Copy this file, replacing an existing one, or give it a second name on its disk; return its content.
+
+        Only for a file that never changes: two names are one file.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            DamagedFileError: the copy has other bytes.
+        """
+        found = self.digest()
+        if self.is_local and Location(to).is_local and _is_shared(Path(self), Path(to)):
+            return found
+        self.copy_to(to)
+        copied = Location(to).digest()
+        if copied != found:
+            raise DamagedFileError.of(
+                f"The copy at '{to}' has other bytes than '{self}'.",
+                got=f"{copied[0]:,} bytes, digest {copied[1]}",
+                allowed=f"{found[0]:,} bytes, digest {found[1]}",
+                next_step="Look at the disk or the store, then do it again.",
+            )
+        return found
+
     def sync(self, *, always: bool = False) -> None:
         """Write the bytes of this local file, or the names in this local folder, to disk (fsync).
 
@@ -790,6 +830,20 @@ def _local_usage(path: str) -> Usage:
                     n_bytes += status.st_size
                     n_files += 1
     return Usage(n_files, n_bytes)
+
+
+def _is_shared(path: Path, to: Path) -> bool:
+    """Give a local file a second name; return False where its disk cannot: the file must be copied."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    unnamed = _unfinished_beside(to)
+    try:
+        os.link(path, unnamed)
+        unnamed.replace(to)
+    except OSError:
+        with suppress(FileNotFoundError):
+            unnamed.unlink()
+        return False
+    return True
 
 
 def _unfinished_beside(path: Path) -> Path:

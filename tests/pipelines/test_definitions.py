@@ -89,7 +89,7 @@ def test_operations_take_turns_with_the_runs_of_their_pipeline_by_a_tag():
         assert (tags["ebbtide/pipeline"], tags["dagster/partition"]) == ("orders", "orders")
         turns[operation.job_name] = tags.get("ebbtide/turn")
     at_once = {kind for kind, turn in turns.items() if turn is None}
-    assert at_once == {"pause", "resume", *(kind for kind in turns if kind.startswith("backfill_"))}
+    assert at_once == {"pause", "resume", "savepoint", *(kind for kind in turns if kind.startswith("backfill_"))}
     own = found.resolve_job_def("orders").run_tags
     assert set(turns.values()) == {None, own["ebbtide/turn"]}
     instance = yaml.safe_load((PROJECT / "dagster.yaml").read_text(encoding="utf-8"))

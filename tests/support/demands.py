@@ -76,6 +76,9 @@ DEMANDS = {
     "ttl-callback": Demand(
         "FLIP-25, future work", "A callback upon expiration", "`on_expire(key, entry, ctx)` of a function"
     ),
+    "ttl-savepoint": Demand(
+        "FLIP-25", "Savepoints, from which a job starts", "`ebbtide savepoint`, `ebbtide run --from`"
+    ),
     "ttl-queryable": Demand("FLIP-25, future work", "Queryable state with TTL", "`ebbtide state`"),
     "sum-rules": Demand(
         "FLIP-544", "The materializer emits what Flink's does", "`order: arrival`, `SinkUpsertMaterializer`"

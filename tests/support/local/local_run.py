@@ -97,7 +97,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         work: `run`, `refresh`, `cleanup`, `compaction`, `merge` (a bounded one), `vacuum`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
             the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
-            (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given).
+            (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given), `savepoint` and `start` (with `to`).
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
@@ -156,6 +156,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return ask("compact", max_files=2)
     if work == "vacuum":
         return vacuum(spec, root)
+    if work in ("savepoint", "start"):
+        return act("savepoint", "apply" if work == "savepoint" else "start", context, to=given["to"])
     if work == "drop":
         return ask("quarantine.drop", steps=[1], note="given up")
     if work == "replay":
