@@ -24,9 +24,11 @@ class CompiledLoop:
 
     Args:
         loop: The function.
+        calls: Functions of this project that it calls; they are compiled into it.
     """
 
     loop: Loop
+    calls: tuple[Loop, ...] = ()
 
     @staticmethod
     def pays(rows: int) -> bool:
@@ -41,7 +43,7 @@ class CompiledLoop:
     def code(self) -> Loop:
         """The machine code, which is cached on disk for the next process, if possible."""
         with _compiling:  # once: a second thread waits
-            return _compiled(self.loop)
+            return _compiled(self.loop, self.calls)
 
 
 _compiling = threading.Lock()
@@ -53,10 +55,20 @@ def _has_numba() -> bool:
 
 
 @cache
-def _compiled(loop: Loop) -> Loop:
+def _call(function: Loop) -> None:
+    """Have a function compiled into the loops that call it."""
+    from numba.extending import register_jitable
+
+    register_jitable(function)
+
+
+@cache
+def _compiled(loop: Loop, calls: tuple[Loop, ...]) -> Loop:
     # Imported here: numba takes a second to load, and most processes never need it.
     import numba
 
+    for call in calls:
+        _call(call)
     # Without Python's lock, so that loops of several threads run at the same time.
     try:
         machine_code: Loop = numba.njit(cache=True, nogil=True)(loop)

@@ -31,6 +31,7 @@ from ebbtide.formats._scan_loops import (
     SCALAR,
     TEXT,
     elements,
+    exceeds,
     gather,
     integers,
     scan,
@@ -217,7 +218,7 @@ class Scanned:
         most = int(lengths.sum(dtype=np.int64)) // 2
         name_starts, name_stops, starts, stops = (np.zeros(most, np.int32) for _ in range(4))
         kinds = np.zeros(most, np.uint8)
-        loop = CompiledLoop(elements).code
+        loop = CompiledLoop(elements, (exceeds,)).code
         n = loop(
             self.data,
             cells.kind,
@@ -325,7 +326,7 @@ class Scanner:
         starts = np.zeros(shape, np.int32)
         stops = np.zeros(shape, np.int32)
         is_taken = np.zeros(n, bool)
-        loop = CompiledLoop(scan).code
+        loop = CompiledLoop(scan, (exceeds,)).code
         loop(
             data,
             begins,

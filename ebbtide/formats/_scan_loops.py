@@ -48,6 +48,24 @@ SCALAR, ANY = -1, -2
 """Contents of a field that is not walked into: a scalar; any JSON, whose list or object is one cell."""
 
 
+def exceeds(data: Any, at: int, n_digits: int, greatest: Any) -> bool:
+    """Return whether a number without leading zeros exceeds another one.
+
+    Args:
+        data: The bytes of all records.
+        at: Where its digits begin.
+        n_digits: Number of its digits.
+        greatest: Digits of the other one.
+    """
+    if n_digits != len(greatest):
+        return n_digits > len(greatest)
+    place = 0
+    while place < n_digits - 1 and data[at + place] == greatest[place]:
+        place += 1
+    is_above: bool = data[at + place] > greatest[place]
+    return is_above
+
+
 def scan(
     data: Any,
     begins: Any,
@@ -245,12 +263,8 @@ def scan(
                         kind = NUMBER
                     elif begins_with_zero and begin == _MINUS:
                         break
-                    if n_digits >= len(greatest):
-                        place = 0 if n_digits == len(greatest) else len(greatest) - 1
-                        while place < len(greatest) - 1 and data[first_digit + place] == greatest[place]:
-                            place += 1
-                        if n_digits > len(greatest) or data[first_digit + place] > greatest[place]:
-                            kind = NUMBER
+                    if n_digits >= len(greatest) and exceeds(data, first_digit, n_digits, greatest):
+                        kind = NUMBER
                     stop = at
                 elif begin in (_OPEN, _OPEN_LIST):
                     inner = _LIST if begin == _OPEN_LIST else unknown
@@ -498,12 +512,8 @@ def elements(
                 stop = at
                 first_digit = start + (begin == _MINUS)
                 n_digits = stop - first_digit
-                if n_digits >= len(greatest):
-                    place = 0 if n_digits == len(greatest) else len(greatest) - 1
-                    while place < len(greatest) - 1 and data[first_digit + place] == greatest[place]:
-                        place += 1
-                    if n_digits > len(greatest) or data[first_digit + place] > greatest[place]:
-                        kind = NUMBER
+                if n_digits >= len(greatest) and exceeds(data, first_digit, n_digits, greatest):
+                    kind = NUMBER
             else:
                 kind = TRUE if begin == _T else FALSE if begin == _F else NULL
                 while at < end and not (is_space[data[at]] or data[at] == _COMMA):
