@@ -8,8 +8,8 @@
 | string | a string |
 | boolean | true, false |
 | binary | base64, base64url or hex |
-| date | epoch days, or ISO 8601 text; years 1 to 9999, as in Spark |
-| timestamp | epoch units (ms, us, ns), or ISO 8601 text, with a zone if and only if the column has one; years 1 to 9999 |
+| date | epoch days, or ISO 8601 text, also with Z; years 1 to 9999, as in Spark |
+| timestamp | epoch units (ms, us, ns), or ISO 8601 text, with a zone if and only if the column has one; no part of a microsecond; years 1 to 9999 |
 | list, struct, map | an array, an object, an object with string keys, of the above |
 """
 
@@ -120,8 +120,12 @@ REFUSALS = (
 """Errors that a builder raises for a value that does not fit."""
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,38})")
-_INEXACT_FROM = 2**53
+INEXACT_FROM = 2**53
 """From here on, floats skip integers."""
+_DAY_IN_UTC = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(Z)$"
+"""A day as Debezium's IsoDate writes it: the day, and what says nothing more."""
+_ZEROS_BELOW_US = r"^(.{19}\.[0-9]{6})(0{1,3})([Z+-].*)?$"
+"""A time with more digits than microseconds, all 0, as SQL Server and Oracle write it."""
 _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
 """The first and the last microsecond of the years 1 to 9999, from 1970."""
@@ -196,7 +200,7 @@ def _integer_of(value: Any) -> int:
             raise ValueError("text that is not an integer")
         return int(value)
     is_float = isinstance(value, float | Decimal)
-    if is_float and not (abs(value) < _INEXACT_FROM and value == int(value)):
+    if is_float and not (abs(value) < INEXACT_FROM and value == int(value)):
         raise ValueError("float that is not an integer, or may have lost digits")
     return int(value)
 
@@ -345,7 +349,7 @@ def dates_of(
 ) -> pa.Array:
     """Return dates from epoch days, or from texts where these are null; raise one of `REFUSALS` if any does not fit."""
     from_days = epoch_days.cast(type_)
-    dates = _or_of_text(from_days, texts)
+    dates = _or_of_text(from_days, texts, _DAY_IN_UTC, r"\1")
     return _within(dates, date.min, date.max)
 
 
@@ -359,15 +363,25 @@ def timestamps_of(
     type_in_unit = pa.timestamp(unit, type_.tz)
     in_unit = ticks.cast(type_in_unit)
     from_ticks = in_unit.cast(type_)
-    times = _or_of_text(from_ticks, texts)
+    times = _or_of_text(from_ticks, texts, _ZEROS_BELOW_US, r"\1\3")
     return _within(times, _FIRST_US, _LAST_US)
 
 
-def _or_of_text(array: pa.Array, texts: pa.StringArray) -> pa.Array:
-    """Fill in the values given as text, parsed by Arrow as ISO 8601."""
+def _or_of_text(array: pa.Array, texts: pa.StringArray, further: str, usual: str) -> pa.Array:
+    """Fill in the values given as text, parsed by Arrow as ISO 8601.
+
+    Args:
+        array: The values given as numbers.
+        texts: The texts.
+        further: Pattern of a form that Arrow does not parse.
+        usual: Its replacement, which Arrow does parse.
+    """
     if texts.null_count == len(texts):
         return array
-    from_text = texts.cast(array.type)
+    try:
+        from_text = texts.cast(array.type)
+    except pa.ArrowInvalid:  # seldom, so the usual texts do not pay for it
+        from_text = pc.replace_substring_regex(texts, further, usual).cast(array.type)
     return pc.coalesce(array, from_text)
 
 

@@ -71,16 +71,15 @@ _TYPES = {
 }
 """Connect's types to columns."""
 _LOGICAL_TYPES = {
-    **dict.fromkeys(_DAYS, "DATE"),
-    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+    **dict.fromkeys((*_DAYS, "io.debezium.time.IsoDate"), "DATE"),
+    **dict.fromkeys(("io.debezium.time.ZonedTimestamp", "io.debezium.time.IsoTimestamp"), "TIMESTAMP"),
     **dict.fromkeys(("io.debezium.time.Year", "io.debezium.time.Time", "org.apache.kafka.connect.data.Time"), "INT"),
     **dict.fromkeys(("io.debezium.time.MicroTime", "io.debezium.time.NanoTime"), "BIGINT"),
     **dict.fromkeys(("io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"), "BIGINT"),
     **dict.fromkeys(_UNITS, "TIMESTAMP_NTZ"),
     **dict.fromkeys(("timestamp-millis", "timestamp-micros", "timestamp-nanos"), "TIMESTAMP"),  # instants
-    **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid", "uuid"), "STRING"),
 }
-"""Logical types to column types. Types with a special coding, such as bits, are uncertain."""
+"""Logical types to column types. Any other text stays text; other types, such as bits, are uncertain."""
 MOST_PRECISE = 38
 """Maximum digits of a decimal column."""
 
@@ -235,7 +234,7 @@ def _type_of(field: Json) -> str:
     if logical_type == DECIMAL:
         return _decimal_type(field.get("parameters") or {})
     if logical_type is not None:
-        return _LOGICAL_TYPES.get(logical_type, "")
+        return _LOGICAL_TYPES.get(logical_type) or ("STRING" if field.get("type") == "string" else "")
     type_ = field.get("type")
     if not isinstance(type_, str):
         return ""

@@ -6,7 +6,7 @@ one 64-bit number, or two if it needs more:
 
 | type | values | numbers |
 |---|---|---|
-| number | an integer from 0 to 2^63 - 1, or its digits as text | 1 |
+| number | an integer from 0 to 2^63 - 1, its digits as text, or below 2^53 a float without a fraction | 1 |
 | decimal | an integer from 0 to 10^36 - 1, or its digits as text (Oracle's SCN) | 2 |
 | lsn | hexadecimal text with parts of fixed width separated by `:` or `.` (SQL Server, Db2); Postgres' `0/16B3748`; an integer | 2 |
 | gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; only the number counts | 1 |
@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.columns import Long, Mask
+from ebbtide.formats._columns import INEXACT_FROM
 from ebbtide.formats._format import BadRecordError, shortened
 from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._scan import Cells, Scanned, marked
@@ -69,6 +71,8 @@ def _decimal(value: Any) -> tuple[int, ...] | None:
 
 def _natural(value: Any, digits: int) -> int | None:
     """Return a non-negative integer with a maximum of digits, given as number or text; None for anything else."""
+    if isinstance(value, float | Decimal) and 0 <= value < INEXACT_FROM and value == int(value):
+        value = int(value)  # as Airbyte and programs in JavaScript write integers
     if type(value) is int:
         return value if 0 <= value < 10**digits else None
     is_text = isinstance(value, str) and value.isascii() and value.isdigit()

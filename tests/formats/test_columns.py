@@ -136,6 +136,22 @@ def test_convert_timestamp_that_microseconds_cannot_hold_is_unfit(unit, ticks):
     assert Coding(unit).convert([0, ticks], NTZ)[1] == [1]
 
 
+@pytest.mark.parametrize(("type_", "zone"), [(NTZ, ""), *((UTC_US, zone) for zone in ("Z", "+05:30", "-0800"))])
+@pytest.mark.parametrize("digits", [7, 8, 9])
+@pytest.mark.parametrize("micros", ["000000", "000001", "120000", "999999"])
+def test_zeros_below_a_microsecond_change_no_time(type_, zone, digits, micros):
+    usual, more = (f"2026-01-31T10:00:00.{micros:0<{n}}{zone}" for n in (6, digits))
+    array, bad = Coding().convert([usual, more, more.replace("T", " ")], type_)
+    assert (bad, len(set(array.to_pylist()))) == ([], 1)
+    assert Coding().convert([usual, f"{more[:27]}1{zone}"], type_)[1] == [1]
+
+
+def test_day_may_end_in_z_and_time_without_zone_may_not():
+    array, bad = Coding().convert(["0001-01-01Z", "2026-01-31", "2026-01-31+01:00"], pa.date32())
+    assert (array.to_pylist(), bad) == ([date(1, 1, 1), date(2026, 1, 31), None], [2])
+    assert Coding().convert(["2026-01-31", "2026-01-31Z", "2026-01-31T00:00:00Z"], NTZ)[1] == [1, 2]
+
+
 def test_convert_type_without_a_json_form_is_refused():
     with pytest.raises(TypeError, match="no JSON form for duration"):
         Coding().convert([1], pa.duration("s"))

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import math
 import random
+from decimal import Decimal
 
 import pytest
 from local.support import cut, envelope, spec
@@ -12,8 +14,8 @@ from ebbtide.formats._debezium_envelope import METADATA, ORDERS
 from ebbtide.testing import MemoryPipeline
 
 ASCENDING = {
-    "number": [0, "9", 10, "11", 2**63 - 1],
-    "decimal": [0, "999", 1001, "1002", 10**18 - 1, 10**18, str(2**64), 10**36 - 1],
+    "number": [0, "9", 10, "11", 12.0, Decimal("7E+3"), float(2**53 - 1), 2**63 - 1],
+    "decimal": [0, "999", 1e3, 1001, "1002", 10**18 - 1, 10**18, str(2**64), 10**36 - 1],
     "lsn": ["00000027:00000758:0003", "00000027:00000ac0:0002", "00000028:00000000:0000", "ffffffff:ffffffff:ffff"],
     "gtid": ["3E11FA47-71CA-11E1-9E33-C80AA9429562:9", "3e11fa47:10", "0-1-270", "a:tag:1000"],
     "binlog_file": ["bin.000003", "a.b.7", ".8", "bin.1000000", "bin." + "9" * 18],
@@ -23,7 +25,7 @@ ASCENDING = {
     ],
 }
 BAD = {
-    "number": [-1, 2**63, "1.5", "", True, 1.0, "\u0663", "9" * 5000, ["1"]],
+    "number": [-1, 2**63, "1.5", "", True, 1.5, -1.0, float(2**53), math.inf, math.nan, "\u0663", "9" * 5000, ["1"]],
     "decimal": [-1, 10**36, "1" * 37, "1e3", False],
     "lsn": ["", "g", "0x", "1:", -1, "f" * 32, "1:4::0:0", "1/2/3"],
     "gtid": ["", "a", "a:", "1", 5, "a:1x", "a:" + "1" * 19],

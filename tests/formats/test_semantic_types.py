@@ -61,7 +61,7 @@ TYPES = {
     ),
     f"{DEBEZIUM}.time.ZonedTime": ("string", "10:00:00Z", {"STRING": "10:00:00Z"}),
     f"{DEBEZIUM}.time.Interval": ("string", "P1Y2M", {"STRING": "P1Y2M"}),
-    f"{DEBEZIUM}.time.IsoDate": ("string", "2017-09-15Z", {"STRING": "2017-09-15Z"}),
+    f"{DEBEZIUM}.time.IsoDate": ("string", "2017-09-15Z", {"DATE": date(2017, 9, 15), "STRING": "2017-09-15Z"}),
     f"{DEBEZIUM}.data.Json": ("string", "{}", {"STRING": "{}"}),
     f"{DEBEZIUM}.data.Enum": ("string", "paid", {"STRING": "paid"}),
     f"{DEBEZIUM}.data.EnumSet": ("string", "a,b", {"STRING": "a,b"}),
