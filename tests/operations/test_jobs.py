@@ -177,6 +177,14 @@ def test_cleanup_makes_the_tick_that_expired_rows_wait_for(make):
 
 
 @pytest.mark.demand("ttl-now")
+def test_run_without_input_makes_the_tick_that_expired_rows_wait_for(make):
+    pipeline = owing_a_deletion(make)
+    assert pipeline.run(START + HOUR - 1).steps == []
+    [tick] = pipeline.run(START + HOUR).steps
+    assert (tick.kind, tick.clock.now_ms, pipeline.rows()) == ("tick", START + HOUR, {})
+
+
+@pytest.mark.demand("ttl-now")
 def test_cleanup_goes_by_the_present_clock_where_no_run_has_ticked_since(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1, "-D"), up(2, 2), clock_ms=START)

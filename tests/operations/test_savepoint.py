@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
+from frame.limits import set_limits
 from frame.waiting import until
 from local.local_pipeline import LATER, LocalPipeline, up
 from local.local_run import HOUR, START
@@ -40,7 +41,8 @@ def tables(plan, versions):
 
 
 def newest_versions(plan):
-    return {name: Log(plan.at(name)).versions()[-1] for name in ("state", "sink", "changelog", "quarantine")}
+    found = {name: Log(plan.at(name)).versions() for name in ("state", "sink", "changelog", "quarantine")}
+    return {name: versions[-1] for name, versions in found.items() if versions}
 
 
 @contextmanager
@@ -149,6 +151,30 @@ def test_files_on_one_disk_are_shared_and_outlive_those_of_the_pipeline(pipeline
     fork.act("savepoint", "start", to=kept)
     assert fork.rows() == rows
     assert fork.read(up(9, 9, "+I"))[-1].step == 3
+
+
+def test_tables_with_checkpoints_vectors_and_a_cut_log_start_elsewhere(make, kept, tmp_path):
+    set_limits(checkpoint_interval=2, width=100)
+    pipeline = make(ttl="1h")
+    pipeline.read(*(up(n, n, "-D" if n < 3 else "+U") for n in range(20)), clock_ms=START)
+    for n in range(20, 26):
+        pipeline.read(up(n, n), up(n - 10, n), clock_ms=START)
+    pipeline.do("cleanup", START + 2 * HOUR)
+    pipeline.do("vacuum")
+    pipeline.read(up(30, 30), clock_ms=START + 2 * HOUR)
+    state = pipeline.plan.state.snapshot()
+    assert any(file.vector for file in state.files.values())
+    assert Log(state.table).versions()[0] > 0
+    pipeline.act("savepoint", to=kept)
+    fork = elsewhere(pipeline, tmp_path / "fork")
+    fork.act("savepoint", "start", to=kept)
+    versions = newest_versions(pipeline.plan)
+    assert tables(fork.plan, versions) == tables(pipeline.plan, versions)
+    fork.read(up(31, 31), clock_ms=START + 3 * HOUR)
+    assert fork.rows() == {**pipeline.rows(), 31: 31}
+    fork.do("compaction")
+    fork.run(START + 3 * HOUR)
+    assert fork.rows() == {**pipeline.rows(), 31: 31}
 
 
 def test_pipeline_and_fork_go_on_apart(pipeline, kept, tmp_path):
