@@ -5,9 +5,6 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import SplitResult, urlsplit
 
-PRIVATE_DOMAINS = ("internal", "local", "localdomain", "svc")
-"""Top domains that no public name server knows: no one outside can point a name in them at this machine."""
-
 
 def is_loopback(host: str) -> bool:
     """Return whether a name or an address is one of this machine's loopback.
@@ -22,21 +19,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def is_private(host: str) -> bool:
-    """Return whether no one outside decides what a host means: an address, or a name that public name servers do not have.
-
-    Example:
-        >>> [is_private(host) for host in ("10.0.0.7", "ebbtide", "orders.shop.svc", "rebound.example.com")]
-        [True, True, True, False]
-    """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        _, dot, top = host.lower().rpartition(".")
-        return not dot or top in PRIVATE_DOMAINS
-    return True
 
 
 def netloc(url: str) -> SplitResult | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import socket
@@ -18,12 +19,14 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from ebbtide.errors import ConfigError
-from ebbtide.hosts import is_loopback, is_private, named_host
+from ebbtide.hosts import is_loopback, named_host
 from ebbtide.inspect import WatchedFleet
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0
 """Seconds to wait at the end for a source that does not answer; then the thread ends with the process."""
+PRIVATE_DOMAINS = ("internal", "local", "localdomain", "svc")
+"""Top domains that no public name server knows: no one outside can point a name in them at this machine."""
 CONNECTION_S = 10.0
 """Seconds that a connection may live: also for a client that sends its headers byte by byte."""
 MOST_CONNECTIONS = 16
@@ -60,7 +63,7 @@ class _Handler(MetricsHandler):
             return False
         if is_loopback(name) or name == self.host.lower():
             return True
-        is_own = is_private(name) or name == socket.gethostname().lower()
+        is_own = _is_private(name) or name == socket.gethostname().lower()
         return is_own and not is_loopback(self.host)
 
     def _answer_health(self) -> None:
@@ -173,3 +176,18 @@ def served(watched: WatchedFleet, host: str, port: int) -> Iterator[int]:
             server.shutdown()
             for thread in threads:
                 thread.join(ENDS_WITHIN_S)
+
+
+def _is_private(host: str) -> bool:
+    """Return whether no one outside decides what a host means: an address, or a name that public name servers do not have.
+
+    Example:
+        >>> [_is_private(host) for host in ("10.0.0.7", "ebbtide", "orders.shop.svc", "rebound.example.com")]
+        [True, True, True, False]
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        _, dot, top = host.lower().rpartition(".")
+        return not dot or top in PRIVATE_DOMAINS
+    return True

@@ -21,6 +21,9 @@ WRITTEN = {
         spec="pipelines/defs",
     ),
     "runs": Listed("inspection:runs", "", Heading.EVERY_DAY, "List the ends of the last runs."),
+    "report": Listed(
+        "page:report", "--html report.html", Heading.EVERY_DAY, "Write a page on pipelines.", spec="pipelines/defs"
+    ),
     "lag": Listed("inspection:lag", "", Heading.EVERY_DAY, "Show the backlog of the sources.", spec="pipelines/defs"),
     "new": Listed(
         "new:new",

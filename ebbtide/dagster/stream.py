@@ -16,6 +16,7 @@ from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.inspect import fault_of_all_bad
+from ebbtide.storage import Location
 
 RUN_TOTALS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
 """Sums over the steps of a run, which its materialization has."""
@@ -175,12 +176,23 @@ def results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> It
         "step": status.last.step,
         "engine": summary.engine,
         "report": dg.MetadataValue.md(report_of(summary)),
+        "page": dg.MetadataValue.path(_written_page(spec, storage)),
         "dagster/row_count": status.sink.rows,
         **_run_totals(spec, summary),
         "nothing_matched": summary.nothing_matched or None,
         "foreign_writes": len(summary.foreign_writes) or None,
     }
     yield dg.MaterializeResult(asset_key=spec.name, metadata=_known(of_sink))
+
+
+def _written_page(spec: Pipeline, storage: StorageResource) -> str:
+    """Write the page on a pipeline next to its Data Docs; return its path."""
+    from ebbtide.inspect import page
+
+    path = storage.docs_of(spec.name) / "report.html"
+    html = page([spec], storage.root, lambda _: ["launched by the schedules of its jobs"])
+    Location(path).replace_bytes(html.encode())
+    return str(path)
 
 
 def _run_totals(spec: Pipeline, summary: RunSummary) -> dict[str, int]:

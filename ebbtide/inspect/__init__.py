@@ -2,7 +2,7 @@
 
 `status`, `Lag` and `UnreadTopics` read the tables and the source of one pipeline; `state` and `state_frame` show its
 state, `QuarantineSummary` and `QuarantinedRecord` its quarantine. `WatchedRun` and `WatchedFleet` watch runs of this process, whose
-metrics they have; `MetricsAtRest` are those of other pipelines. `without_personal` masks personal values.
+metrics they have; `MetricsAtRest` are those of other pipelines. `without_personal` masks personal values, `page` shows all as HTML.
 `fault_of_all_bad` gives the next step after a run.
 """
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect._backlog import Lag as Lag
     from ebbtide.inspect._backlog import UnreadTopics as UnreadTopics
     from ebbtide.inspect._measuring import MetricsAtRest as MetricsAtRest
+    from ebbtide.inspect._page import page as page
     from ebbtide.inspect._personal import without_personal as without_personal
     from ebbtide.inspect._quarantine import QuarantinedRecord as QuarantinedRecord
     from ebbtide.inspect._quarantine import QuarantineSummary as QuarantineSummary

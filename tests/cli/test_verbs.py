@@ -38,7 +38,7 @@ def commands(group=main, path=()):
 
 
 def test_sections_have_each_command_once_and_begin_with_those_of_every_day():
-    assert NAMES[:7] == ["run", "check", "status", "runs", "lag", "new", "sql"]
+    assert NAMES[:8] == ["run", "check", "status", "runs", "report", "lag", "new", "sql"]
     built_in = {name.partition(".")[0] for name in BUILT_IN} | TAKEN_NAMES - {"stream"}
     assert (sorted(NAMES), len(NAMES)) == (sorted(built_in), len(set(NAMES)))
 
@@ -89,6 +89,7 @@ def test_completion_of_the_shell_knows_commands_and_options(warm_programs):
         ).stdout.split()
 
     assert completed("ebbtide re", 1) == [
+        "plain,report",
         "plain,replay",
         "plain,repair",
         "plain,rewind",
