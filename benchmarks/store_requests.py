@@ -115,8 +115,7 @@ def measured(proxy: Proxy, spec: UpsertPipeline, root: str, steps: int) -> list[
         for number in range(1, steps + WARM_UP + 1):
             write_file(source, number)
             proxy.served.clear()
-            yield "look that finds a file"
-            # Between the two: the step, and the look after it.
+            # The look that finds it, the step, and the look after it.
             yield "step" if number > WARM_UP else "first steps"
         for _ in range(IDLE_LOOKS):
             yield "idle look"
