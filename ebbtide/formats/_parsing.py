@@ -13,6 +13,9 @@ from ebbtide.formats._format import NEW_KEY, OLD_KEY, BadRecordError, Json, shor
 
 BYTE_ORDER_MARK = "\ufeff"
 """May precede a record if files that begin with it were concatenated."""
+NULLS = (b"null", b'{"schema":null,"payload":null}', b'{"schema": null, "payload": null}')
+"""Nulls in writing: of JSON, and of Kafka Connect's converter with schemas. As a record's value they are tombstones too."""
+_LONGEST_NULL = max(map(len, NULLS))
 Parse = Callable[[str | bytes], Json]
 """Parses one JSON object.
 
@@ -107,8 +110,16 @@ def value_field(envelope: Json) -> str:
     return "payload" if is_of_kcat else "value"
 
 
+def is_null(value: str | bytes) -> bool:
+    """Return whether a value is one of `NULLS`."""
+    if len(value) > _LONGEST_NULL:
+        return False
+    written = value if isinstance(value, bytes) else value.encode(errors="surrogatepass")
+    return written in NULLS
+
+
 def envelope_value(envelope: Json) -> str | None:
-    """Return a Kafka record's value as text; None for a tombstone.
+    """Return a Kafka record's value as text; None for a tombstone, also for a null in writing.
 
     Raises:
         BadRecordError: The value is missing, or neither text nor null.
@@ -118,7 +129,7 @@ def envelope_value(envelope: Json) -> str | None:
     is_present = name in envelope
     is_tombstone = is_present and text is None
     if is_tombstone or isinstance(text, str):
-        return text
+        return None if text is None or is_null(text) else text
     got = type(text).__name__ if is_present else "nothing"
     raise BadRecordError.of(
         "not_a_record",

@@ -10,7 +10,14 @@ from ebbtide.formats._avro import AvroRecords, refuse_avro, text_of
 from ebbtide.formats._connect import SharedSchema, has_schema
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats._forms import OriginOffset
-from ebbtide.formats._parsing import BYTE_ORDER_MARK, Parse, envelope_origin, envelope_other_key, envelope_value
+from ebbtide.formats._parsing import (
+    BYTE_ORDER_MARK,
+    Parse,
+    envelope_origin,
+    envelope_other_key,
+    envelope_value,
+    is_null,
+)
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import DecodingSettings
 
@@ -102,7 +109,7 @@ class RecordReader:
             topic, partition, offset, key, old_key, new_key, raw = cells
             origin = topic, partition, offset
             record = Record(row, origin, has_own_offset=True)
-            if raw is None:
+            if raw is None or is_null(raw):
                 self._contents.tombstones.append(record)
                 continue
             try:
@@ -151,6 +158,9 @@ class RecordReader:
             raise self._too_large()
         key = other_key = None
         if not self._settings.in_envelopes:
+            if is_null(raw.rstrip()):  # a consumer that prints values
+                self._contents.tombstones.append(record)
+                return
             value = self._parse_value(raw)
         else:
             envelope = self._parse(raw)

@@ -23,7 +23,7 @@ from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._connect import Fields, read_key
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._format import BadRecordError, Json
-from ebbtide.formats._parsing import envelope_origin, parse, value_field
+from ebbtide.formats._parsing import NULLS, envelope_origin, envelope_value, parse
 from ebbtide.formats._places import orders_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import DecodingSettings, StagedKind
@@ -141,8 +141,9 @@ def _records(batch: pa.RecordBatch, rows: Ints) -> pa.Table:
     for name in ("file", "partition", "offset", "key"):
         column = batch.column(name)
         columns.append(column.take(indices))
-    has_value = values.is_valid()
-    columns.append(has_value.take(indices))
+    taken = values.take(indices)
+    is_null = pc.is_in(taken, pa.array([None, *NULLS], values.type))
+    columns.append(pc.invert(is_null))
     return pa.Table.from_arrays(columns, schema=_RECORDS)
 
 
@@ -151,6 +152,7 @@ def _of_line(line: bytes) -> Json:
     try:
         envelope = parse(line)
         topic, partition, offset = envelope_origin(envelope)
+        value = envelope_value(envelope)
     except BadRecordError:
         return {}
     key_text = envelope.get("key")
@@ -162,7 +164,7 @@ def _of_line(line: bytes) -> Json:
         "partition": partition,
         "offset": offset,
         "key": key,
-        "has_value": envelope.get(value_field(envelope)) is not None,
+        "has_value": value is not None,
     }
 
 

@@ -77,6 +77,25 @@ def test_tombstone_of_a_delete_is_not_spoken_of(steps):
     assert (lone, unread) == (0, 0)
 
 
+@pytest.mark.parametrize("null", ["null", '{"schema":null,"payload":null}', '{"schema": null, "payload": null}'])
+@pytest.mark.parametrize("before", [[CREATE], [CREATE, DELETE], [CREATE, DELETE, OTHER], []], ids=len)
+def test_null_in_writing_is_a_tombstone(null, before):
+    in_writing = record(null, 4, key=KEY)
+    for steps in ([[*before, TOMBSTONE]], [before, [TOMBSTONE]]):
+        written = [[in_writing if line is TOMBSTONE else line for line in lines] for lines in steps]
+        assert played(written) == played(steps)
+    of_topic = [staged(spec().decoding, placed_batch_of([*before, line])) for line in (TOMBSTONE, in_writing)]
+    assert of_topic[0].equals(of_topic[1])
+
+
+@pytest.mark.parametrize("null", ["null", '{"schema":null,"payload":null}'])
+def test_line_with_only_a_null_is_no_bad_record(null):
+    pipeline = MemoryPipeline(spec(source={"path": "in", "records": "value"}))
+    lines = [envelope("c", 1, after={"id": 1, "n": 1}), envelope("d", 3, before={"id": 1, "n": 0})]
+    pipeline.step([*map(json.dumps, lines), null])
+    assert (pipeline.rows(), pipeline.metrics["quarantined"]) == ([], 0)
+
+
 def test_tombstone_is_counted_by_its_name_where_its_key_cannot_be_read():
     assert played([[CREATE], [record(None, 4, key="1"), record(None, 5, key='{"other": 1}')]]) == ([ROW], 0, 2)
     gone = record(envelope("d", 3, before={"id": 1, "n": 0}), 3, key="1")
