@@ -113,6 +113,24 @@ class ExpiryRules:
             marked |= _due_timers(entries, step)
         return marked
 
+    def next_ms(self, entries: pa.Table, step: Step) -> int:
+        """Return when processing time ends the next entry or fires the next timer, epoch ms; `Long.MAX`: never.
+
+        Args:
+            entries: See `due`.
+            step: The clocks.
+        """
+        ends_ms = self.expires_ms(entries, step)
+        is_by_clock = np.ones(len(entries), dtype=bool)
+        for state, ttl in self.ttls.items():  # None comes first if present, as in `expired`
+            is_own = np.ones(len(entries), dtype=bool) if state is None else equals(entries, self.ttl_selector, state)
+            is_by_clock[is_own] = ttl.by_clock
+        ends_ms[~is_by_clock] = Long.MAX
+        if "_state" in entries.column_names:
+            is_timer = _timers_of(entries, TimeCharacteristic.PROCESSING_TIME)
+            ends_ms[is_timer] = ints(entries, "_position")[is_timer]
+        return int(ends_ms.min(initial=Long.MAX))
+
     def deletable(
         self,
         entries: pa.Table,
@@ -166,7 +184,6 @@ def _is_set(column: pa.ChunkedArray) -> Mask:
 
 def _due_timers(entries: pa.Table, step: Step) -> Mask:
     """Mark the timers that are due."""
-    is_timer = equals(entries, "_state", TIMERS)
     at_ms = ints(entries, "_position")
     is_due = np.zeros(len(entries), dtype=bool)
     clocks = {
@@ -176,6 +193,12 @@ def _due_timers(entries: pa.Table, step: Step) -> Mask:
     for clock, now_ms in clocks.items():
         if now_ms is None:
             continue
-        is_of_clock = pc.starts_with(entries["_sub"], f"{clock}/").fill_null(False).to_numpy()
-        is_due |= is_timer & is_of_clock & (at_ms <= now_ms)
+        is_due |= _timers_of(entries, clock) & (at_ms <= now_ms)
     return is_due
+
+
+def _timers_of(entries: pa.Table, clock: TimeCharacteristic) -> Mask:
+    """Mark the timers of a clock."""
+    is_timer = equals(entries, "_state", TIMERS)
+    is_of_clock = pc.starts_with(entries["_sub"], f"{clock}/").fill_null(False).to_numpy()
+    return np.asarray(is_timer & is_of_clock)

@@ -13,6 +13,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columns import Long
 from ebbtide.delta import Snapshot
 from ebbtide.entries import Step, live_entries
 from ebbtide.errors import EbbtideError
@@ -29,6 +30,10 @@ from ebbtide.users import user_name
 
 MOST_ROWS = 200_000
 """Maximum stored entries that are searched for due ones."""
+MOST_LOOKS = 10_000
+"""Versions of states whose next end this process knows."""
+_due_from_ms: dict[tuple[str, str, int, str], int] = {}
+"""Version of a state, with its rules, to when its next entry ends."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,28 @@ class AtRest:
             return False
         if None in sizes or sum(size or 0 for size in sizes) > MOST_ROWS:
             return True
-        rows = self.plan.state.stored(self.state).read(_columns_asked(self.plan.operator).names)
-        return _any_due(self.plan.operator, rows, at)
+        # Looks come every half a minute: a version is read once until processing time ends an entry. Only a step moves the watermark.
+        looked = (self.state.table, self.state.id, self.state.version, repr(self.plan.operator.expiry))
+        if at.now_ms < _due_from_ms.get(looked, Long.MIN):
+            return False
+        entries = self._entries(self.state)
+        rules = self.plan.operator.expiry
+        is_due = bool(rules.due(entries, at).any())
+        if not is_due:
+            if len(_due_from_ms) >= MOST_LOOKS:
+                _due_from_ms.clear()
+            _due_from_ms[looked] = rules.next_ms(entries, at)
+        return is_due
+
+    def _entries(self, state: Snapshot) -> pa.Table:
+        """Read the newest version of each live entry and timer, with the columns that decide whether it is due."""
+        operator = self.plan.operator
+        asked = _columns_asked(operator)
+        rows = self.plan.state.stored(state).read(asked.names)
+        if operator.has_named_states:
+            is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
+            rows = rows.filter(is_of_state)
+        return live_entries(rows, asked, operator.entry_key)
 
     @property
     def refusal(self) -> EbbtideError | None:
@@ -183,13 +208,3 @@ def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     clock = plan.clock_after(facts.frontier, clock_ms)
     frontier = plan.rules.next_frontier(facts.frontier, clock)
     return frontier.operator_step(facts.step + 1)
-
-
-def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
-    """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
-    schema = _columns_asked(operator)
-    if operator.has_named_states:
-        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
-        rows = rows.filter(is_of_state)
-    entries = live_entries(rows, schema, operator.entry_key)
-    return bool(operator.expiry.due(entries, at).any())

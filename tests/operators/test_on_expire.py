@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from servers.store_support import line, stateful
 
+from ebbtide.entries import Step
 from ebbtide.testing import MemoryPipeline
 
 TTL_MS = 100
@@ -149,3 +150,25 @@ def test_settings_under_which_entries_would_not_be_handed_over_are_refused(ttl, 
     with pytest.raises(ValidationError, match=sentence):
         handing_over({"ttl": "1h", **ttl})
     handing_over({"ttl": "1h", "cleanup": {"background": False, "timers": True}})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    course=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3)), min_size=1, max_size=6), by_event=st.booleans()
+)
+def test_next_end_is_the_first_time_at_which_an_entry_or_a_timer_is_due(course, by_event):
+    ttl = {"seen": {"ttl": "70ms"} | ({"time_characteristic": "EVENT_TIME"} if by_event else {})}
+    pipeline = MemoryPipeline(stateful("user_functions:InOrder", ttl=ttl, event_time="at"))
+    now_ms = 0
+    for number, (waits_ms, id_) in enumerate(course):
+        now_ms += waits_ms
+        pipeline.step([line(id_, seq=number, at=now_ms)], now_ms=now_ms)
+    pipeline.tick(now_ms=now_ms)
+    operator = pipeline.operator
+    entries = operator.live_entries(pipeline.state)
+    times_ms = [time_ms for time_ms in range(now_ms, now_ms + 200) if is_due(operator, entries, time_ms, now_ms)]
+    assert operator.expiry.next_ms(entries, Step(9, now_ms, now_ms)) == min(times_ms, default=2**63 - 1)
+
+
+def is_due(operator, entries, time_ms, watermark_ms):
+    return operator.expiry.due(entries, Step(9, time_ms, watermark_ms)).any()

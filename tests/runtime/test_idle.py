@@ -8,11 +8,12 @@ from frame.interrupting import killed_before
 from frame.limits import set_limits
 from local.local_pipeline import up
 from local.local_run import HOUR, SPARK, START, die_behind_a_decision
+from local.support import change
 
 from ebbtide.errors import FileChangedError, SourceReadError, TableMismatchError
 from ebbtide.ledger import Cause, Lease
 from ebbtide.model import Append, Decision, Rewrite
-from ebbtide.runtime import idle_run
+from ebbtide.runtime import AtRest, idle_run
 
 EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
 
@@ -280,3 +281,25 @@ def test_migration_that_did_not_reach_a_table_is_something_to_do(make, fields, p
     assert not pipeline.is_idle()
     pipeline.run()
     assert pipeline.is_idle()
+
+
+def test_state_at_rest_is_read_once_until_its_next_entry_ends(make, tmp_path):
+    ttl = dict.fromkeys(("newest", "items"), "1h") | {"each": "2h"}
+    fields = {"function": "user_functions:HandedOver", "schema": "id BIGINT, seq BIGINT", "ttl": ttl}
+    pipeline = make(**fields, output_key=["id", "entry"])
+    pipeline.read(change("+I", id=1, seq=1), clock_ms=START)
+
+    def is_due(clock_ms):
+        return AtRest.of(pipeline.spec, pipeline.root).is_due(clock_ms)
+
+    assert not is_due(START)
+    files = [*(pipeline.home / "state").glob("*.parquet")]
+    for file in files:
+        file.rename(tmp_path / file.name)
+    assert not is_due(START + HOUR - 1), "by what the first look has read"
+    for file in files:
+        (tmp_path / file.name).rename(file)
+    assert is_due(START + HOUR)
+    assert is_due(START + HOUR), "until a run has ticked"
+    pipeline.run(START + HOUR)
+    assert [is_due(START + hours * HOUR + ms) for hours, ms in ((1, 0), (2, -1), (2, 0))] == [False, False, True]
