@@ -139,6 +139,7 @@ DEMANDS = {
     "sql-explain": Demand("FLIP-24", "EXPLAIN", "the same"),
     "sql-insert": Demand("FLIP-24", "INSERT INTO outlives the client", "`INSERT INTO`, `SHOW JOBS`"),
     "sql-gateway": Demand("FLIP-24", "A gateway with sessions over REST", "`ebbtide sql-gateway`"),
+    "sql-jdbc": Demand("FLIP-24", "JDBC", "tables by Spark's server; statements by REST"),
     "sql-results": Demand(
         "FLIP-24", "Results are read page by page; a result stream shows retractions", "pages, `EMIT CHANGES`"
     ),
