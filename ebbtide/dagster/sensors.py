@@ -15,6 +15,7 @@ from dagster import BetaWarning
 
 from ebbtide import Pipeline, UpsertPipelines
 from ebbtide.amounts import amount
+from ebbtide.dagster.ended import MOST_FAILED, ended_of, reason_to_wait
 from ebbtide.dagster.metadata import follows_its_source, run_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import EbbtideError, PausedError, Transient
@@ -178,14 +179,29 @@ class _Tick:
         waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
         if is_news or waits_on:
             self.observations.append(_observation(spec, found))
-        is_launched = self._launch(spec, found, obstacle) if is_news and follows_its_source(spec) else True
-        if is_launched:
-            self._seen[spec.name] = found.fingerprint
+        held_by = self._launch_reading(spec, found, obstacle, is_news=is_news)
         if found.backlog.is_empty and follows_its_source(spec) and not self._obstacle(spec, obstacle):
             self._launch_expiry(spec, at_rest)
         if not found.backlog.is_empty or found.backlog.held:
-            because = "" if is_launched else f"; {self._obstacle(spec, obstacle)}"
+            because = f"; {held_by}" if held_by else ""
             self._waiting.append(f"{spec.name}: {found.text()}{because}")
+
+    def _launch_again(self, spec: Pipeline, found: Lag) -> str:
+        """Launch a run for a backlog whose last run failed by what may pass, or lost its process; return the reason to launch none.
+
+        A backlog counts as read only once a run has succeeded. An error that stays until a user acts is not tried again.
+        """
+        job = run_name(spec)
+        records = self._instance.get_run_records(dg.RunsFilter(job_name=job), limit=MOST_FAILED)
+        ended = [ended_of(self._instance, record) for record in records]
+        if not ended or not ended[0].has_failed:
+            return ""
+        reason = reason_to_wait(ended, self._now_ms / 1000)
+        if reason:
+            return reason
+        run_key = f"{spec.name} {found.fingerprint} after {ended[0].run_id}"
+        self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
+        return ""
 
     def _launch_refused(self, spec: Pipeline, refusal: EbbtideError, obstacle: str) -> None:
         """Launch a run that will be refused, once for a refusal: its failure is what pages, though what waits is unknown."""
@@ -204,11 +220,23 @@ class _Tick:
         """Return the reason to launch no run now; empty if there is none."""
         return obstacle or ("a run is under way" if run_name(spec) in self._under_way else "")
 
+    def _launch_reading(self, spec: Pipeline, found: Lag, obstacle: str, *, is_news: bool) -> str:
+        """Launch a run for a backlog: if it is news, or again if the last run for it failed; return the reason to launch none yet."""
+        if not follows_its_source(spec):
+            self._seen[spec.name] = found.fingerprint
+            return ""
+        if not is_news:
+            return "" if found.backlog.is_empty else self._obstacle(spec, obstacle) or self._launch_again(spec, found)
+        if not self._launch(spec, found, obstacle):
+            return self._obstacle(spec, obstacle)
+        self._seen[spec.name] = found.fingerprint
+        return ""
+
     def _launch(self, spec: Pipeline, found: Lag, obstacle: str) -> bool:
         """Launch a run for what waits; return False if it has to be looked at again, since none may be launched now."""
         if self._obstacle(spec, obstacle):
             return False
-        # One run for a backlog: if it fails, the next one is launched by a user, or when further records arrive.
+        # One run for a backlog; `_launch_again` launches the next one if that fails.
         if not found.backlog.is_empty:
             job = run_name(spec)
             # Named after the last run too: after a rewind the same records wait again, and Dagster launches no key twice.

@@ -30,7 +30,21 @@ if TYPE_CHECKING:
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that a field of `Params` cannot have: every command or job uses them."""
 TAKEN_NAMES = frozenset(
-    {"check", "lag", "new", "refresh", "replay", "run", "runs", "sql", "sql-gateway", "state", "status", "stream"}
+    {
+        "check",
+        "lag",
+        "new",
+        "refresh",
+        "replay",
+        "report",
+        "run",
+        "runs",
+        "sql",
+        "sql-gateway",
+        "state",
+        "status",
+        "stream",
+    }
 )
 """Names that an operation cannot have: other commands, and the jobs that run and check a pipeline."""
 

@@ -8,7 +8,7 @@ from operating import act
 from ebbtide import InProcess
 from ebbtide.dagster import StorageResource, pipeline_definitions
 from ebbtide.dagster.components import DEFAULT_RESOURCES
-from ebbtide.dagster.keeping import Ended, reason_to_wait
+from ebbtide.dagster.ended import Ended, reason_to_wait
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.operations import Context

@@ -94,6 +94,34 @@ def test_while_a_run_is_under_way_none_is_launched_and_later_one_is(pipeline, lo
         assert len(look(held.cursor, instance).run_requests) == 1
 
 
+@pytest.mark.parametrize("n_failed", [1, 3])
+def test_run_that_failed_by_what_may_pass_is_launched_again_after_a_wait(pipeline, n_failed):
+    pipeline.put(up(1, 1))
+    wait_s = 10 * 2 ** (n_failed - 1)
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = sensor_of(pipeline.root, pipeline.spec)(None, instance)
+        job = dg.JobDefinition(name="t", graph_def=dg.GraphDefinition("t"))
+        for _ in range(n_failed):
+            run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+            instance.report_run_failed(run)
+        [record] = instance.get_run_records(dg.RunsFilter(job_name="t"), limit=1)
+        ended_ms = round((record.end_time or record.update_timestamp.timestamp()) * 1000)
+        early, late = (
+            sensor_of(pipeline.root, pipeline.spec, now_ms=ended_ms + ms) for ms in (1000, wait_s * 1000 + 1)
+        )
+        held = early(first.cursor, instance)
+        assert (held.run_requests, "failed in a row; the next one in" in held.skip_reason.skip_message) == ([], True)
+        again = late(held.cursor, instance)
+        [request] = again.run_requests
+        assert request.run_key != first.run_requests[0].run_key
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        assert late(again.cursor, instance).skip_reason.skip_message.endswith("a run is under way")
+        instance.report_run_canceling(run)
+        instance.report_run_canceled(run)
+        stopped = late(again.cursor, instance)
+    assert (stopped.run_requests, "was terminated" in stopped.skip_reason.skip_message) == ([], True)
+
+
 def test_what_waits_again_behind_a_rewind_is_launched_again(pipeline, look):
     pipeline.put(up(1, 1))
     pipeline.run()
