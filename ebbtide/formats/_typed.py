@@ -334,13 +334,14 @@ def event_times(
 
 
 def _named_time(type_: pa.DataType) -> str:
+    unfit = "BC, infinity and parts of a microsecond"
     if pa.types.is_date(type_):
-        named = "a DATE"
+        named, unfit = "a DATE", "BC and infinity"
     elif type_.tz is None:
         named = "a TIMESTAMP_NTZ, without a zone,"
     else:
         named = "a TIMESTAMP, with a zone,"
-    return f"{named} of the years 1 to 9999. BC and infinity are kept by BIGINT, or by STRING if they are text"
+    return f"{named} of the years 1 to 9999. {unfit} are kept by BIGINT, or by STRING if they are text"
 
 
 def _allowed_bytes(

@@ -151,3 +151,14 @@ def test_renamed_column_is_held_to_the_schema_under_its_old_name():
     assert bad["_detail"] == (
         "x: got 2016; allowed: a DATE of the years 1 to 9999. BC and infinity are kept by BIGINT, or by STRING if they are text; the record's schema says 'io.debezium.time.Year', which INT takes"
     )
+
+
+@pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_part_of_a_microsecond_says_the_way_out(type_):
+    zone = "Z" if type_ == "TIMESTAMP" else ""
+    pipeline = MemoryPipeline(spec(f"id BIGINT NOT NULL, x {type_}"))
+    pipeline.step([record(envelope("c", 5, after={"id": 1, "x": f"2026-01-31T10:00:00.1234567{zone}"}))])
+    [bad] = pipeline.quarantine
+    assert bad["_detail"].endswith(
+        "BC, infinity and parts of a microsecond are kept by BIGINT, or by STRING if they are text"
+    )
