@@ -460,6 +460,8 @@ def test_navigation_has_every_page():
 
 def test_index_of_decisions_lists_every_one():
     assert (DECISIONS / "index.md").read_text(encoding="utf-8") == decisions_page()
+    numbers = [path.name[:4] for path in DECISIONS.glob("0*.md")]
+    assert len(numbers) == len(set(numbers)), "two pages have one number"
 
 
 def test_links_of_the_pages_lead_somewhere():
