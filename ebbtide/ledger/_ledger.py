@@ -42,6 +42,12 @@ class Ledger:
         _, newest = newest_turn(self.location)
         return newest
 
+    @property
+    def turn_of_whole(self) -> LedgerFacts | None:
+        """The same of a ledger that no commit is missing from, as a run needs it."""
+        _, newest = newest_turn(self.location, is_whole=True)
+        return newest
+
     def lease(self, ttl_s: float, *, makes_way: bool = False, asks: bool = False) -> Lease:
         """Return the lease, to be entered.
 

@@ -44,17 +44,18 @@ def create_ledger(ledger: str, pipeline: str) -> None:
         Log(ledger).folder.sync_names()
 
 
-def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
+def newest_turn(ledger: str, *, is_whole: bool = False) -> tuple[int, LedgerFacts | None]:
     """Return the newest version of a ledger, and the turn that counts in it; -1 and None without one.
 
     Args:
         ledger: Its location.
+        is_whole: Refuse a gap. A ledger that is being deleted has some, and may be asked all the same.
 
     Raises:
-        DeltaLogError: a commit is missing, torn, or has other bytes.
+        DeltaLogError: a commit is torn, has other bytes, or is missing.
     """
     log = Log(ledger)
-    versions = log.whole_versions()
+    versions = log.whole_versions() if is_whole else log.versions()
     found = log.each(versions[-NEWEST:], lambda version: _turn_in(log.commit(version)))
     turns = [turn for turn in found if turn is not None]
     older = versions[:-NEWEST]

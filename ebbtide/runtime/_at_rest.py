@@ -63,7 +63,7 @@ class AtRest:
             EbbtideError: a log cannot be read.
         """
         plan = Plan.under(root, spec)
-        turn = plan.ledger.turn
+        turn = plan.ledger.turn_of_whole
         # The step before the state: a run that commits between the two leaves a newer version, which the diagnosis lets through.
         head = Head.at_rest(plan.state.last())
         return cls(plan, turn, head, Snapshot.read(plan.at("state"), any_features=True))

@@ -26,7 +26,7 @@ def refuse_unfit(executor: Executor, plan: Plan, *, fresh: bool) -> None:
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
     Fault.refuse(of_rights(plan))
-    turn = plan.ledger.turn
+    turn = plan.ledger.turn_of_whole
     Fault.refuse(of_ledger(plan, turn))
     if turn is not None:
         turn.refuse_paused()
