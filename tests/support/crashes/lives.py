@@ -205,14 +205,18 @@ class Life:
         rng = random.Random(f"{self.kind}{self.seed}{seed}")
         cuts: list[str] = []
         self._begin()
+        keeps_feed = True
         for done in self.done:
+            keeps_feed &= done.work.name != "vacuum"
             before = self._last_step(done.work)
             self._prepare(done.work)
             is_over = False
             for _ in range(1 + rng.choice([0, 0, 1])):
                 cut = self._cut(done, rng)
                 cuts += [cut.text] if cut.is_made else []
-                self._judged(cut, lambda work=done.work: refuse_false_claims(work.spec, self.root))
+                self._judged(
+                    cut, lambda work=done.work, feed=keeps_feed: refuse_false_claims(work.spec, self.root, feed)
+                )
                 is_over = cut.is_over
                 if is_over:
                     break
@@ -326,8 +330,13 @@ def _draw(calls: list[Call], rng: random.Random) -> Call:
     return rng.choice([call for call in calls if call.name == name])
 
 
-def refuse_false_claims(spec: Pipeline, root: Path) -> None:
+def refuse_false_claims(spec: Pipeline, root: Path, keeps_feed: bool) -> None:
     """Refuse tables of which a log or the facts name what is not there, or is not whole.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of its tables.
+        keeps_feed: No vacuum without a retention has come: the newest commit has its change files.
 
     Raises:
         EbbtideError: there is such a claim.
@@ -343,7 +352,8 @@ def refuse_false_claims(spec: Pipeline, root: Path) -> None:
             ParquetFile(file.location(table.table)).read(footer=file.footer)
             if file.vector is not None:
                 file.deleted_rows(table.table)
-        for location in named_files(table.table, Log(table.table).commit(table.version)):
+        newest = Log(table.table).commit(table.version)
+        for location in named_files(table.table, [action for action in newest if keeps_feed or "cdc" not in action]):
             Path(location).stat()
     status(spec, str(root))
 
