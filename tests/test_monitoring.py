@@ -167,6 +167,13 @@ def test_metrics_that_nothing_measures_any_more_fire(make):
 
 
 @needs(PROMTOOL)
+def test_metrics_that_are_there_no_more_fire(make):
+    found = scraped(make())
+    assert not fires("EbbtideMetricsGone", found, found)
+    assert fires("EbbtideMetricsGone", found, {})
+
+
+@needs(PROMTOOL)
 def test_clock_that_was_wrong_fires_while_it_is_ahead_and_after_it_is_right(make):
     pipeline = make(max_clock_jump="1d")
     pipeline.read(up(1, 1))
