@@ -152,11 +152,12 @@ def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to
 
 def test_repair_names_the_newest_step_that_can_be_gone_back_to(make):
     pipeline = make()
+    in_sink = []
     for n in (1, 2, 3, 4):
         pipeline.read(up(n, n), up(1, 10 * n))
-        if n == 3:
-            newest_file(pipeline, "sink/*.parquet").write_bytes(b"")
-    newest_file(pipeline, "state/*.parquet").write_bytes(b"")
+        in_sink.append(newest_file(pipeline, "sink/*.parquet"))
+    for damaged in (in_sink[2], newest_file(pipeline, "state/*.parquet")):
+        damaged.write_bytes(b"")
     with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are complete"):
         pipeline.act("repair")
     pipeline.act("rewind", to_step=2)

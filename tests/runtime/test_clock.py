@@ -45,7 +45,7 @@ def test_clock_that_is_held_and_then_ahead_is_said_with_the_command_that_sets_it
         found = status(pipeline.spec, pipeline.root, clock_ms=clock_ms)
         return found.level, found.last.clock_text
 
-    sets = "'ebbtide clock SPEC --to now --reason TEXT --apply' sets it"
+    sets = "'ebbtide clock --to now --reason TEXT --apply' sets it"
     held = "the clock is held 366 days behind this host's by max_clock_jump; steps catch up. If the host's is right"
     assert at(wrong_ms) == ("attention", f"{held}, {sets}")
     level, text = at(START)

@@ -176,13 +176,13 @@ def test_store_that_is_away_now_and_then_is_waited_for_while_the_run_is_paused(m
     looks = iter(range(8))
     read = ledgers.newest_turn
 
-    def sometimes(ledger):
+    def sometimes(ledger, **options):
         look = next(looks)
         if look in (1, 4):
             raise StoreUnavailableError("The store is away.")
         if look == 6:
             stop.set()
-        return read(ledger)
+        return read(ledger, **options)
 
     monkeypatch.setattr(ledgers, "newest_turn", sometimes)
     patience = Following(interval_ms=1, fault_budget_s=0)

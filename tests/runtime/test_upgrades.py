@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import shutil
 import tarfile
 from datetime import date
@@ -195,9 +196,13 @@ def test_begin_that_an_earlier_release_has_noted_is_read_once(monkeypatch, first
 def test_begin_that_an_earlier_release_left_torn_is_named():
     pipeline, _ = kept_root("format_3/begun", LogPipeline)
     (pipeline.home / "checkpoint" / "ebbtide_start.json").write_text("{")
-    for look in (pipeline.run, pipeline.is_idle, lambda: status(pipeline.spec, pipeline.root)):
-        with pytest.raises(DamagedFileError, match=r"ebbtide_start\.json' is damaged"):
+    damaged = r"ebbtide_start\.json' is damaged"
+    for look in (pipeline.run, pipeline.is_idle):
+        with pytest.raises(DamagedFileError, match=damaged):
             look()
+    refusal = status(pipeline.spec, pipeline.root).next_run.refusal
+    assert isinstance(refusal, DamagedFileError)
+    assert re.search(damaged, str(refusal))
 
 
 def test_each_format_has_roots():
