@@ -27,14 +27,14 @@ MOST_RUNS = 25
 MOST_RECORDS = 10
 """Bad records that are shown."""
 DAY_MS = 86_400_000
-WIDTH, HEIGHT, TOP = 640, 120, 16
+WIDTH, HEIGHT, TOP = 320, 90, 32
 """Size of a plot, and of the room above it, pixels."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """A browser may load nothing for the page but its own styles."""
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top; overflow-wrap: anywhere }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f8fa; padding: .6rem } svg { width: 100%; height: auto } section { margin-bottom: 3rem }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f8fa; padding: .6rem } .plots { display: flex; flex-wrap: wrap; gap: 1rem } .plots svg { flex: 0 1 19rem; height: auto } section { margin-bottom: 3rem }
 .level { padding: .1rem .5rem; border: 1px solid; border-radius: .6rem; font-size: .8em } .healthy { color: #116329 } .paused { color: #0550ae } .attention { color: #7d4e00 } .refused { color: #a40e26 }
 @media print { body { margin: 0; max-width: none } section { break-before: page } section:first-of-type { break-before: auto } table, svg, pre { break-inside: avoid } }
 """
@@ -122,10 +122,11 @@ class _Section:
         def points(value: Callable[[StepFacts], float]) -> Points:
             return [(facts.now_ms, value(facts)) for facts in steps]
 
-        yield "<h3>Steps</h3>"
+        yield '<h3>Steps</h3><div class="plots">'
         yield _plot("records read by step", points(lambda facts: facts.read.records))
         yield _plot("entries expired by step", points(lambda facts: facts.decision.counts.get("expired", 0)))
         yield _plot("bad records by step", points(lambda facts: facts.read.quarantined))
+        yield "</div>"
 
     @cached_property
     def _kept(self) -> list[KeptRun]:
@@ -134,8 +135,9 @@ class _Section:
     def _runs(self) -> Iterator[str]:
         kept = self._kept
         timed = [(run.at_ms, run.seconds) for run in reversed(kept) if run.seconds is not None]
-        yield "<h3>Runs</h3>"
+        yield '<h3>Runs</h3><div class="plots">'
         yield _plot("seconds by run", [(at_ms, seconds or 0.0) for at_ms, seconds in timed])
+        yield "</div>"
         rows = [
             (
                 _time(run.at_ms),
@@ -223,10 +225,12 @@ def _plot(title: str, points: Points) -> str:
     line = " ".join(
         f"{WIDTH * (at_ms - first_ms) / width_ms:.1f},{HEIGHT - value * scale:.1f}" for at_ms, value in points
     )
-    label = f"{title}: at most {most:,.6g}, {_time(first_ms)} to {_time(last_ms)}"
+    most_text = f"{title}: at most {most:,.6g}"
+    times = f"{_time(first_ms)} to {_time(last_ms)}"
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 4}" role="img" aria-label="{_text(label)}">'
-        f'<text x="0" y="11" font-size="11">{_text(label)}</text>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 4}" role="img" aria-label="{_text(f"{most_text}, {times}")}">'
+        f'<text x="0" y="12" font-size="12">{_text(most_text)}</text>'
+        f'<text x="0" y="26" font-size="9" fill="#57606a">{_text(times)}</text>'
         f'<line x1="0" y1="{HEIGHT}" x2="{WIDTH}" y2="{HEIGHT}" stroke="#d8dee4"/>'
         f'<polyline points="{line}" fill="none" stroke="#0550ae" stroke-width="1.5"/></svg>'
     )
