@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import write_changes
+from multiplied import commit, snapshot_of
 from scale import pipeline, row
 
 from ebbtide import InProcess, run
@@ -48,15 +49,15 @@ def main() -> None:
 def costs(work: Path, n_files: int) -> dict[str, float]:
     """Return what a log of so many files costs, and its bytes."""
     table = made(work)
-    template = next(file for file in newest(table).files.values() if file.vector)
+    template = next(file for file in snapshot_of(table).files.values() if file.vector)
     adds = [{"add": {**template.add, "path": new_name({})}} for _ in range(n_files)]
     for each in adds:
         (Path(table) / each["add"]["path"]).touch()
     commit(table, adds)
-    changes = of_a_step(newest(table))
+    changes = of_a_step(snapshot_of(table))
     found = {"commit_cpu_s": timed(lambda: commit(table, changes))}
     log = Path(table) / "_delta_log"
-    found["commit_bytes"] = (log / f"{newest(table).version:020d}.json").stat().st_size
+    found["commit_bytes"] = (log / f"{snapshot_of(table).version:020d}.json").stat().st_size
     found["read_cpu_s"] = read_elsewhere(table)
     found["checkpoint_cpu_s"] = timed(lambda: writer_of(table).trim_log(table))
     found["checkpoint_bytes"] = sum(path.stat().st_size for path in log.rglob("*.parquet"))
@@ -78,20 +79,6 @@ def of_a_step(snapshot: Snapshot) -> list[Action]:
     changed = [(file, file.vector) for file in snapshot.files.values() if file.vector]
     adds = [file.with_vector({**vector, "offset": vector["offset"] + 1}, data_change=True) for file, vector in changed]
     return DataFile.replacing([file for file, _ in changed], adds)
-
-
-def newest(table: str) -> Snapshot:
-    """Return the newest version of a table."""
-    snapshot = Snapshot.read(table)
-    if snapshot is None:
-        raise LookupError(f"no Delta table at {table}")
-    return snapshot
-
-
-def commit(table: str, actions: list[Action]) -> None:
-    """Commit a version."""
-    if writer_of(table).commit(newest(table), actions, {"operation": "WRITE"}) is None:
-        raise RuntimeError(f"another client writes {table}")
 
 
 def read_elsewhere(table: str) -> float:
