@@ -57,9 +57,11 @@ class FolderNews:
             stop: Ends the waiting.
         """
         end_s = time.monotonic() + longest_s
+        poll = select.poll()  # select knows no handle above 1,023
+        poll.register(self._handle, select.POLLIN)
         while not stop.is_set():
             left_s = end_s - time.monotonic()
-            ready, _, _ = select.select([self._handle], [], [], max(0.0, min(left_s, LOOK_S)))
+            ready = poll.poll(1000 * max(0.0, min(left_s, LOOK_S)))
             if ready and self._read():
                 return True
             if left_s <= 0:

@@ -1,5 +1,7 @@
 """News of files in a local folder."""
 
+import os
+import resource
 import sys
 import threading
 
@@ -45,6 +47,20 @@ def test_new_folder_is_news_and_is_watched_with_those_in_it(tmp_path, news):
         pass
     (tmp_path / "c" / "d" / "1.json").write_text("x")
     assert news.wait(60, STOP)
+
+
+def test_handle_above_a_thousand_is_waited_for(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    held = [os.open(tmp_path, os.O_RDONLY) for _ in range(1100)]
+    try:
+        found = Location(tmp_path).news()
+        (tmp_path / "1.json").write_text("x")
+        assert found.wait(60, STOP)
+    finally:
+        for handle in held:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_wait_ends_when_it_is_stopped(tmp_path, news):
