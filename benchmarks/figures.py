@@ -9,10 +9,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
+MEASURES = ("cpu_s", "warm_cpu_s", "wall_s")
 FRACTIONS = {1 / 5: "a fifth", 1 / 4: "a quarter", 1 / 3: "a third", 1 / 2: "half"}
+
+
+SIDES = {
+    "local": "Ebbtide in one process",
+    "ebbtide": "Ebbtide on Spark",
+    "duckdb": "DuckDB and delta-rs, without Spark",
+    "paimon": "Paimon 0.9, deletion vectors, Spark 3.5",
+    "iceberg": "Iceberg 1.12, format 3, MERGE, Spark 4.1",
+    "naive": "Delta's MERGE, Spark 4.2",
+    "floor": "Spark reads, shuffles and appends, no logic",
+}
+"""What pages call the sides."""
 
 
 def figures() -> dict[str, tuple[str, str]]:
@@ -32,8 +47,20 @@ def figures() -> dict[str, tuple[str, str]]:
     )
     return {
         "README.md": (r"On [\d,]+ Debezium events of a shop it got .+ of the CPU\*\*\.", readme),
+        "benchmarks/README.md": (r"(?s)\| in 8 steps \|.+?(?=\n\n)", "\n".join(sides(results))),
         "docs/explanation/performance.md": (r"\| [\d,]+ events of a shop in 8 steps, .+ \|", row),
     }
+
+
+def sides(results: dict[str, Any]) -> Iterator[str]:
+    """Lay out the rounds in which each side was measured."""
+    rounds = [each for each in results["rounds"] if "warm_cpu_s" in each]
+    yield "| in 8 steps | rows wrong | CPU s | CPU s of a warm step | wall s |"
+    yield "|---|---|---|---|---|"
+    for side, name in SIDES.items():
+        cells = ["; ".join(f"{each[measure][side]}" for each in rounds) for measure in MEASURES]
+        wrong = results["wrong"].get(side)
+        yield f"| {name} | {'' if wrong is None else f'{wrong:,}'} | {' | '.join(cells)} |"
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ ICEBERG = {
     EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.lake.type": "hadoop",
+    "spark.sql.catalog.lake.cache-enabled": "false",  # the stream has a session of its own
 }
 PAIMON = {
     "spark.jars.packages": "org.apache.paimon:paimon-spark-3.5:0.9.0",

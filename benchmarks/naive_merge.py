@@ -53,6 +53,8 @@ ROW = (
 )
 RECORD = "topic STRING, partition INT, offset BIGINT, key STRING, value STRING"
 OURS = ("ebbtide", "local")
+MEASURES = ("cpu_s", "warm_cpu_s", "wall_s")
+ERRORS = ("missing", "extra", "wrong")
 LAKES = {"iceberg": "4.1.1", "paimon": "3.5.8"}
 """Sides of `lake_merges.py`, with the Spark that their packages are for."""
 Step = Callable[[], None]
@@ -91,7 +93,7 @@ def main() -> int:
                 print(f"{side:<8} {json.dumps(results[side][-1])}", flush=True)
     for peer in peers:
         for ours in OURS:
-            ratios = {measure: ratio_of(results, ours, peer, measure) for measure in ("cpu_s", "warm_cpu_s", "wall_s")}
+            ratios = {measure: ratio_of(results, ours, peer, measure) for measure in MEASURES}
             print(f"{ours} / {peer}: {', '.join(f'{measure} {ratio:.2f}' for measure, ratio in ratios.items())}")
     if asked.record:
         record(results, asked.record)
@@ -110,8 +112,11 @@ def record(results: dict[str, list[dict[str, Any]]], machine: str) -> None:
     path = Path(__file__).with_suffix(".json")
     known = json.loads(path.read_text(encoding="utf-8"))
     for number in range(len(results["ebbtide"])):
-        cpu_s = {side: rounds[number]["cpu_s"] for side, rounds in results.items()}
-        known["rounds"].append({"machine": machine, "cpu_s": cpu_s})
+        values = {measure: {side: rounds[number][measure] for side, rounds in results.items()} for measure in MEASURES}
+        known["rounds"].append({"machine": machine, **values})
+    for side, rounds in results.items():
+        if "wrong" in rounds[-1]:
+            known["wrong"][side] = sum(rounds[-1][error] for error in ERRORS)
     path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 
@@ -342,7 +347,7 @@ def errors(rows: duckdb.DuckDBPyRelation, copies: int) -> dict[str, int]:
         count_if(g.order_id IS NULL), count_if(w.order_id IS NULL), count_if(w.order_id IS NOT NULL AND g.order_id IS NOT NULL AND ({differs}))
     """
     found = want.set_alias("w").join(got, "w.order_id = g.order_id", "full").aggregate(counted).fetchall()[0]
-    return dict(zip(("missing", "extra", "wrong"), found, strict=True))
+    return dict(zip(ERRORS, found, strict=True))
 
 
 if __name__ == "__main__":
