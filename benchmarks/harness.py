@@ -39,6 +39,18 @@ def tree_cpu_s() -> float:
     return sum(tree(os.getpid()).values())
 
 
+def figures_of(wall_s: float, begin: float, ends: list[float]) -> dict[str, float]:
+    """Return what is printed of a side of `naive_merge.py`.
+
+    Args:
+        wall_s: Seconds that it took.
+        begin: CPU seconds of the process tree at its begin.
+        ends: The same at the end of each step.
+    """
+    cpu_s = {"cpu_s": round(tree_cpu_s() - begin, 1), "warm_cpu_s": round((ends[-1] - ends[-3]) / 2, 2)}
+    return {"wall_s": round(wall_s, 1), **cpu_s}
+
+
 def files_of(table: Path) -> dict[str, int]:
     """Return a table's data files that count, their bytes, the vectors beside them, and the files and bytes of its log."""
     from ebbtide.delta import Snapshot

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import tree_cpu_s
+from harness import figures_of, tree_cpu_s
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -67,11 +67,7 @@ def main() -> None:
     records = spark.readStream.schema(RECORD).option("maxFilesPerTrigger", FILES_PER_STEP).json(source)
     stream = records.writeStream.foreachBatch(step).option("checkpointLocation", str(target / "checkpoint"))
     stream.trigger(availableNow=True).start().awaitTermination()
-    figures = {
-        "wall_s": round(time.monotonic() - wall, 1),
-        "cpu_s": round(tree_cpu_s() - cpu, 1),
-        "warm_cpu_s": round((ends[-1] - ends[-3]) / 2, 2),
-    }
+    figures = figures_of(time.monotonic() - wall, cpu, ends)
     spark.table("lake.shop.orders").coalesce(1).write.parquet(str(target / "rows"))
     print(json.dumps(figures))
     spark.stop()

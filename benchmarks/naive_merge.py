@@ -34,7 +34,8 @@ import pyarrow as pa
 from delta import DeltaTable
 from deltalake import DeltaTable as TableOfDeltaRs
 from deltalake import write_deltalake
-from harness import tree_cpu_s
+from harness import figures_of, tree_cpu_s
+from lake_merges import FILES_PER_STEP, RECORD, ROW, parsed
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -46,12 +47,7 @@ from ebbtide.sessions import OnSpark, build_session, end_session
 PROJECT = Path(__file__).resolve().parent.parent
 UV = shutil.which("uv") or str(PROJECT / ".tools" / "bin" / "uv")
 SHIFT = 10**9
-STEPS, FILES_PER_STEP = 8, 2
-ROW = (
-    "order_id BIGINT, customer_id BIGINT, status STRING, total DECIMAL(14,2), currency STRING, notes STRING, "
-    "placed_at TIMESTAMP, updated_at BIGINT, ship_on INT, meta STRING, discount DECIMAL(14,2)"
-)
-RECORD = "topic STRING, partition INT, offset BIGINT, key STRING, value STRING"
+STEPS = 8
 OURS = ("ebbtide", "local")
 MEASURES = ("cpu_s", "warm_cpu_s", "wall_s")
 ERRORS = ("missing", "extra", "wrong")
@@ -192,18 +188,6 @@ def measured(side: str, source: Path, target: Path, *, one_compiler: bool) -> tu
     return figures, sink
 
 
-def figures_of(wall_s: float, begin: float, ends: list[float]) -> dict[str, float]:
-    """Return what is printed of a side.
-
-    Args:
-        wall_s: Seconds that it took.
-        begin: CPU seconds of the process tree at its begin.
-        ends: The same at the end of each step.
-    """
-    cpu_s = {"cpu_s": round(tree_cpu_s() - begin, 1), "warm_cpu_s": round((ends[-1] - ends[-3]) / 2, 2)}
-    return {"wall_s": round(wall_s, 1), **cpu_s}
-
-
 def of_lake(side: str, source: Path, target: Path) -> dict[str, Any]:
     """Run a side of `lake_merges.py`, in an environment with its Spark."""
     command = [UV, "run", "--no-project", "--quiet", "--with", f"pyspark=={LAKES[side]}", "python"]
@@ -235,13 +219,10 @@ def naive(spark: SparkSession, source: Path, target: Path, step: Step) -> str:
     """Run the usual recipe."""
     sink = str(target / "sink")
     DeltaTable.create(spark).location(sink).addColumns(spark.createDataFrame([], ROW).schema).execute()
-    envelope = f"before STRUCT<{ROW}>, after STRUCT<{ROW}>, source STRUCT<lsn: BIGINT>, op STRING"
 
     def merge(batch: DataFrame, batch_id: int) -> None:
-        parsed = batch.where("value IS NOT NULL").select(F.from_json("value", envelope).alias("e")).select("e.*")
-        rows = parsed.where("op <> 't'").select("op", "source.lsn", F.coalesce("after", "before").alias("row"))
         newest = F.row_number().over(Window.partitionBy("row.order_id").orderBy(F.desc("lsn")))
-        last = rows.withColumn("n", newest).where("n = 1").select("op", "row.*")
+        last = parsed(batch).withColumn("n", newest).where("n = 1").select("op", "row.*")
         columns = {name: f"s.{name}" for name in last.columns if name != "op"}
         into = DeltaTable.forPath(batch.sparkSession, sink).alias("t").merge(last.alias("s"), "t.order_id = s.order_id")
         into = into.whenMatchedDelete("s.op = 'd'").whenMatchedUpdate(set=columns)

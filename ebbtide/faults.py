@@ -104,6 +104,16 @@ _CHANGED_STATE = Words(
     allowed="the rows of version {version}",
     way_out=f"Run 'ebbtide repair --apply' to bring it back, or {_REBUILD}",
 )
+_STATE_AGAIN = (
+    "Restore them from a copy; without one run 'ebbtide repair', which says how far back the files of the state are whole, and"
+    f" 'ebbtide rewind' to there; or run {_REBUILD} Nothing was changed."
+)
+_SINK_AGAIN = (
+    "Restore them from a copy; without one run 'ebbtide repair --apply', which takes the rows from the state; or run"
+    f" {_REBUILD} Nothing was changed."
+)
+_ALL_AGAIN = f"Restore them from a copy; without one run {_REBUILD} Nothing was changed."
+"""Ways out of damaged files: of the state, of a sink whose rows the state has, and of any."""
 _MISSING_FILES = Words(
     says="{files} of the {table} at '{location}' {are} gone.",
     got="no {missing}",
@@ -167,31 +177,27 @@ FAULTS: Mapping[tuple[str, str], Words] = {
     ("state", "changed, no step"): replace(_CHANGED_STATE, way_out=f"Run {_REBUILD}"),
     ("state", "files missing"): replace(
         _MISSING_FILES,
-        way_out="Restore them from a copy; without one run 'ebbtide repair', which says how far back the files of the state are whole, and"
-        f" 'ebbtide rewind' to there; or run {_REBUILD} Nothing was changed.",
+        way_out=_STATE_AGAIN,
     ),
     ("state", "files cut"): replace(
         _CUT_FILES,
-        way_out="Restore them from a copy; without one run 'ebbtide repair', which says how far back the files of the state are whole, and"
-        f" 'ebbtide rewind' to there; or run {_REBUILD} Nothing was changed.",
+        way_out=_STATE_AGAIN,
     ),
     ("sink", "files cut"): replace(
         _CUT_FILES,
-        way_out="Restore them from a copy; without one run 'ebbtide repair --apply', which takes the rows from the state; or run"
-        f" {_REBUILD} Nothing was changed.",
+        way_out=_SINK_AGAIN,
     ),
     ("sink", "files cut, not in the state"): replace(
         _CUT_FILES,
-        way_out=f"Restore them from a copy; without one run {_REBUILD} Nothing was changed.",
+        way_out=_ALL_AGAIN,
     ),
     ("sink", "files missing"): replace(
         _MISSING_FILES,
-        way_out="Restore them from a copy; without one run 'ebbtide repair --apply', which takes the rows from the state; or run"
-        f" {_REBUILD} Nothing was changed.",
+        way_out=_SINK_AGAIN,
     ),
     ("sink", "files missing, not in the state"): replace(
         _MISSING_FILES,
-        way_out=f"Restore them from a copy; without one run {_REBUILD} Nothing was changed.",
+        way_out=_ALL_AGAIN,
     ),
     ("sink", "foreign"): Words(
         says="There is a table at '{location}' that '{pipeline}' has not written.",

@@ -140,7 +140,7 @@ def _start_from(uri: str, located: Sequence[Located], reporter: Reporter) -> Non
     from ebbtide.executors import InProcess
     from ebbtide.operations import Context, operations
 
-    [savepoint] = [each for each in operations("savepoint") if each.name == "savepoint"]
+    [savepoint] = operations("savepoint")
     params = savepoint.asked({"to": uri})
     for _, spec in located:
         say(savepoint.act("start", Context(spec, reporter.root, InProcess()), params).text())

@@ -191,16 +191,15 @@ class _Tick:
 
         A backlog counts as read only once a run has succeeded. An error that stays until a user acts is not tried again.
         """
-        job = run_name(spec)
-        records = self._instance.get_run_records(dg.RunsFilter(job_name=job), limit=MOST_FAILED)
+        of_pipeline = dg.RunsFilter(job_name=run_name(spec))
+        records = self._instance.get_run_records(of_pipeline, limit=MOST_FAILED)
         ended = [ended_of(self._instance, record) for record in records]
         if not ended or not ended[0].has_failed:
             return ""
         reason = reason_to_wait(ended, self._now_ms / 1000)
         if reason:
             return reason
-        run_key = f"{spec.name} {found.fingerprint} after {ended[0].run_id}"
-        self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
+        self._request(spec, f"{found.fingerprint} after {ended[0].run_id}")
         return ""
 
     def _launch_refused(self, spec: Pipeline, refusal: EbbtideError, obstacle: str) -> None:
@@ -212,9 +211,11 @@ class _Tick:
         if self._seen.get(spec.name) == refused:
             return
         self._seen[spec.name] = refused
-        job = run_name(spec)
-        run_key = f"{spec.name} {refused} after {_last_run(self._instance, job)}"
-        self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
+        self._request(spec, f"{refused} after {_last_run(self._instance, run_name(spec))}")
+
+    def _request(self, spec: Pipeline, reason: str) -> None:
+        """Have a run launched; for one reason Dagster launches no second one."""
+        self.requests.append(dg.RunRequest(run_key=f"{spec.name} {reason}", job_name=run_name(spec)))
 
     def _obstacle(self, spec: Pipeline, obstacle: str) -> str:
         """Return the reason to launch no run now; empty if there is none."""
@@ -238,10 +239,8 @@ class _Tick:
             return False
         # One run for a backlog; `_launch_again` launches the next one if that fails.
         if not found.backlog.is_empty:
-            job = run_name(spec)
             # Named after the last run too: after a rewind the same records wait again, and Dagster launches no key twice.
-            run_key = f"{spec.name} {found.fingerprint} after {_last_run(self._instance, job)}"
-            self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
+            self._request(spec, f"{found.fingerprint} after {_last_run(self._instance, run_name(spec))}")
         return True
 
     def _launch_expiry(self, spec: Pipeline, at_rest: AtRest) -> None:
@@ -252,8 +251,7 @@ class _Tick:
             self.errors.append(f"{spec.name}: {error}")
             return
         if is_due:
-            run_key = f"{spec.name} expires after step {at_rest.head.facts.step}"
-            self.requests.append(dg.RunRequest(run_key=run_key, job_name=run_name(spec)))
+            self._request(spec, f"expires after step {at_rest.head.facts.step}")
 
     def text(self) -> str:
         """Describe the backlog and unreadable sources."""

@@ -55,7 +55,7 @@ class Row:
         alerts: The rules that fire.
         launches: Dagster launches a run: its failure is what pages.
         says: What Dagster's sensor says.
-        told: Words by which `status`, or the run, says what to do.
+        advice: Words by which `status`, or the run, says what to do.
         hand: What a person does then.
         cure: Commands that follow, each as `status` or the one before names it.
         around: Makes the fault while it is looked at; its end is the cure.
@@ -73,7 +73,7 @@ class Row:
     alerts: frozenset[str] = frozenset({"EbbtideRefused"})
     launches: bool = True
     says: str = REFUSAL
-    told: str = ""
+    advice: str = ""
     hand: Make = operated.nothing
     cure: tuple[str, ...] = ()
     around: Callable[[Operated], AbstractContextManager[None]] = nullcontext
@@ -115,7 +115,7 @@ WRITTEN = partial(
 """A write of another client: runs go on, until it is put right or accepted."""
 DONE = partial(LOOK, launches=False, says="nothing waits")
 """What a run has just done."""
-ALONE = {"told": "move its folder away", "cure": ("pause", "resume")}
+ALONE = {"advice": "move its folder away", "cure": ("pause", "resume")}
 
 FAULTS = {
     "another type of a column": Row(
@@ -127,27 +127,27 @@ FAULTS = {
     "another format": Row(
         change_spec(format={"type": "plain", "row": None}),
         run="SpecChangedError",
-        told="change it back",
+        advice="change it back",
         hand=spec_back,
     ),
     "Spark where there is none": Row(
         operated.need_spark,
         run="cannot run without Spark",
         exit_code=USAGE,
-        told="Run it with --engine spark",
+        advice="Run it with --engine spark",
         hand=spec_back,
     ),
     "source moved": Row(operated.move_source, run="SpecChangedError", cure=("run",)),
-    "source gone": UNASKED(operated.no_source, run="SourceReadError", told="Create it", hand=operated.source_again),
+    "source gone": UNASKED(operated.no_source, run="SourceReadError", advice="Create it", hand=operated.source_again),
     "file that was read has grown": UNASKED(operated.append_to_source, run="FileChangedError", cure=("run",)),
     "file under a late name": UNASKED(
-        operated.late_file, run="LateFileError", told="greater names", hand=operated.late_file_later, order="arrival"
+        operated.late_file, run="LateFileError", advice="greater names", hand=operated.late_file_later, order="arrival"
     ),
     "file torn": READ(
         operated.torn_archive,
         run="SourceReadError",
         says="t: waiting: 2 files",
-        told="Restore the whole file",
+        advice="Restore the whole file",
         hand=operated.whole_archive,
     ),
     "sink gone": UNASKED(drop, cure=("repair",)),
@@ -159,12 +159,12 @@ FAULTS = {
     "sink's log torn": UNREAD(tear("sink"), cure=("repair",)),
     "sink's log with a gap": UNREAD(lose_first_commit("sink"), cure=("repair",)),
     "feature of the sink turned on": Row(
-        operated.has_feature, run="DeltaFeatureError", told="DROP FEATURE", hand=operated.no_feature
+        operated.has_feature, run="DeltaFeatureError", advice="DROP FEATURE", hand=operated.no_feature
     ),
     "sink made append-only": Row(
         operated.append_only("true"),
         run="DeltaFeatureError",
-        told="UNSET TBLPROPERTIES",
+        advice="UNSET TBLPROPERTIES",
         hand=operated.append_only("false"),
     ),
     "table of another client in the sink's place": UNASKED(
@@ -181,7 +181,7 @@ FAULTS = {
     ).seen_as("EbbtideRefused", "EbbtideUnreadable", "EbbtideForeignWrites"),
     "state's files gone": UNASKED(lose_files("state"), run="DamagedFileError", cure=("refresh", "refresh")),
     "state's files cut": UNASKED(cut_files("state"), run="DamagedFileError", cure=("refresh", "refresh")),
-    "state's log torn": UNREAD(tear("state"), told="move its folder away", hand=lose("state"), cure=("refresh",)),
+    "state's log torn": UNREAD(tear("state"), advice="move its folder away", hand=lose("state"), cure=("refresh",)),
     "ledger gone": UNASKED(lose("ledger"), cure=("pause", "resume")),
     "ledger put back": UNASKED(earlier("ledger"), cure=("pause", "resume")),
     "ledger's log torn": UNREAD(tear("ledger"), hand=lose("ledger"), **ALONE),
@@ -193,7 +193,7 @@ FAULTS = {
         operated.all_bad,
         run="All records that",
         exit_code=FAILED,
-        told="Correct the spec",
+        advice="Correct the spec",
         hand=operated.good_source,
         cure=("refresh",),
     ).seen_as("EbbtideLastRunFailed", "EbbtideQuarantineRate"),
@@ -201,10 +201,10 @@ FAULTS = {
         operated.many_bad, checks=("quarantine_rate",), cure=("check", "acknowledge", "check")
     ).seen_as("EbbtideCheckFailed", "EbbtideQuarantineRate"),
     "step of bad records": READ(
-        operated.too_many_at_once, run="QuarantineThresholdError", told="raise the limit", hand=spec_back
+        operated.too_many_at_once, run="QuarantineThresholdError", advice="raise the limit", hand=spec_back
     ),
     "unknown column": READ(
-        operated.unknown_column, run="SchemaDriftError", told="or set schema_evolution_mode", hand=spec_back
+        operated.unknown_column, run="SchemaDriftError", advice="or set schema_evolution_mode", hand=spec_back
     ),
     "paused": LOOK(
         operated.pause,
@@ -217,13 +217,15 @@ FAULTS = {
         says="Run 'ebbtide resume'",
         cure=("resume",),
     ),
-    "clock ahead": DONE(operated.step_at(30), told="29 days 23 h ahead", cure=("clock",)).seen_as("EbbtideClockAhead"),
-    "clock held": DONE(operated.held_clock, told="the clock is held", cure=("clock",)).seen_as("EbbtideClockHeld"),
-    "run killed": LOOK(operated.killed, exit_code_after=0, told="the last run died").seen_as("EbbtideLastRunFailed"),
-    "records old": LOOK(operated.old_records, exit_code_after=0, told="records have waited for 5 h").seen_as(
+    "clock ahead": DONE(operated.step_at(30), advice="29 days 23 h ahead", cure=("clock",)).seen_as(
+        "EbbtideClockAhead"
+    ),
+    "clock held": DONE(operated.held_clock, advice="the clock is held", cure=("clock",)).seen_as("EbbtideClockHeld"),
+    "run killed": LOOK(operated.killed, exit_code_after=0, advice="the last run died").seen_as("EbbtideLastRunFailed"),
+    "records old": LOOK(operated.old_records, exit_code_after=0, advice="records have waited for 5 h").seen_as(
         "EbbtideOld"
     ),
-    "no right to write": Row(run="StoreRefusedError", told="Give that user the right", around=operated.no_rights),
+    "no right to write": Row(run="StoreRefusedError", advice="Give that user the right", around=operated.no_rights),
 }
 
 
@@ -269,7 +271,7 @@ def test_fault_is_seen_by_every_tool_and_cured_by_what_status_names(kept, fault)
         "alerts": (seen.alerts, row.alerts),
         "launched": (seen.launched, ["t"] if row.launches else []),
         "sensor": (row.says if row.says in seen.said else seen.said, row.says),
-        "told": (row.told if row.told in said else said, row.told),
+        "advice": (row.advice if row.advice in said else said, row.advice),
     }
     assert {name: cell for name, cell in cells.items() if cell[0] != cell[1]} == {}
     assert ended.exit_code == 0 or after.exit_code != 0, "nothing is green where a run is refused"

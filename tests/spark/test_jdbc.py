@@ -7,7 +7,8 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
-from clusters.spark_cluster import SPARK, end_with_parent, free_port
+from clusters.page import running
+from clusters.spark_cluster import SPARK, free_port
 from frame.waiting import until
 from local.support import plain
 
@@ -54,22 +55,9 @@ def test_sink_is_read_by_the_commands_of_the_page(spark, tmp_path):
         "SPARK_LOCAL_IP": "127.0.0.1",
         "DELTA_JARS": ":".join(jars),
     }
-    log = tmp_path / "server.log"
-    with log.open("wb") as said:
-        serving = subprocess.Popen(
-            ["bash", "-c", f"exec {server}"],
-            cwd=tmp_path,
-            env=env,
-            stdout=said,
-            stderr=said,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - one thread starts all
-        )
-    try:
-        until(lambda: "HiveThriftServer2 started" in log.read_text(), "the server")
+    with running(["bash", "-c", f"exec {server}"], tmp_path, env):
+        until(lambda: "HiveThriftServer2 started" in (tmp_path / "processes.log").read_text(), "the server")
         read = subprocess.run(
             ["bash", "-c", client], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
         )
-    finally:
-        serving.terminate()
-        serving.wait()
     assert re.findall(r"^\| (\d+) +\| (\w+) +\|$", read.stdout, re.MULTILINE) == [("1", "paid")], read.stderr

@@ -404,9 +404,9 @@ class Seen:
     @classmethod
     def of(cls, pipeline: Operated, before: Samples) -> Seen:
         """Look at a pipeline."""
-        told = json.loads(pipeline.order("status", "--json").stdout)
+        found = json.loads(pipeline.order("status", "--json").stdout)
         text = pipeline.order("status").output
         samples = pipeline.scraped()
         launched, said = pipeline.ticked()
         alerts = firing(before, samples, system_clock())
-        return cls(told["level"], text, samples, alerts, launched, said)
+        return cls(found["level"], text, samples, alerts, launched, said)
