@@ -6,24 +6,32 @@ A job is a folder ROOT/.sql/jobs/ID:
 |---|---|
 | `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway |
 | `process` | the process, as `ebbtide.processes` names it |
+| `lock` | locked while the process, or the run that it began, lives |
 | `log` | the output |
 | `stop` | present once the job was asked to stop |
 | `exit` | the exit code, once the job has ended |
 
 The process is `python -m ebbtide.sql._jobs FOLDER`. The job of a view repeats its run, at an interval or when a table that the view
 reads has changed, until it is asked to stop. A failed run is repeated; after `MOST_FAILURES` in a row the job has failed.
+
+A job without an exit code whose lock is free is lost: the system ended it. The system frees the lock of a process, however that ended,
+and of a machine that was started again; names of processes say nothing of another boot. The run inherits the lock, as it outlives a
+job's process that was killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -45,6 +53,8 @@ LOG_TAIL = 4_000
 LOOKS_EVERY_S = 2.0
 """Interval at which the tables of a view are checked for changes."""
 MOST_FAILURES = 3
+LOCK = "lock"
+_Run = subprocess.Popen[bytes]
 
 
 class JobStatus(StrEnum):
@@ -54,6 +64,13 @@ class JobStatus(StrEnum):
     STOPPING = "STOPPING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
+    LOST = "LOST"
+    """Its process has gone without an exit code."""
+
+    @property
+    def is_live(self) -> bool:
+        """True before the end."""
+        return self in (JobStatus.RUNNING, JobStatus.STOPPING)
 
 
 @dataclass(frozen=True)
@@ -65,12 +82,14 @@ class Job:
         pipelines: Names of the pipelines.
         started: Time of the start, as ISO 8601 in UTC.
         started_by: Name of the gateway's client that began it; empty for other jobs, and those of older releases.
+        repeats: The runs repeat until the job is stopped.
     """
 
     folder: Path
     pipelines: tuple[str, ...]
     started: str
     started_by: str = ""
+    repeats: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> Job:
@@ -81,6 +100,7 @@ class Job:
             tuple(asked["pipelines"]),
             asked["started"],
             asked.get("client", ""),
+            asked.get("repeats", False),
         )
 
     @property
@@ -90,12 +110,14 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """Status of the job; FAILED if the process has gone without an exit code."""
+        """Status of the job."""
         code = self._text("exit")
+        if not code and self._is_lock_free():
+            code = self._text("exit")  # it may have ended since the first look
+            if not code:
+                return JobStatus.LOST
         if code:
             return JobStatus.FINISHED if int(code) == 0 else JobStatus.FAILED
-        if Process(self._text("process")).is_gone:
-            return JobStatus.FAILED
         return JobStatus.STOPPING if (self.folder / "stop").exists() else JobStatus.RUNNING
 
     @property
@@ -122,7 +144,22 @@ class Job:
             what = f"The job '{self.id}' runs on another machine."
             raise SqlError.of(what, got=process.host, next_step=f"Stop it on '{process.host}'.")
         (self.folder / "stop").touch()
-        os.kill(int(process.pid), signal.SIGTERM)
+        pid = int(process.pid)
+        # The process passes the signal on to its run. A run that outlived it is in the group that the process led.
+        send = os.killpg if process.is_gone else os.kill
+        send(pid, signal.SIGTERM)
+
+    def _is_lock_free(self) -> bool:
+        """Return whether the lock is free; of a job of an older release, which has none, whether its process has gone."""
+        path = self.folder / LOCK
+        if not path.exists():
+            return Process(self._text("process")).is_gone
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -146,24 +183,51 @@ class Jobs:
         jobs.sort(key=lambda job: (job.started, job.id), reverse=True)
         return jobs
 
-    def get(self, id_: str) -> Job:
+    def get(self, wanted: str) -> Job:
         """Return one job.
 
+        Args:
+            wanted: Its id, or the name of a pipeline, whose newest job is returned.
+
         Raises:
-            SqlError: there is none of this id.
+            SqlError: there is none of this id or name.
         """
         found = self.all()
         for job in found:
-            if job.id == id_:
+            if job.id == wanted or wanted in job.pipelines:
                 return job
         running = [job.id for job in found if job.status is JobStatus.RUNNING]
         allowed = ", ".join(running) or "none: no job is running"
-        raise SqlError.of("There is no such job.", got=id_, allowed=allowed)
+        raise SqlError.of("There is no such job.", got=wanted, allowed=allowed)
 
     def is_running(self, pipeline: str) -> bool:
         """Return whether a job runs a pipeline."""
         of_pipeline = [job for job in self.all() if pipeline in job.pipelines]
         return any(job.status is JobStatus.RUNNING for job in of_pipeline)
+
+    @contextmanager
+    def alone(self, pipelines: Sequence[str]) -> Iterator[None]:
+        """Begin a job in the block, which no other session does meanwhile.
+
+        Args:
+            pipelines: Names of the pipelines that the job is to run.
+
+        Raises:
+            SqlError: a job runs one of them.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / LOCK).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for job in self.all():
+                shared = [name for name in job.pipelines if name in pipelines]
+                if shared and job.status.is_live:
+                    raise SqlError.of(
+                        f"Job '{job.id}' runs '{shared[0]}'.",
+                        got=job.status.value,
+                        allowed="one job at a time for a table",
+                        next_step=f"Wait for its end, or STOP JOB '{job.id}'.",
+                    )
+            yield
 
     def start(
         self,
@@ -191,7 +255,7 @@ class Jobs:
             "pipelines": [pipeline.name for pipeline in pipelines],
             "locations": [str(pipeline.location.resolve()) for pipeline in pipelines],
             "root": self.root,
-            "started": now.isoformat(timespec="seconds"),
+            "started": now.isoformat(timespec="milliseconds"),
             "client": by,
             "repeats": not once and any(repeats(pipeline.spec) for pipeline in pipelines),
         }
@@ -205,6 +269,8 @@ class Jobs:
                 start_new_session=True,  # neither Ctrl-C nor the end of the session reaches it
             )
         _await_start(folder, process)
+        # Waited for, a job that ends before its session leaves no entry among the system's processes.
+        threading.Thread(target=process.wait, name=f"job-{folder.name}", daemon=True).start()
         return Job.read(folder)
 
     @property
@@ -223,7 +289,7 @@ def repeats(spec: Pipeline) -> bool:
     return spec.is_view and view.refresh != "manual"
 
 
-def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
+def _await_start(folder: Path, process: _Run) -> None:
     ends_at = time.monotonic() + STARTS_WITHIN_S
     begun = folder / "process"
     while not begun.exists():
@@ -244,7 +310,7 @@ def main(folder: Path) -> int:
     asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"]]
     stop = Stop()
-    runs: list[subprocess.Popen[bytes]] = []
+    runs: list[_Run] = []
 
     def end(number: int, frame: Any) -> None:
         stop.on_signal()
@@ -252,13 +318,15 @@ def main(folder: Path) -> int:
             run.send_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     _write(folder / "process", Process.this())
     # Each run is a separate process, so that its memory is released between two runs. The handler of SIGTERM passes the signal
     # on, and the run ends after its step.
     code = n_failures = 0
     while not stop.is_signalled():
         started = time.monotonic()
-        runs[:] = [subprocess.Popen(command)]
+        runs[:] = [subprocess.Popen(command, pass_fds=[lock])]
         if stop.is_signalled():
             runs[0].send_signal(signal.SIGTERM)  # the stop came before the process was in `runs`
         code = runs[0].wait()

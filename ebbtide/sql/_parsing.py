@@ -377,7 +377,15 @@ def _reset(cursor: Cursor) -> Parsed | None:
 
 
 def _stop_job(cursor: Cursor) -> Parsed:
-    return ast.StopJob(cursor.literal("a job's id"))
+    return ast.StopJob(_job(cursor))
+
+
+def _restart_job(cursor: Cursor) -> Parsed:
+    return ast.RestartJob(_job(cursor))
+
+
+def _job(cursor: Cursor) -> str:
+    return cursor.literal("a job's id, or the name of its table")
 
 
 def _use(cursor: Cursor) -> Parsed | None:
@@ -453,6 +461,7 @@ _READERS: dict[str, Callable[[Cursor], Parsed | None]] = {
     "DESC": _describe,
     "EXPLAIN": _explain,
     "STOP JOB": _stop_job,
+    "RESTART JOB": _restart_job,
     "SET": _set,
     "RESET": _reset,
     "USE": _use,

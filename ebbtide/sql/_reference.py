@@ -54,6 +54,7 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
         ),
         Entry("REFRESH MATERIALIZED VIEW name", "Brings a view up to date, as a job."),
         Entry("STOP JOB 'id'", "Asks a job to end after its step."),
+        Entry("RESTART JOB 'id'", "Begins a job that has ended, or was lost, again."),
     ),
     "Ask": (
         Entry(

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, singledispatchmethod
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import SqlError
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import Catalog, Filled, written
-from ebbtide.sql._jobs import Jobs
+from ebbtide.sql._jobs import Job, Jobs
 from ebbtide.sql._listing import catalogs, columns, completions, describe, fits, show, show_create
 from ebbtide.sql._operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql._parsing import parse, parse_text
@@ -379,10 +379,19 @@ class Executor:
     @execute.register(ast.StatementSet)
     def _(self, asked: ast.Insert | ast.StatementSet) -> Output:
         """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
+        inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
+        jobs = self.session.jobs
+        with jobs.alone([insert.table.lower() for insert in inserts]):
+            pipelines = self._fill(inserts)
+            job = jobs.start(pipelines, by=self.session.client)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
+
+    def _fill(self, inserts: Sequence[ast.Insert]) -> list[Filled]:
+        """Write the pipelines of some statements; return them."""
         from ebbtide.sql._fill import plan_insert, write_filling
 
         catalog = self.session.catalog
-        inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
         fillings = [plan_insert(catalog, insert) for insert in inserts]
         names_filled = [filling.name for filling in fillings]
         further = dict(self.session.catalogs)
@@ -395,25 +404,41 @@ class Executor:
             self.session.judge().judge_expressions(expressions)
         for filling in fillings:
             write_filling(catalog, filling)
-        pipelines = [catalog.pipeline(name) for name in names_filled]
-        job = self.session.jobs.start(pipelines, by=self.session.client)
-        names = ", ".join(job.pipelines)
-        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
+        return [catalog.pipeline(name) for name in names_filled]
 
     @execute.register
     def _(self, asked: ast.StopJob) -> Output:
+        job = self._own_job(asked.job)
+        job.stop()
+        return _done(f"Job '{job.id}' ends after its step.")
+
+    @execute.register
+    def _(self, asked: ast.RestartJob) -> Output:
+        session = self.session
+        ended = self._own_job(asked.job)
+        with session.jobs.alone(ended.pipelines):
+            pipelines = [session.catalog.pipeline(name) for name in ended.pipelines]
+            job = session.jobs.start(pipelines, once=not ended.repeats, by=session.client)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' runs {names} again, from the last step on. SHOW JOBS lists its state.")
+
+    def _own_job(self, wanted: str) -> Job:
+        """Return a job that the session may stop and begin again.
+
+        Raises:
+            SqlError: there is none, or it is another client's.
+        """
         client = self.session.client
-        job = self.session.jobs.get(asked.job)
+        job = self.session.jobs.get(wanted)
         is_own = job.started_by == client
         if self.session.rights.stops_own_jobs_only and not is_own:
             raise SqlError.of(
                 f"Job '{job.id}' is another client's.",
                 got=job.started_by or "a job that no client of a gateway began",
                 allowed=f"jobs that '{client}' began",
-                next_step="A client of the role owner can stop it.",
+                next_step="A client of the role owner can do it.",
             )
-        job.stop()
-        return _done(f"Job '{job.id}' ends after its step.")
+        return job
 
     @execute.register
     def _(self, asked: ast.CreateView) -> Output:

@@ -201,7 +201,22 @@ class Explain:
 
 @dataclass(frozen=True)
 class StopJob:
-    """`STOP JOB 'id'`: asks a job to end after its step."""
+    """`STOP JOB 'id'`: asks a job to end after its step.
+
+    Args:
+        job: Id of the job, or the name of a pipeline, whose newest job is meant.
+    """
+
+    job: str
+
+
+@dataclass(frozen=True)
+class RestartJob:
+    """`RESTART JOB 'id'`: begins a job that has ended again, as a new one.
+
+    Args:
+        job: See `StopJob`.
+    """
 
     job: str
 
@@ -279,6 +294,7 @@ Parsed = (
     | Describe
     | Explain
     | StopJob
+    | RestartJob
     | SetOption
     | Reset
     | Use

@@ -1,5 +1,8 @@
 """Jobs of SQL outlive what began them: a shell that is left, a gateway that is killed."""
 
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from frame.terminal import Terminal
 from frame.waiting import PATIENCE_S
 from statements.gateway_support import running
 
+from ebbtide.errors import SqlError
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession
 from ebbtide.sql._jobs import Jobs, JobStatus
 
@@ -60,11 +64,17 @@ def insert_and_kill(home):
 
 def ended(job):
     """Wait for the end of a job."""
+    until(lambda: not job.status.is_live)
+    return job.status
+
+
+def until(holds):
+    """Wait for something, and return it."""
     ends_at = time.monotonic() + PATIENCE_S
-    while job.status in (JobStatus.RUNNING, JobStatus.STOPPING):
+    while not (found := holds()):
         assert time.monotonic() < ends_at
         time.sleep(0.05)
-    return job.status
+    return found
 
 
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
@@ -91,3 +101,92 @@ def test_job_outlives_what_began_it_and_its_table_is_right(home, begin):
         [row] = session.execute("SHOW JOBS").page(0, 60).rows
         session.close()
     assert row[1:3] == ["kept", "FINISHED"]
+
+
+@pytest.fixture
+def session(home):
+    """A session of this process."""
+    session = EmbeddedSession({"default": Catalog(str(home / "root"), home / "defs")}, {})
+    yield session
+    session.close()
+
+
+def message(session, text):
+    """Execute a statement; return its message."""
+    return session.execute(text).result(PATIENCE_S).message
+
+
+def newest(session):
+    return session.jobs.all()[0]
+
+
+def pid_of(job):
+    return int((job.folder / "process").read_text().rsplit(":", 2)[1])
+
+
+def run_of(job):
+    """Wait for the run that a job's process has begun; return its process."""
+    pid = pid_of(job)
+    [run] = until(lambda: Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return int(run)
+
+
+def rows(session):
+    return sorted(session.execute("SELECT id, v FROM kept").page(0, PATIENCE_S).rows)
+
+
+@pytest.mark.parametrize("killed_when", ["it began", "its table is there"])
+@pytest.mark.demand("sql-restart")
+def test_job_that_is_lost_with_its_run_is_started_again_and_its_table_is_right(home, session, killed_when):
+    message(session, INSERT)
+    lost = newest(session)
+    if killed_when == "its table is there":
+        until((home / "root" / "kept" / "sink" / "_delta_log" / f"{0:020}.json").exists)
+    os.killpg(pid_of(lost), signal.SIGKILL)
+    until(lambda: lost.status in (JobStatus.LOST, JobStatus.FINISHED))
+    assert "runs kept again" in message(session, "RESTART JOB 'kept'")
+    assert ended(newest(session)) is JobStatus.FINISHED, newest(session).message
+    assert rows(session) == [[2, "b"]]
+    write(home / "in", [change("+I", 3, "c", 4)], first=1)
+    message(session, f"RESTART JOB '{newest(session).id}'")
+    assert ended(newest(session)) is JobStatus.FINISHED, newest(session).message
+    assert rows(session) == [[2, "b"], [3, "c"]]
+    assert [job.status for job in session.jobs.all()][:2] == [JobStatus.FINISHED, JobStatus.FINISHED]
+
+
+@pytest.mark.demand("sql-restart")
+def test_run_that_outlived_its_job_holds_the_table_and_is_stopped_by_name(session):
+    message(session, INSERT)
+    job = newest(session)
+    run = run_of(job)
+    os.kill(run, signal.SIGSTOP)
+    os.kill(pid_of(job), signal.SIGKILL)
+    for again in (INSERT, "RESTART JOB 'kept'"):
+        with pytest.raises(SqlError, match=f"Job '{job.id}' runs 'kept'. Got: RUNNING. Allowed: one job at a time"):
+            message(session, again)
+    message(session, "STOP JOB 'kept'")
+    assert job.status is JobStatus.STOPPING
+    os.kill(run, signal.SIGCONT)
+    assert ended(job) is JobStatus.LOST
+
+
+def test_two_sessions_begin_one_job_of_a_table(home, session):
+    said = []
+
+    def insert():
+        other = EmbeddedSession({"default": Catalog(str(home / "root"), home / "defs")}, {})
+        try:
+            said.append(message(other, INSERT))
+        except SqlError as error:
+            said.append(str(error))
+            assert "runs 'kept'" in said[-1]
+        other.close()
+
+    threads = [threading.Thread(target=insert) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended(newest(session))
+    assert len(session.jobs.all()) == sum("fills kept" in text for text in said)
+    assert len(said) == 3

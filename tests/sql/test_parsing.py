@@ -83,6 +83,7 @@ def test_query_that_emits_changes(text, query, position):
         ("DROP SOURCE `it's`", "Drop", {"kind": "SOURCE", "name": "it's"}),
         ("SET a = 'it''s \"\"'", "SetOption", {"key": "a", "value": 'it\'s ""'}),
         ("STOP JOB '12-ab'", "StopJob", {"job": "12-ab"}),
+        ("RESTART JOB 'kept'", "RestartJob", {"job": "kept"}),
         ("SET", "SetOption", {}),
         ("SET max-rows", "SetOption", {"key": "max-rows"}),
         ("SET max-rows = 10", "SetOption", {"key": "max-rows", "value": "10"}),

@@ -47,6 +47,7 @@ BY_ROLE = {
         "INSERT INTO orders SELECT * FROM log",
         "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT * FROM b; END",
         "STOP JOB 'job-1'",
+        "RESTART JOB 'job-1'",
     ),
     Role.OWNER: (
         "CREATE SOURCE s (id INT, PRIMARY KEY (id)) WITH ('path' = 'in')",
@@ -220,8 +221,9 @@ def test_writer_stops_no_job_of_another_client(tmp_path):
     session = EmbeddedSession({"default": catalog}, {}, client="walt", rights=Rights(stops_own_jobs_only=True))
     assert session.execute("STOP JOB 'job-0'").result(60).message == "Job 'job-0' ends after its step."
     for job, got in (("job-1", "wilma"), ("job-2", "a job that no client of a gateway began")):
-        with pytest.raises(SqlError, match=rf"another client's\. Got: {got}\."):
-            session.execute(f"STOP JOB '{job}'").result(60)
+        for verb in ("STOP", "RESTART"):
+            with pytest.raises(SqlError, match=rf"another client's\. Got: {got}\."):
+                session.execute(f"{verb} JOB '{job}'").result(60)
     session.close()
 
 

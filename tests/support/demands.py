@@ -138,6 +138,9 @@ DEMANDS = {
     "sql-describe": Demand("FLIP-24", "SHOW TABLES, DESCRIBE", "the same"),
     "sql-explain": Demand("FLIP-24", "EXPLAIN", "the same"),
     "sql-insert": Demand("FLIP-24", "INSERT INTO outlives the client", "`INSERT INTO`, `SHOW JOBS`"),
+    "sql-restart": Demand(
+        "FLIP-24", "A job is started again, from its last step on; one at a time", "`RESTART JOB`, status `LOST`"
+    ),
     "sql-gateway": Demand("FLIP-24", "A gateway with sessions over REST", "`ebbtide sql-gateway`"),
     "sql-jdbc": Demand("FLIP-24", "JDBC", "tables by Spark's server; statements by REST"),
     "sql-results": Demand(

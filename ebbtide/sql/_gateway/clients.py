@@ -72,6 +72,7 @@ LEAST_ROLES: Mapping[type, Role] = {
     ast.Insert: Role.WRITER,
     ast.StatementSet: Role.WRITER,
     ast.StopJob: Role.WRITER,  # only its jobs
+    ast.RestartJob: Role.WRITER,  # only its jobs
     ast.CreateSource: Role.OWNER,
     ast.CreateTable: Role.OWNER,
     ast.CreateView: Role.OWNER,
