@@ -109,7 +109,8 @@ class TtlTimers:
 def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     """Yield (key, sub-key, entry) for a full snapshot. Expired entries are left out if the state's cleanup says so.
 
-    Of a function with `on_expire` they are not: each is still to be handed over.
+    Of a function with `on_expire` they are not: each is still to be handed over. The further entries are as the state's snapshot
+    transformer leaves them.
 
     Args:
         state: The state; it is not changed.
@@ -119,8 +120,11 @@ def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     for key in state.raw.all_keys():
         entries = state.raw.entries(key)
         for sub, entry in entries:
-            is_left_out = cleans and state.has_expired(entry)
-            if not is_left_out:
+            if not state.has_expired(entry):
+                kept = state.transformed(entry)
+                if kept is not None:
+                    yield key, sub, kept
+            elif not cleans:
                 yield key, sub, entry
 
 

@@ -23,6 +23,7 @@ from ebbtide.keyed_state._states import (
     ListState,
     MapState,
     ReducingState,
+    SnapshotTransformer,
     ValueState,
 )
 from ebbtide.keyed_state._timers import Timer, Timers
@@ -37,10 +38,16 @@ class StateDescriptor:
         of: Type of the value, the list's element or the map's value, as Spark DDL: `BIGINT`, `STRUCT<at: TIMESTAMP, n: INT>`; `*`:
             a struct of the source's columns.
         ttl: Time to live; a spec may give another. None: it never expires.
+        snapshot_transformer: Takes the value of each live entry of a full snapshot, and returns the one to keep: the same, another,
+            or None to drop the entry. Of a list or map it takes each element, of the other kinds the value or the accumulator.
+            In pipelines `ebbtide cleanup` and `ebbtide compact` hand each version of an entry over once. Default: all are kept.
+
+    Source: FLIP-25, "Additional Cleanup Strategies", `StateSnapshotTransformer.filterOrTransform`.
     """
 
     of: str
     ttl: StateTtlConfig | None = None
+    snapshot_transformer: SnapshotTransformer | None = field(default=None, kw_only=True)
     kind: ClassVar[type[KeyedState]]
 
     def bound(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None) -> KeyedState:
@@ -279,6 +286,12 @@ class StatefulFunction:
         return cls.on_expire is not StatefulFunction.on_expire
 
     @classmethod
+    def transformed(cls) -> frozenset[str]:
+        """Return the names of the states with a `snapshot_transformer`."""
+        states = cls.descriptors().items()
+        return frozenset(name for name, state in states if state.snapshot_transformer is not None)
+
+    @classmethod
     def descriptors(cls) -> dict[str, StateDescriptor]:
         """Return the states declared, by name."""
         declared: dict[str, StateDescriptor] = {}
@@ -363,6 +376,7 @@ class FunctionRun:
             raw = store.state(name)
             state_ttl = given.get(name, descriptor.ttl)
             state = descriptor.bound(raw, self.context, state_ttl)
+            state.snapshot_transformer = descriptor.snapshot_transformer
             setattr(function, name, state)
             self.states[name] = state
             if function.handles_expiry():

@@ -8,6 +8,7 @@ Source: FLIP-25, "Wrapping state objects".
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
@@ -16,6 +17,9 @@ from ebbtide.durations import to_ms
 from ebbtide.keyed_state._context import StateContext
 from ebbtide.keyed_state._raw import Entry, RawState
 from ebbtide.keyed_state._ttl import ExpiryClock, StateTtlConfig, StateVisibility, end_ms
+
+SnapshotTransformer = Callable[[Any], Any]
+"""Takes a stored value, and returns the one to keep in its place; None drops it. Source: FLIP-25, `StateSnapshotTransformer`."""
 
 
 class KeyedState:
@@ -48,6 +52,8 @@ class KeyedState:
         """Called with (key, end of life) when an entry is stamped: exact timers."""
         self.on_expired: Callable[[Hashable, Hashable, Entry], None] | None = None
         """Called with (key, sub-key, entry) when an entry is removed because it has expired: `on_expire` of a function."""
+        self.snapshot_transformer: SnapshotTransformer | None = None
+        """See `StateDescriptor`."""
         self.current_ttl: timedelta | None = None
         """Time to live of entries written without one, until the current key changes; None: the state's."""
         self._ttl_ms = Long.MAX
@@ -93,6 +99,14 @@ class KeyedState:
     def _hand_over(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
         if self.on_expired is not None:
             self.on_expired(key, sub, entry)
+
+    def transformed(self, entry: Entry) -> Entry | None:
+        """Return an entry as its snapshot transformer leaves it, with its stamp; None: it is dropped."""
+        if self.snapshot_transformer is None:
+            return entry
+        # A copy: what the transformer changes in place is not the value that the state goes on with.
+        kept = self.snapshot_transformer(deepcopy(entry.value))
+        return None if kept is None else entry._replace(value=kept)
 
     def end_ms(self, entry: Entry) -> int:
         """Return the time at which an entry expires, capped at the largest long; an unstamped entry never expires."""

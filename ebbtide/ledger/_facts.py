@@ -248,6 +248,11 @@ class StateFacts(Facts):
         default=None, description="Rows of the sink that remain to be adopted; null for a step that adopts none."
     )
     is_folded: bool = Field(default=False, description="The step left one version of each entry.")
+    transformed: int | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The step up to which all entries were handed to the snapshot transformers of a function; absent without one.",
+    )
     erased: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,

@@ -68,8 +68,11 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     position = Span.from_stored(earlier.source.position)
     start = Span.from_stored(earlier.source.start)
     source = stepper.source_begun(position, start)
-    is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
-    return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, is_pending)
+    as_earlier = {
+        "pending_key_changes": earlier.state.pending_key_changes,
+        "transformed": earlier.state.transformed,
+    }
+    return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, as_earlier)
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:

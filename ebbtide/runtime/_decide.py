@@ -7,9 +7,9 @@ about a share of the keys, and write files; the driver commits these. A small st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -140,14 +140,39 @@ def expire(
     """
     keys = plan.state.due_keys(snapshot, facts.operator_step, only_awaited=only_awaited)
     work = _work(plan, head, facts, snapshot)
-    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(executor, len(keys))
-    rows_each = -(-len(keys) // n_tasks)  # rounded up
-    groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
-    parts_decided = executor.map(work.expire, groups, is_little=n_tasks == 1)
-    decided = Decided.total(parts_decided)
+    decided = _by_key(executor, work.expire, keys)
     if not (must_commit or decided.n_entries):
         return None
     return _commit(plan, head, decided, facts, snapshot, [])
+
+
+def transform(executor: Executor, plan: Plan, head: Head, facts: StepFacts, *, snapshot: Snapshot) -> Committed | None:
+    """Decide what the snapshot transformers of a function leave of the entries that they have yet to be handed; arguments as `expire`.
+
+    Returns:
+        As `decide`; None if there are none.
+
+    Raises:
+        LeaseLostError: another run committed this step first.
+        StatefulFunctionError: a transformer failed.
+    """
+    since = head.facts.state.transformed or 0
+    keys = plan.state.untransformed_keys(snapshot, since)
+    if not len(keys):
+        return None
+    work = _work(plan, head, facts, snapshot)
+    decided = _by_key(executor, partial(work.transform, since=since), keys)
+    # Also if all entries are kept: each is handed over once.
+    return _commit(plan, head, decided, facts.with_state({"transformed": facts.step}), snapshot, [])
+
+
+def _by_key(executor: Executor, decide: Callable[[pa.Table], Decided], keys: pa.Table) -> Decided:
+    """Decide some keys, each once; many by tasks."""
+    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(executor, len(keys))
+    rows_each = -(-len(keys) // n_tasks)  # rounded up
+    groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
+    parts_decided = executor.map(decide, groups, is_little=n_tasks == 1)
+    return Decided.total(parts_decided)
 
 
 def partitions(executor: Executor, rows: int) -> int:

@@ -59,6 +59,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
         states=spec.states,
         shows_values=not spec.personal,
         hands_over=spec.function_class.handles_expiry(),
+        transformed=spec.function_class.transformed(),
     )
 
 

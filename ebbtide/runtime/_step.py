@@ -18,7 +18,7 @@ from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Action as TableAction
 from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, Source, StepRecords
-from ebbtide.runtime._decide import decide, expire
+from ebbtide.runtime._decide import decide, expire, transform
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._kept_runs import keeping
@@ -288,6 +288,7 @@ class Stepper:
             evolved=dict(self.plan.evolved),
             tables=self.tables.noted(),
             pending_key_changes=self.last.state.pending_key_changes,
+            transformed=self.last.state.transformed,
             erased=self.plan.erasures.newest(self.last),
         )
 
@@ -343,6 +344,20 @@ class Stepper:
             must_commit=must_commit,
             only_awaited=only_awaited,
         )
+        if decided is None:
+            return None
+        made, facts = decided
+        self.advance_to(facts, made)
+        return facts
+
+    def transform(self, executor: Executor, facts: StepFacts) -> StepFacts | None:
+        """Commit what the snapshot transformers of a function decide; return the facts as committed, None without a step. See `transform`.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+            StatefulFunctionError: a transformer failed.
+        """
+        decided = transform(executor, self.plan, self.head, facts, snapshot=self.newest())
         if decided is None:
             return None
         made, facts = decided

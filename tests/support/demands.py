@@ -53,6 +53,9 @@ DEMANDS = {
     ),
     "ttl-precedence": Demand("FLIP-25", "TTL timers before the user's", "`FunctionRun.advance`"),
     "ttl-snapshot": Demand("FLIP-25", "Cleanup in full snapshots", "`cleanup.full_snapshot`"),
+    "ttl-transformer": Demand(
+        "FLIP-25", "A snapshot transformer keeps, changes or drops each entry", "`snapshot_transformer` of a descriptor"
+    ),
     "ttl-incremental": Demand("FLIP-25", "Incremental cleanup, also for every record", "`cleanup.incremental`"),
     "ttl-compaction": Demand(
         "FLIP-25", "A compaction filter that asks for the time now and then", "`cleanup.compaction_filter`, `compact`"

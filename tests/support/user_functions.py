@@ -43,6 +43,49 @@ class Everything(StatefulFunction):
         }
 
 
+def halved(n):
+    """Leave half of an even number, and no odd one."""
+    return n // 2 if n % 2 == 0 else None
+
+
+def without_note(row):
+    """Take a part out in place, as a user may."""
+    row["note"] = None
+    return row
+
+
+class Transformed(StatefulFunction):
+    """Writes each number to a state of each kind; yields what it finds. A null number writes nothing."""
+
+    output = "value BIGINT, items ARRAY<BIGINT>, each ARRAY<BIGINT>, note STRING, plain BIGINT"
+    value = ValueStateDescriptor("BIGINT", snapshot_transformer=halved)
+    items = ListStateDescriptor("BIGINT", snapshot_transformer=halved)
+    each = MapStateDescriptor("BIGINT", key_type="BIGINT", snapshot_transformer=halved)
+    row = ValueStateDescriptor("STRUCT<n: BIGINT, note: STRING>", snapshot_transformer=without_note)
+    plain = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            n = change.row["n"]
+            if n is not None:
+                self.value.update(n)
+                self.items.add(n)
+                self.each.put(n, n)
+                self.row.update({"n": n, "note": "private"})
+                self.plain.update(n)
+        yield {
+            "value": self.value.get(),
+            "items": list(self.items.get()),
+            "each": sorted(self.each.values()),
+            "note": (self.row.get() or {}).get("note"),
+            "plain": self.plain.get(),
+        }
+
+
+class FailsToTransform(Transformed):
+    value = ValueStateDescriptor("BIGINT", snapshot_transformer=lambda n: n // 0)
+
+
 class Alarm(StatefulFunction):
     """Deletes a key's row when nothing came for 50 ms; says how often it rang."""
 

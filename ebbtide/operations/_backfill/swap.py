@@ -242,6 +242,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     source = begun.model_copy(update={"path": taken.source_path})
     as_taken = {
         "pending_key_changes": last.state.pending_key_changes,
+        "transformed": last.state.transformed,
         "evolved": dict(taken.plan.evolved),
     }
     return stepper.begun_elsewhere("swap", replaces, source, frontier, as_taken, after=taken.last_number)

@@ -93,7 +93,8 @@ def present_clock(plan: Plan, last: StepFacts, wall_ms: int) -> Reading:
 def cleanup(executor: Executor, stepper: Stepper, wall_ms: int, max_files: int | None = None) -> Done:
     """Delete expired and dropped entries of the state with all their versions, then old records of the quarantine.
 
-    Each is a step, behind a tick if one must act on expired entries.
+    Each is a step, behind a tick if one must act on expired entries. Before them the snapshot transformers of a function get the
+    entries that they have yet to be handed, in a step too.
 
     Args:
         stepper: Makes the pipeline's steps.
@@ -105,11 +106,13 @@ def cleanup(executor: Executor, stepper: Stepper, wall_ms: int, max_files: int |
     tick = stepper.expire(executor, stepper.facts(Cause(what="tick"), clock), only_awaited=True)
     if tick is not None:
         stepper.publish(executor)
+    transformed = stepper.transform(executor, stepper.facts(Cause(what="cleanup"), clock))
     facts = stepper.facts(Cause(what="cleanup"), clock)
     doom = doom_of(stepper.plan, facts.operator_step)
     deleted = delete_entries(executor, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(executor, stepper, clock)
-    return deleted._replace(is_step=deleted.is_step or has_trimmed or tick is not None)
+    is_step = deleted.is_step or has_trimmed or tick is not None or transformed is not None
+    return deleted._replace(is_step=is_step, transformed=transformed)
 
 
 def delete_entries(

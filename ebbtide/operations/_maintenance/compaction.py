@@ -1,7 +1,8 @@
 """Compaction: the state is folded to the newest version of each live entry, the sink's small files are joined.
 
 Runs do this gradually (`ebbtide.runtime._fold`). This job does it all at once, and leaves out entries that have expired by the
-ledger's clock (FLIP-25, "cleanup in the compaction filter"). With a bound it folds some ranges of keys in each run.
+ledger's clock (FLIP-25, "cleanup in the compaction filter"). Snapshot transformers get their entries first, as in a
+cleanup. With a bound it folds some ranges of keys in each run.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ def compaction(executor: Executor, stepper: Stepper, max_files: int | None = Non
         max_files: Maximum data files of the state to write; None: all, in a fold of the whole state.
     """
     plan = stepper.plan
-    facts = stepper.facts(Cause(what="compaction"))
+    cause = Cause(what="compaction")
+    transformed = stepper.transform(executor, stepper.facts(cause))
+    facts = stepper.facts(cause)
     plan.sink.join_files(executor)
     if stepper.last.state.is_folded:
-        return Done(is_step=False)  # nothing was appended since the last fold
+        return Done(transformed is not None, transformed=transformed)  # nothing was appended since the last fold
     state = stepper.newest()
     files = list(state.files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
@@ -39,8 +42,8 @@ def compaction(executor: Executor, stepper: Stepper, max_files: int | None = Non
         actions, left = merged(executor, state, rewrite.work, max_files)
         if actions:
             stepper.commit(facts, actions)
-        return Done(bool(actions), left=left)
+        return Done(bool(actions) or transformed is not None, left=left, transformed=transformed)
     facts = facts.with_state({"is_folded": True})
     adds = rewrite.written(executor, facts.step)
     stepper.commit(facts, DataFile.replacing(files, adds))
-    return Done(is_step=True)
+    return Done(is_step=True, transformed=transformed)

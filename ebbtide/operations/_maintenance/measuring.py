@@ -18,10 +18,13 @@ from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
+    from ebbtide.ledger import StepFacts
 
 MEASURED: dict[str, int | None] = {
     "entries": 0,  # entries kept
     "entries_deleted": 0,  # entries that cleanup deleted, expired or dropped
+    "entries_transformed": 0,  # entries that a snapshot transformer changed
+    "entries_filtered": 0,  # entries that a snapshot transformer dropped
     "rows_removed": 0,  # stored rows removed: expired and dropped entries, superseded versions
     "files_before": 0,  # data files of the state
     "files_after": 0,
@@ -49,11 +52,13 @@ class Done(NamedTuple):
         is_step: It made a step.
         counted: The remaining entries, if counted.
         left: Minimum number of files that a bounded run has left to later ones.
+        transformed: The step in which entries were handed to snapshot transformers; None: none was.
     """
 
     is_step: bool
     counted: Found | None = None
     left: int = 0
+    transformed: StepFacts | None = None
 
 
 def maintained(
@@ -99,12 +104,15 @@ def maintained(
             counted = find(executor, state, packed(plan.operator), None)
         stored_after = Location(plan.root).usage()
         dropped = stepper.last.decision.removed if done.is_step else {}
+        handed = done.transformed.decision.counts if done.transformed else {}
         report = _report(
             spec.name,
             job,
             stepper.number if done.is_step else None,
             entries=counted.n_kept,
             entries_deleted=counted.n_doomed,
+            entries_transformed=handed.get("transformed", 0),
+            entries_filtered=handed.get("filtered", 0),
             rows_removed=entry_rows(before.files.values()) - entry_rows(after.files.values()),
             files_before=len(before.files),
             files_after=len(after.files),
@@ -164,6 +172,10 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
         "files {files_before} -> {files_after}".format(**counts),
         "bytes {bytes_before} -> {bytes_after}".format(**counts),
     ]
+    for what in ("transformed", "filtered"):
+        n_entries = counts[f"entries_{what}"]
+        if n_entries:
+            parts.append(f"{amount(n_entries, 'entry', 'entries')} {what} by snapshot transformers")
     for limit in ("max_age", "max_bytes"):
         n_dropped = counts[f"quarantine_{limit}"]
         if n_dropped:

@@ -71,15 +71,25 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     n_dropped = sum(dropped.values())
     kept = _entries(found.n_kept)
     if not deletion and not n_dropped:
-        return Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details)
+        return _with_handed(Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details), plan, last)
     clock = datetime.fromtimestamp(at.now_ms / 1000, UTC)
     now = clock.isoformat(timespec="seconds")
     expired = _entries(found.n_doomed)
     rows = amount(n_rows, "row")
     first = f"{expired} with {rows} to delete, expired or dropped by {now}; {kept} kept."
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide cleanup'.")
+    report = _with_handed(report, plan, last)
     places = [*_of_changes(changes, losses), *_of_quarantine(dropped)]
     return with_rest(with_places(report, places), left)
+
+
+def _with_handed(report: Report, plan: Plan, last: StepFacts) -> Report:
+    """Return a report with the number of keys whose entries snapshot transformers will get. They are not called: they are a user's code."""
+    n_keys = len(plan.state.untransformed_keys(plan.state.snapshot(), last.state.transformed or 0))
+    if not n_keys:
+        return report
+    line = f"Snapshot transformers get entries of {amount(n_keys, 'key')} first."
+    return replace(report, lines=[*report.lines, line], counts={**report.counts, "untransformed_keys": n_keys})
 
 
 @dataclass(frozen=True)
@@ -225,6 +235,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     first = f"{left_out} to leave out, {kept} to keep; small files of the sink to be joined."
     details = {"job": "compaction"}
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide compact'.")
+    report = _with_handed(report, plan, last)
     going = Held(n_left_out, n_files, n_bytes)
     fate = f"to be rewritten without superseded, expired and dropped rows; old files are {BY_VACUUM}"
     whole = with_places(report, [Place("state", going, fate)])

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebbtide.changelog import ORDER, RowKind, changelog_schema, order_struct
-from ebbtide.columns import Codes, Long, row_codes
+from ebbtide.columns import Codes, Long, Mask, ints, row_codes
 from ebbtide.entries import ENTRY_COLUMNS, Reconciled, SinkChange, Step, last_of_group, live_entries
 from ebbtide.errors import EbbtideError, StatefulFunctionError
-from ebbtide.keyed_state import Change, Deletion, FunctionRun, StatefulFunction, StateTtlConfig
+from ebbtide.keyed_state import Change, Deletion, Entry, FunctionRun, KeyedState, StatefulFunction, StateTtlConfig
 from ebbtide.model import SchemaChange
 from ebbtide.operators._expiry import ExpiryRules
 from ebbtide.operators._stateful.rows import Key, UnfitValueError, changed_rows, load, state_columns, to_table
@@ -43,6 +45,7 @@ class StatefulOperator:
         states: Its states by name.
         shows_values: Errors may show keys, rows and the function's error text.
         hands_over: The function has `on_expire`, so that no entry may be deleted without a tick, which calls it.
+        transformed: The states with a snapshot transformer.
     """
 
     columns: pa.Schema
@@ -53,6 +56,7 @@ class StatefulOperator:
     states: dict[str, StateSpec] = field(default_factory=dict)
     shows_values: bool = True
     hands_over: bool = False
+    transformed: frozenset[str] = frozenset()
 
     @cached_property
     def changes(self) -> pa.Schema:
@@ -140,6 +144,35 @@ class StatefulOperator:
         )
         return call.run()
 
+    def transform(self, state: pa.Table, step: Step, since: int) -> Reconciled:
+        """Hand live entries to the snapshot transformers of their states.
+
+        Args:
+            state: Every stored version of some keys' entries.
+            step: Number and clocks of the step.
+            since: See `untransformed`.
+        """
+        entries = self.live_entries(state)
+        is_due = self.untransformed(entries, since) & ~self.expiry.expired(entries, step)
+        call = _Call(
+            operator=self,
+            changes=None,
+            state=entries.filter(pa.array(is_due)),
+            step=step,
+        )
+        return call.transform()
+
+    def untransformed(self, entries: pa.Table, since: int) -> Mask:
+        """Mark the entries that a snapshot transformer has yet to be handed.
+
+        Args:
+            entries: With `_state` and `_step`.
+            since: Those of this step and of earlier ones were handed over.
+        """
+        names = pa.array(sorted(self.transformed), pa.string())
+        has_transformer = pc.is_in(entries["_state"], names).to_numpy()
+        return np.asarray(has_transformer & (ints(entries, "_step") > since))
+
     def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, without removed ones."""
         # Rows that are only for the sink have no state.
@@ -182,6 +215,12 @@ class _Call:
         self.function_name = type(self.function).__name__
         ttls = {name: spec.ttl for name, spec in operator.states.items()}
         self.running = FunctionRun(self.function, self.store, ttls)
+        context = self.running.context
+        context.now_ms = step.now_ms
+        context.output_key = operator.sink_key
+        context.watermark_ms = Long.MIN
+        if step.watermark_ms is not None:
+            context.watermark_ms = step.watermark_ms
         codes = self._number_keys(state)
         n = len(state)
         entry_codes = codes[:n].tolist()
@@ -212,18 +251,34 @@ class _Call:
         return codes
 
     def run(self) -> Reconciled:
-        context = self.running.context
-        context.now_ms = self.step.now_ms
-        context.output_key = self.op.sink_key
-        context.watermark_ms = Long.MIN
-        if self.step.watermark_ms is not None:
-            context.watermark_ms = self.step.watermark_ms
+        """Run the function on the changes; without any fire timers and remove what has expired."""
         if self.changes is None:
             self._tick()
         else:
             self._process(self.changes)
-        entries = self._entries()
-        return Reconciled(entries, self.metrics + context.counts)
+        return self._reconciled()
+
+    def transform(self) -> Reconciled:
+        """Hand all entries to the snapshot transformers, which keep, change or drop each."""
+        for name in sorted(self.op.transformed):
+            state = self.running.states[name]
+            for key in self.keys:
+                for sub, entry in list(state.raw.entries(key)):
+                    self._transform(state, key, sub, entry)
+        return self._reconciled()
+
+    def _transform(self, state: KeyedState, key: Key, sub: Any, entry: Entry) -> None:
+        with self._failing(key):
+            kept = state.transformed(entry)
+        if kept is None:
+            state.raw.remove(key, sub)
+            self.metrics["filtered"] += 1
+        elif kept.value != entry.value:
+            state.raw.put(key, sub, kept)
+            self.metrics["transformed"] += 1
+
+    def _reconciled(self) -> Reconciled:
+        return Reconciled(self._entries(), self.metrics + self.running.context.counts)
 
     def _tick(self) -> None:
         """Remove expired entries, then fire the timers that are due."""
@@ -287,7 +342,7 @@ class _Call:
     ) -> None:
         """Keep the rows that the function yields, the last one for each key of the sink."""
         own_key = dict(zip(self.op.key, key, strict=True))
-        try:
+        with self._failing(key):
             for given in rows:
                 row = {**given, **own_key}
                 self._refuse_misfit(key, given, row)
@@ -295,6 +350,12 @@ class _Call:
                 if isinstance(given, Deletion):
                     row = Deletion(row)
                 self.out[sink_key] = _Yielded(row, order, key)
+
+    @contextmanager
+    def _failing(self, key: Key) -> Iterator[None]:
+        """Raise the errors of the user's code with the key that it ran on."""
+        try:
+            yield
         except EbbtideError:
             raise
         except Exception as error:

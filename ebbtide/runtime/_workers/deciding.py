@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from ebbtide.columns import entry_table, equals, key_hashes, only
 from ebbtide.delta import Action, KeyBounds, KeyIndex
 from ebbtide.entries import SINK_STEP, Reconciled, Step, count_lone
 from ebbtide.formats import StagedKind
-from ebbtide.operators import Operator
+from ebbtide.operators import Operator, StatefulOperator
 from ebbtide.runtime._workers.staging import Share
 from ebbtide.storage import ArrowFile, Location
 from ebbtide.tables import FoundRows, StateWriter, Stored
@@ -117,6 +118,20 @@ class Decider:
             result = operator.expire(entries, self.step)
             written = self._write(result, operator)
             decided = decided.plus(written)
+        return decided
+
+    def transform(self, keys: pa.Table, since: int) -> Decided:
+        """Hand entries of a function to their snapshot transformers.
+
+        Args:
+            keys: Their keys, once each.
+            since: See `StatefulOperator.untransformed`.
+        """
+        operator = cast("StatefulOperator", self.operator())
+        decided = Decided()
+        for _, entries in self._groups(keys, operator):
+            result = operator.transform(entries, self.step, since)
+            decided = decided.plus(self._write(result, operator))
         return decided
 
     def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[tuple[pa.Table, pa.Table]]:

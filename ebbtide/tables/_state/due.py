@@ -1,4 +1,4 @@
-"""Finds the entries of a state that have expired, by the statistics of its files first."""
+"""Finds the entries of a state that a tick or a snapshot transformer waits for, by the statistics of its files first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from ebbtide.columns import flags
 from ebbtide.delta import DataFile, KeyIndex
 from ebbtide.entries import Step
-from ebbtide.operators import ExpiryRules, Operator
+from ebbtide.operators import ExpiryRules, Operator, StatefulOperator
 from ebbtide.tables._state.lookup import Stored
 
 
@@ -40,6 +40,27 @@ def due_keys(state: Stored, operator: Operator, step: Step, *, only_awaited: boo
     key = list(operator.key)
     if not found:
         return operator.schema.empty_table().select(key)
+    keys, _ = KeyIndex.distinct_keys(pa.concat_tables(found), key)
+    return keys
+
+
+def untransformed_keys(state: Stored, operator: StatefulOperator, since: int) -> pa.Table:
+    """Return the keys with entries that a snapshot transformer has yet to be handed, once each.
+
+    Args:
+        state: The stored entries.
+        operator: The operator of the entries.
+        since: See `StatefulOperator.untransformed`.
+    """
+    key = list(operator.key)
+    found = [operator.schema.empty_table().select(key)]
+    for file in state.files:
+        newest_step = file.greatest("_step")
+        if newest_step is not None and newest_step <= since:
+            continue
+        rows, counts = state.scan(file, {*key, "_state", "_step", "_removed"})
+        is_due = counts & operator.untransformed(rows, since) & ~flags(rows, "_removed")
+        found.append(rows.select(key).filter(pa.array(is_due)))
     keys, _ = KeyIndex.distinct_keys(pa.concat_tables(found), key)
     return keys
 

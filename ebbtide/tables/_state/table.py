@@ -26,10 +26,10 @@ from ebbtide.entries import Step
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError
 from ebbtide.faults import Fault
 from ebbtide.ledger import StepFacts, TableFacts, writer_of
-from ebbtide.operators import FormerKeys
+from ebbtide.operators import FormerKeys, StatefulOperator
 from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.change_set import StepChanges
-from ebbtide.tables._state.due import due_keys, may_hold_expired
+from ebbtide.tables._state.due import due_keys, may_hold_expired, untransformed_keys
 from ebbtide.tables._state.foreign_changes import foreign_change
 from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, files_and_steps, is_base, newest_step
 from ebbtide.tables._state.lookup import Stored
@@ -122,6 +122,12 @@ class StateTable(StateNotes):
     def due_keys(self, snapshot: Snapshot, step: Step, *, only_awaited: bool = False) -> pa.Table:
         """Return the keys that a tick has to examine, once each; see `due_keys`."""
         return due_keys(self.stored(snapshot), self.operator, step, only_awaited=only_awaited)
+
+    def untransformed_keys(self, snapshot: Snapshot, since: int) -> pa.Table:
+        """Return the keys with entries that a snapshot transformer has yet to be handed, once each; see `untransformed_keys`."""
+        if not isinstance(self.operator, StatefulOperator) or not self.operator.transformed:
+            return self.operator.schema.empty_table().select(self.operator.key)
+        return untransformed_keys(self.stored(snapshot), self.operator, since)
 
     def may_be_due(self, files: Iterable[DataFile], step: Step) -> bool:
         """Return whether a tick might find something to do in some data files, by their statistics. Timers have none."""
