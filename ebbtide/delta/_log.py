@@ -86,11 +86,22 @@ class Log:
 
     def look(self) -> Log:
         """Return it with the names that it has now: one listing answers all that is asked of these."""
-        return Log(self.table, tuple(self.folder.list_files()))
+        return Log(self.table, tuple(self.folder.entries()))
 
     def versions(self) -> list[int]:
         """Return the versions whose commits are still in the log, ascending; none without a table."""
         return versions_in(self.names())
+
+    def newest_first(self) -> Iterator[int]:
+        """Yield the versions whose commits are still in the log, descending: only the names that are asked for are read."""
+        for name in reversed(self.names()):
+            yield from versions_in([name])
+
+    def is_beyond(self, version: int) -> bool:
+        """Return whether it has a commit of a later version."""
+        if self.seen is None and Location(self.table).is_local:
+            return self.folder.has_file_like(lambda name: any(later > version for later in versions_in([name])))
+        return any(later > version for later in self.versions())
 
     def whole_versions(self) -> list[int]:
         """Return the same by the same listing, of a log without gaps.
@@ -112,7 +123,7 @@ class Log:
 
     def names(self, until: int | None = None) -> list[str]:
         """Return the names of its files, sorted, without those of versions after `until`."""
-        names = self.folder.list_files() if self.seen is None else list(self.seen)
+        names = self.folder.entries() if self.seen is None else list(self.seen)
         if until is None:
             return names
         early = []
@@ -170,10 +181,7 @@ class Log:
 
     def own_commits(self) -> Iterator[tuple[int, Facts]]:
         """Yield (version, facts) of Ebbtide's commits, the newest first."""
-        for name in reversed(self.names()):
-            if not _is_commit(name):
-                continue
-            version = int(name[:20])
+        for version in self.newest_first():
             own = self.commit(version).facts()
             if own is not None:
                 yield version, own
@@ -375,7 +383,8 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
     found: dict[tuple[int, str], list[str]] = {}
     n_wanted: dict[tuple[int, str], int] = {}
     for name in names:
-        match = _CHECKPOINT.fullmatch(name)
+        # A log has far more commits: the expression is for the names that may fit it.
+        match = _CHECKPOINT.fullmatch(name) if name[20:31] == ".checkpoint" else None
         if match is None:
             continue
         version = int(match[1])

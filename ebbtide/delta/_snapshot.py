@@ -8,6 +8,7 @@ Source: Delta transaction log protocol, "Checkpoints", "Action Reconciliation".
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -81,11 +82,11 @@ class Snapshot:
         """
         # One listing. The cost depends on the commits since the newest checkpoint, not on the age of the table.
         names = (seen or Log(table)).names(until)
-        commits = versions_in(names)
-        checkpoint, state = _from_checkpoint(table, names, commits)
-        if not commits and checkpoint < 0:
+        checkpoint, state = _from_checkpoint(table, names)
+        # In a sorted list those of older commits, which may be thousands, need no look.
+        since = versions_in(names[bisect_left(names, f"{checkpoint + 1:020d}") :])
+        if not since and checkpoint < 0:
             return None
-        since = [version for version in commits if version > checkpoint]
         log.refuse_gaps(table, checkpoint, since)
         for commit in Log(table).each(since, Log(table).commit):
             state.apply(commit)
@@ -425,7 +426,7 @@ class _Replay:
         )
 
 
-def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[int, _Replay]:
+def _from_checkpoint(table: str, names: list[str]) -> tuple[int, _Replay]:
     """Return the version of the newest checkpoint that can be read, and its state; -1 and an empty state without one."""
     checkpoint, parts = newest_checkpoint(names)
     state = _Replay()
@@ -437,9 +438,9 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
         # A power cut may leave a torn checkpoint. An older one has the same state together with all commits since, if none of
         # them is missing.
         older_names = [name for name in names if name not in parts]
-        checkpoint_before, state_before = _from_checkpoint(table, older_names, commits)
+        checkpoint_before, state_before = _from_checkpoint(table, older_names)
         since = range(checkpoint_before + 1, checkpoint + 1)
-        if not set(since) <= set(commits):
+        if not set(since) <= set(versions_in(names)):
             raise
         return checkpoint_before, state_before
     return checkpoint, state
@@ -453,7 +454,7 @@ def _files_in(table: str) -> Iterator[FoundFile]:
     changes = Location(table) / CHANGES
     if changes.is_folder():
         for file in changes.walk():
-            yield replace(file, name=f"{CHANGES}/{file.name}")
+            yield file._replace(name=f"{CHANGES}/{file.name}")
 
 
 def _is_older(file: FoundFile, before_ms: int) -> bool:

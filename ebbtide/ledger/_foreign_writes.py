@@ -204,13 +204,13 @@ def _look_at(
         accepted: Version up to which a step has accepted all commits.
     """
     location = log.table
-    versions = log.versions()
+    newest_first = list(islice(log.newest_first(), MOST_COMMITS))
     known = _still_true(location, before)
     looked_at = max(known.version, accepted)
     window_end = known.window_end
     found: list[DataCommit] = []
     # From the newest back to the last scan, or to a step that ends windows: the commits before it are settled.
-    for version in islice(reversed(versions), MOST_COMMITS):
+    for version in newest_first:
         if version <= looked_at:
             break
         actions = Log(location).commit(version)
@@ -238,7 +238,7 @@ def _look_at(
             )
     found = found[:MOST_COMMITS]
     found.reverse()
-    newest = versions[-1] if versions else -1
+    newest = newest_first[0] if newest_first else -1
     checksum = known.checksum
     if newest != known.version:
         checksum = Log(location).checksum(newest)

@@ -374,7 +374,7 @@ def _missing_and_cut(snapshot: Snapshot) -> tuple[list[str], list[str]]:
         sizes_in[folder][name] = size
     missing, cut = [], []
     for folder, sizes in sizes_in.items():
-        found = Location(folder).file_sizes()
+        found = Location(folder).file_sizes(sizes)
         for name, size in sizes.items():
             if name not in found:
                 missing.append(f"{folder}/{name}")

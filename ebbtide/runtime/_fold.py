@@ -31,14 +31,12 @@ def nothing_first() -> None:
 def fold_state(
     executor: Executor,
     plan: Plan,
-    step: int,
     snapshot: Snapshot,
     begin: Callable[[], None] = nothing_first,
 ) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
     Args:
-        step: Number of the last step, which is published.
         snapshot: The newest version of the state.
         begin: Called first, if there is something to gain. Default: nothing is.
 
@@ -50,9 +48,8 @@ def fold_state(
         return snapshot
     begin()
     is_whole = len(group) == len(snapshot.files)
-    adds = StateRewrite(plan, group, KeepEntries(is_whole), is_whole=is_whole, data_change=False).written(
-        executor, step
-    )
+    rewrite = StateRewrite(plan, group, KeepEntries(is_whole), is_whole=is_whole, data_change=False)
+    adds = rewrite.written(executor)
     return writer_of(plan.state.path).join(snapshot, group, adds, {})
 
 
@@ -82,25 +79,18 @@ class StateRewrite:
         entries = StoredEntries(self.plan.state.stored_in(self.files), packed(self.plan.operator))
         return RewriteEntries(entries, self._target.writer(), self.keep, self.is_whole, self.data_change)
 
-    def written(self, executor: Executor, step: int) -> list[Action]:
-        """Write the new files; return the actions that add them.
-
-        Args:
-            step: Number of the step, for the notes.
-        """
+    def written(self, executor: Executor) -> list[Action]:
+        """Write the new files; return the actions that add them."""
         state = self.plan.state
         target = self._target
         work = self.work
         parts = executor.map(work, work.entries.parts(), is_little=work.entries.is_small, at=lambda part: part.middle())
         adds = [add for part in parts for add in part]
-        files_read = state.files(self.files)
-        if files_read:
-            adds.append(target.note_file(files_read.items(), step, data_change=self.data_change))
-        acknowledged = state.acknowledged_in(self.files)
-        if len(acknowledged):
-            columns = dict(zip(acknowledged.column_names, acknowledged.columns, strict=True))
-            keys = entry_table(target.schema, columns, len(acknowledged))
-            adds.append(target.add_rows(keys, data_change=self.data_change))
+        for rows in (state.notes_in(self.files), state.acknowledged_in(self.files)):
+            if len(rows):
+                columns = dict(zip(rows.column_names, rows.columns, strict=True))
+                notes = entry_table(target.schema, columns, len(rows))
+                adds.append(target.add_rows(notes, data_change=self.data_change))
         return adds
 
     @property

@@ -435,7 +435,7 @@ class Stepper:
 
     def fold(self, executor: Executor) -> None:
         """Join small files of the tables, now that the last step is published."""
-        self.snapshot = fold_state(executor, self.plan, self.number, self.newest(looks=False), self.lease.check)
+        self.snapshot = fold_state(executor, self.plan, self.newest(looks=False), self.lease.check)
         self.newest(looks=False)  # judges the fold's commit while the step holds it
         for output in (self.plan.sink, *self.plan.outputs.values()):
             output.fold(executor)

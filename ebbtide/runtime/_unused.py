@@ -20,7 +20,7 @@ def unused_of_another_spec(plan: Plan) -> list[str]:
     Returns:
         Names of the tables; none once a step was made.
     """
-    was_written = Log(plan.state.path).versions() not in ([], [0])
+    was_written = Log(plan.state.path).is_beyond(0)
     if was_written:
         return []
     wanted = _columns_wanted(plan)

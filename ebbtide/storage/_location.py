@@ -13,9 +13,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ UNFINISHED = ".tmp"
 """End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
 _LOCAL = pafs.LocalFileSystem()
 DAY_S = 86_400
+HIDDEN = (".", "_")
+"""Hidden files and folders have names that begin with one of them."""
 _OF_DELTA_RS = re.compile(r".+#\d+")
 """`NAME#1`; a folder of this name is a partition's."""
 PRIVATE = 0o700
@@ -53,8 +56,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """The scheme of a URI, or the drive of a Windows path."""
 
 
-@dataclass(frozen=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """A file that a listing found.
 
     Args:
@@ -256,20 +258,34 @@ class Location(str):
 
     def list_files(self) -> list[str]:
         """Return the names of the files directly in this folder, sorted, without hidden ones (`.`, `_`); none if it is absent."""
-        names = self.file_names()
-        shown = [name for name in names if not _is_hidden(name)]
-        return sorted(shown)
+        return sorted(name for name in self.file_names() if name[0] not in HIDDEN)
+
+    def entries(self) -> list[str]:
+        """Return the names of what is directly in this folder, sorted, without hidden ones: files, and on a disk folders."""
+        if not self.is_local:
+            return self.list_files()
+        try:
+            return sorted(name for name in os.listdir(self) if name[0] not in HIDDEN)  # noqa: PTH208 - of thousands, without a Path of each
+        except FileNotFoundError:
+            return []
 
     def file_names(self) -> set[str]:
         """Return the names of all files directly in this folder, by one listing; none if it is absent."""
         return self._names_of(pafs.FileType.File)
 
-    def file_sizes(self) -> dict[str, int]:
-        """Return the bytes of all files directly in this folder, by name, by one listing; none if it is absent."""
+    def file_sizes(self, names: Collection[str]) -> dict[str, int]:
+        """Return the bytes of some files directly in this folder, by name; those that are absent are left out.
+
+        On a disk each is asked for, since a folder has many more files; a store answers by one listing.
+        """
         fs, path = self.file_system()
+        if isinstance(fs, pafs.LocalFileSystem):
+            return _local_sizes(path, names)
         selector = pafs.FileSelector(path, allow_not_found=True)
         infos = fs.get_file_info(selector)
-        return {info.base_name: info.size for info in infos if info.type == pafs.FileType.File}
+        return {
+            info.base_name: info.size for info in infos if info.base_name in names and info.type == pafs.FileType.File
+        }
 
     @property
     def may_write(self) -> bool:
@@ -330,7 +346,7 @@ class Location(str):
         fs, path = self.file_system()
         if isinstance(fs, pafs.LocalFileSystem):
             found = _walk_local(path, "", known, on_link or _ignore, on_folder or _ignore)
-            return sorted(found, key=lambda file: file.name)
+            return sorted(found, key=_name_of)
         folder = path.rstrip("/")
         files = []
         selector = pafs.FileSelector(path, recursive=True)
@@ -345,7 +361,7 @@ class Location(str):
             if info.mtime_ns is not None:
                 modified_ms = info.mtime_ns // 1_000_000
             files.append(FoundFile(name, info.size, modified_ms))
-        return sorted(files, key=lambda file: file.name)
+        return sorted(files, key=_name_of)
 
     def usage(self) -> Usage:
         """Return the size of this folder, with all folders below it; what symbolic links lead to is left out."""
@@ -749,8 +765,22 @@ def _local_names(folder: str, *, is_folder: bool) -> set[str]:
         return set()
 
 
+def _local_sizes(folder: str, names: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of some files directly in a local folder; those that are absent are left out."""
+    sizes = {}
+    for name in names:
+        with suppress(FileNotFoundError):
+            status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - of thousands of files, without a Path of each
+            if stat.S_ISREG(status.st_mode):
+                sizes[name] = status.st_size
+    return sizes
+
+
 def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
+    return name.startswith(HIDDEN)
+
+
+_name_of = attrgetter("name")
 
 
 def _ignore(*_: object) -> None:
@@ -801,9 +831,11 @@ def _walk_local(
     for entry in entries:
         name = below + entry.name
         if entry.is_file(follow_symlinks=False):
-            with suppress(FileNotFoundError):  # deleted likewise
-                status = entry.stat()
-                yield FoundFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # deleted likewise
+                continue
+            yield FoundFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
             continue
         is_link = entry.is_symlink()
         # A path has an answer also for a link that leads nowhere, or to itself.

@@ -199,7 +199,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(tmp_pat
     state = tables.state.snapshot()
     later = [file for file in state.files.values() if file.least("_step") > 1]
     keep = KeepEntries(is_whole=False)
-    adds = StateRewrite(tables, later, keep, is_whole=False, data_change=False).written(SPARK, step=3)
+    adds = StateRewrite(tables, later, keep, is_whole=False, data_change=False).written(SPARK)
     writer_of(tables.state.path).join(state, later, adds, {})
     rows = tables.state.snapshot().rows(tables.state.schema).to_pylist()
     noted = sorted((row["_step"], row["v"], row["_change"]) for row in rows if row["_entry"] == "row")

@@ -99,3 +99,16 @@ def test_transaction_follows_foreign_commits(table):
     made = PUTS.commit_once(stale, lambda _: [], Transaction("p/sink", 7, INFO))
     assert made.version == 4
     assert made.transactions == {"p/sink": 7}
+
+
+def test_versions_of_a_log_are_asked_for_from_the_newest_back(table):
+    log = Log(table)
+    assert (list(log.newest_first()), log.is_beyond(0)) == ([0], False)
+    for version in (1, 2):
+        PUTS.commit_version(table, version, [], INFO)
+    DeltaTable(table).create_checkpoint()
+    for each in (log, log.look()):
+        assert list(each.newest_first()) == [2, 1, 0]
+        assert [each.is_beyond(version) for version in (0, 1, 2)] == [True, True, False]
+    absent = Log(f"{table}/absent")
+    assert (list(absent.newest_first()), absent.is_beyond(-1)) == ([], False)

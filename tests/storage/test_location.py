@@ -45,6 +45,23 @@ def test_list_files_gives_plain_names_in_order_without_hidden_ones(tmp_path, uri
     assert Location(tmp_path.as_uri() if uri else str(tmp_path)).list_files() == ["10", "9", "C", "a", "b"]
 
 
+@pytest.mark.parametrize("uri", [False, True])
+def test_sizes_are_those_of_the_named_files_that_are_there(tmp_path, uri):
+    (tmp_path / "folder").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 3)
+    folder = Location(tmp_path.as_uri() if uri else str(tmp_path))
+    assert folder.file_sizes({"a", "folder", "gone"}) == {"a": 3}
+
+
+def test_entries_are_names_in_order_without_hidden_ones(tmp_path):
+    (tmp_path / "c").mkdir()
+    for name in ("b", "a", ".hidden", "_delta_log"):
+        (tmp_path / name).write_bytes(b"")
+    assert Location(str(tmp_path)).entries() == ["a", "b", "c"]
+    assert Location(str(tmp_path / "absent")).entries() == []
+
+
 def test_absent_location_has_nothing(tmp_path):
     absent = str(tmp_path / "no")
     assert (Location(absent).exists(), Location(absent).list_files(), Location(absent).read_bytes()) == (

@@ -44,6 +44,6 @@ def compaction(executor: Executor, stepper: Stepper, max_files: int | None = Non
             stepper.commit(facts, actions)
         return Done(bool(actions) or transformed is not None, left=left, transformed=transformed)
     facts = facts.with_state({"is_folded": True})
-    adds = rewrite.written(executor, facts.step)
+    adds = rewrite.written(executor)
     stepper.commit(facts, DataFile.replacing(files, adds))
     return Done(is_step=True, transformed=transformed)

@@ -251,5 +251,5 @@ def _state_actions(
         keep = Unselected(WithoutSelected(keep), tables.operator)
     files = list(snapshot.files.values())
     rewrite = StateRewrite(migration.before, files, keep, is_whole=True, data_change=True, into=tables)
-    adds = rewrite.written(executor, facts.step)
+    adds = rewrite.written(executor)
     return DataFile.replacing(files, [*definition, *adds])

@@ -149,20 +149,17 @@ def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
         table: Location of the state table.
         files: Some of its data files.
     """
-    return dict(map(_noted_file, _notes_of_files(table, files)["_note"].to_pylist()))
+    return dict(_noted_files(notes_of_files(table, files)["_note"].to_pylist()))
 
 
 def files_and_steps(table: str, files: Iterable[DataFile]) -> dict[str, tuple[int | None, int]]:
     """Return the same, each with the step that read it last; arguments as `files_noted`."""
-    rows = _notes_of_files(table, files)
-    noted = {}
-    for text, step in zip(rows["_note"].to_pylist(), rows["_step"].to_pylist(), strict=True):
-        name, size = _noted_file(text)
-        noted[name] = size, step
-    return noted
+    rows = notes_of_files(table, files)
+    noted = zip(_noted_files(rows["_note"].to_pylist()), rows["_step"].to_pylist(), strict=True)
+    return {name: (size, step) for (name, size), step in noted}
 
 
-def _notes_of_files(table: str, files: Iterable[DataFile]) -> pa.Table:
+def notes_of_files(table: str, files: Iterable[DataFile]) -> pa.Table:
     """Return the notes on source files, by step: of a file that has changed, and was read again, the last one counts."""
     note = pa.schema([("_note", pa.string()), ("_step", pa.int64())])
     return rows_of(table, files, EntryKind.FILE, note).sort_by("_step")
@@ -195,6 +192,15 @@ def typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """Return the columns of a schema, in its types."""
     arrays = [values[column.name].cast(column.type) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _noted_files(notes: list[str]) -> list[tuple[str, int | None]]:
+    """Read the notes of files."""
+    try:  # as one document: a pipeline remembers thousands of names, in each run
+        read = [(noted["name"], noted["size"]) for noted in from_json(f"[{','.join(notes)}]")]
+    except (ValueError, TypeError, KeyError):
+        read = []
+    return read if len(read) == len(notes) else list(map(_noted_file, notes))
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:

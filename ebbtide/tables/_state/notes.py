@@ -12,7 +12,7 @@ import pyarrow as pa
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile
 from ebbtide.operators import FormerKeys, Operator
-from ebbtide.tables._state.layout import EntryKind, FileSizes, columns_of_state, files_noted, rows_of
+from ebbtide.tables._state.layout import EntryKind, FileSizes, columns_of_state, files_noted, notes_of_files, rows_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class StateNotes:
     def files(self, files: Iterable[DataFile]) -> FileSizes:
         """Return the source files that some data files note; see `files_noted`."""
         return files_noted(self.path, files)
+
+    def notes_in(self, files: Iterable[DataFile]) -> pa.Table:
+        """Read the notes on source files in some data files, to be written again as they are."""
+        return notes_of_files(self.path, files)
 
     def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
         """Read the acknowledged keys in some data files, as rows of the table."""
@@ -82,21 +86,15 @@ class StateNotes:
         self,
         files: Iterable[tuple[str, int | None]],
         step: int,
-        *,
-        data_change: bool = True,
     ) -> Action:
         """Note the source files that a step read.
 
         Args:
             files: Name and bytes of each.
             step: Number of the step.
-            data_change: They are noted for the first time.
         """
-        notes = []
-        for name, size in files:
-            noted = {"name": name, "size": size}
-            note = json.dumps(noted, ensure_ascii=False)
-            notes.append(note)
+        text_of = json.JSONEncoder(ensure_ascii=False).encode
+        notes = [text_of({"name": name, "size": size}) for name, size in files]
         n_notes = len(notes)
         columns: dict[str, object] = {
             "_entry": [EntryKind.FILE] * n_notes,
@@ -104,4 +102,4 @@ class StateNotes:
             "_step": [step] * n_notes,
         }
         rows = entry_table(self.schema, columns, n_notes)
-        return self.add_rows(rows, data_change=data_change)
+        return self.add_rows(rows, data_change=True)

@@ -128,7 +128,7 @@ class DiskPipeline(Executor):
         self.plan.sink.apply(InProcess(), changes, facts)
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
-        self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)
+        self.snapshot = fold_state(self, self.plan, self.snapshot)
         self.plan.sink.fold(InProcess())
 
 

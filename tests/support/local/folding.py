@@ -102,9 +102,7 @@ class FoldedAtRandom(DiskPipeline):
     def _leave_out_expired(self) -> None:
         files = list(self.snapshot.files.values())
         keep = KeepEntries(is_whole=True, at=self.head.facts.operator_step)
-        adds = StateRewrite(self.plan, files, keep, is_whole=True, data_change=False).written(
-            self, self.head.facts.step
-        )
+        adds = StateRewrite(self.plan, files, keep, is_whole=True, data_change=False).written(self)
         self.snapshot = writer_of(self.plan.state.path).join(self.snapshot, files, adds, {})
 
 
