@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
+from ebbtide.amounts import amount
+from ebbtide.errors import EbbtideError, OperationCanceledError, OperationGoneError, SqlError
 from ebbtide.sql._results import OperationStatus, Page, Result, Row
 from ebbtide.sql._tokens import Place
 
@@ -196,12 +198,25 @@ class RunningOperation:
     Args:
         on_cancel: Interrupts the jobs of Spark for the operation of an id.
         on_close: Forgets the operation of an id.
+        max_age_s: Time after the last request for a page at which the rows are dropped; 0: never.
+        clock: Clock in seconds.
     """
 
-    def __init__(self, on_cancel: Callable[[str], None], on_close: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_cancel: Callable[[str], None],
+        on_close: Callable[[str], None],
+        max_age_s: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.id = secrets.token_hex(8)
         self._on_cancel = on_cancel
         self._on_close = on_close
+        self._max_age_s = max_age_s
+        self._clock = clock
+        self._asked_at = clock()
+        self._n_asking = 0
+        self._is_dropped = False
         self._output: Output | None = None
         self._error: EbbtideError | None = None
         self._has_result = threading.Event()
@@ -248,12 +263,36 @@ class RunningOperation:
 
     def page(self, token: int = 0, timeout_s: float | None = None) -> Page | None:
         """Return a page of rows."""
-        output = self._awaited(timeout_s)
-        if output is None:
-            return None
-        page = output.page(token, timeout_s)
-        self._raise()
-        return page
+        self.drop_if_old()
+        with self._ending:
+            self._n_asking += 1
+        try:
+            output = self._awaited(timeout_s)
+            if output is None:
+                return None
+            page = output.page(token, timeout_s)
+            self._raise()
+            return page
+        finally:
+            with self._ending:
+                self._n_asking -= 1
+                self._asked_at = self._clock()
+
+    def drop_if_old(self) -> bool:
+        """Drop the rows if no page was asked for within the maximum age; a query whose changes are not read is cancelled.
+
+        Returns:
+            True if the rows are dropped: their files may be deleted.
+        """
+        with self._ending:
+            has_rows = self._output is not None and not self._n_asking
+            is_old = 0 < self._max_age_s <= self._clock() - self._asked_at
+            if has_rows and is_old:
+                self._is_dropped = True
+                self._output = None
+        if self._is_dropped:
+            self.cancel()
+        return self._is_dropped
 
     def cancel(self) -> None:
         """End the operation, not the session; does nothing if it has ended."""
@@ -282,6 +321,12 @@ class RunningOperation:
         return self._output
 
     def _raise(self) -> None:
+        if self._is_dropped:
+            raise OperationGoneError.of(
+                "The rows of this result were dropped: no page was asked for in time.",
+                allowed=f"{amount(self._max_age_s, 'second')} between two pages",
+                next_step="Execute the statement again. SET max-age changes the time of later results.",
+            )
         if self._is_canceled.is_set():
             raise OperationCanceledError.of("The statement was cancelled.")
         if self._error is not None:
@@ -295,9 +340,12 @@ class RunningOperation:
         # A waiter is woken twice: when the result is known, and when the operation has ended. The order matters: `_is_over` is set
         # before the registered functions are called, so that each is called once, here or in `when_over`.
         try:
-            self._output = work()
+            output = work()
+            with self._ending:
+                self._output = output
+                self._asked_at = self._clock()
             self._has_result.set()
-            self._output.go_on(self._is_canceled)
+            output.go_on(self._is_canceled)
         except Exception as error:  # noqa: BLE001 - `result` and `page` raise it
             self._error = as_ours(error)
         finally:

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, singledispatchmethod
@@ -24,7 +25,7 @@ from ebbtide.sql._listing import catalogs, columns, completions, describe, fits,
 from ebbtide.sql._operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql._parsing import parse, parse_text
 from ebbtide.sql._results import Completion, Result, ResultColumn, ResultKind, Row
-from ebbtide.sql._settings import SPARK, Rights, Settings
+from ebbtide.sql._settings import SPARK, Rights, Settings, own_name
 from ebbtide.sql._statements import ObjectKind
 from ebbtide.sql._tokens import Statement
 
@@ -43,6 +44,7 @@ class EmbeddedSession:
         start_spark: Returns a new Spark session. Default: one of this process's JVM, started if there is none.
         client: Name of the gateway's client; its jobs are recorded under the name.
         rights: Rights of the statements. Default: all; tables of pipelines are never changed.
+        clock: Clock in seconds, for the age of results.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class EmbeddedSession:
         start_spark: Callable[[], SparkSession] | None = None,
         client: str = "",
         rights: Rights | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.catalogs = dict(catalogs)
@@ -61,6 +64,7 @@ class EmbeddedSession:
         self.client = client
         self._start_spark = start_spark or (lambda: new_spark_session(self.folder / "spark.log"))
         self.rights = rights or Rights()
+        self._clock = clock
         self._spark: SparkSession | None = None
         self._judge: Judge | None = None
         self._starting = threading.Lock()
@@ -81,7 +85,13 @@ class EmbeddedSession:
 
     def execute(self, statement: str) -> RunningOperation:
         """Begin to execute one statement."""
-        operation = RunningOperation(on_cancel=self.interrupt, on_close=self._forget)
+        self.drop_old_results()
+        operation = RunningOperation(
+            on_cancel=self.interrupt,
+            on_close=self._forget,
+            max_age_s=int(self._settings["max-age"]),
+            clock=self._clock,
+        )
         self.operations[operation.id] = operation
         executor = Executor(self, operation.id)
         operation.start(lambda: executor.execute(parse_text(statement)))
@@ -96,6 +106,12 @@ class EmbeddedSession:
         for operation in list(self.operations.values()):
             operation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def drop_old_results(self) -> None:
+        """Drop the results that were not read within `max-age`, with their files."""
+        for operation in list(self.operations.values()):
+            if operation.drop_if_old():
+                shutil.rmtree(self.folder / operation.id, ignore_errors=True)
 
     def _forget(self, operation: str) -> None:
         self.operations.pop(operation, None)
@@ -346,7 +362,7 @@ class Executor:
         if asked.key is None or asked.value is None:
             rows: list[Row] = []
             for key, value in self.session.settings.items():
-                if asked.key in (None, key):
+                if asked.key is None or own_name(asked.key) == key:
                     rows.append([key, value])
             return _listed(columns("key", "value"), rows)
         self.session.set(asked.key, asked.value)

@@ -84,11 +84,27 @@ GONE = {
 """Settings of earlier releases, each with the replacement."""
 SETTINGS: Mapping[str, Setting] = {
     "max-rows": Setting.number(10_000, least=0),
+    "max-age": Setting.number(86_400, least=0),
     "page-rows": Setting.number(1_000, least=1),
     "runtime-mode": Setting.choice("batch", "streaming"),
     "poll-interval": Setting.number(1, least=1),
 }
 """The settings of a session other than `spark.*`: docs/reference/sql.md. Clients have further settings."""
+OF_FLINK = {
+    "sql-client.execution.max-table-result.rows": "max-rows",
+    "execution.runtime-mode": "runtime-mode",
+}
+"""Names that settings of ours have in Flink's client; statements may use these too."""
+
+
+def own_name(key: str) -> str:
+    """Return the name of a setting here.
+
+    Example:
+        >>> own_name("execution.runtime-mode"), own_name("max-age")
+        ('runtime-mode', 'max-age')
+    """
+    return OF_FLINK.get(key, key)
 
 
 class Settings:
@@ -132,6 +148,7 @@ class Settings:
         Raises:
             SqlError: there is none of that name, it is fixed, or it does not take the value.
         """
+        key = own_name(key)
         self._refuse_unknown(key)
         if key in FIXED_OF_SPARK:
             allowed = "what the session's rights say: docs/reference/sql-gateway.md"
@@ -154,6 +171,7 @@ class Settings:
         if key is None:
             self._now = dict(self._initial)
             return
+        key = own_name(key)
         self._refuse_unknown(key)
         self._now.pop(key, None)
         if key in self._initial:

@@ -144,6 +144,7 @@ def test_functions_columns_and_databases_are_described_by_spark(do):
 
 
 @pytest.mark.usefixtures("kept")
+@pytest.mark.demand("sql-result-rows")
 def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
     do("SET max-rows = 1")
     cut = session.execute("SELECT id FROM kept ORDER BY id")

@@ -157,6 +157,8 @@ def test_credential_in_an_option_is_refused_and_not_shown(do, option):
 @pytest.mark.demand("sql-settings")
 def test_settings_are_set_shown_and_reset(do):
     assert ["max-rows", "10000"] in do("SET")
+    do("SET 'sql-client.execution.max-table-result.rows' = 6")
+    assert do("SET sql-client.execution.max-table-result.rows") == [["max-rows", "6"]]
     do("SET max-rows = 5")
     do("SET spark.hadoop.fs.s3a.secret.key = hunter2-secret")
     assert do("SET max-rows") == [["max-rows", "5"]]

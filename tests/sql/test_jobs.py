@@ -15,7 +15,7 @@ from statements.gateway_support import running
 
 from ebbtide.errors import SqlError
 from ebbtide.sql import Catalog, EmbeddedSession, RemoteSession
-from ebbtide.sql._jobs import Jobs, JobStatus
+from ebbtide.sql._jobs import JobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
@@ -26,7 +26,7 @@ INSERT = "INSERT INTO kept SELECT * FROM log;"
 def home(tmp_path):
     """A source and a table are declared."""
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("-D", 1, "a", 3)])
-    session = EmbeddedSession({"default": Catalog(str(tmp_path / "root"), tmp_path / "defs")}, {})
+    session = opened(tmp_path)
     for text in (
         f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))
             WITH (path = '{source}', format = plain, records = value, sequence = seq)""",
@@ -35,6 +35,18 @@ def home(tmp_path):
         session.execute(text).result(PATIENCE_S)
     session.close()
     return tmp_path
+
+
+@pytest.fixture
+def session(home):
+    """A session of this process."""
+    session = opened(home)
+    yield session
+    session.close()
+
+
+def opened(home):
+    return EmbeddedSession({"default": Catalog(str(home / "root"), home / "defs")}, {})
 
 
 def options(home):
@@ -79,9 +91,9 @@ def until(holds):
 
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
 @pytest.mark.demand("sql-insert")
-def test_job_outlives_what_began_it_and_can_be_stopped(home, begin):
+def test_job_outlives_what_began_it_and_can_be_stopped(home, session, begin):
     begin(home)
-    [job] = Jobs(str(home / "root")).all()
+    [job] = session.jobs.all()
     assert (job.pipelines, job.status) == (("kept",), JobStatus.RUNNING)
     job.stop()
     ended(job)
@@ -90,9 +102,9 @@ def test_job_outlives_what_began_it_and_can_be_stopped(home, begin):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
-def test_job_outlives_what_began_it_and_its_table_is_right(home, begin):
+def test_job_outlives_what_began_it_and_its_table_is_right(home, session, begin):
     begin(home)
-    [job] = Jobs(str(home / "root")).all()
+    [job] = session.jobs.all()
     assert ended(job) is JobStatus.FINISHED, job.message
     rows = ds.dataset(home / "root" / "kept" / "sink", exclude_invalid_files=True).to_table(columns=["id", "v"])
     assert rows.to_pylist() == [{"id": 2, "v": "b"}]
@@ -101,14 +113,6 @@ def test_job_outlives_what_began_it_and_its_table_is_right(home, begin):
         [row] = session.execute("SHOW JOBS").page(0, 60).rows
         session.close()
     assert row[1:3] == ["kept", "FINISHED"]
-
-
-@pytest.fixture
-def session(home):
-    """A session of this process."""
-    session = EmbeddedSession({"default": Catalog(str(home / "root"), home / "defs")}, {})
-    yield session
-    session.close()
 
 
 def message(session, text):
@@ -174,7 +178,7 @@ def test_two_sessions_begin_one_job_of_a_table(home, session):
     said = []
 
     def insert():
-        other = EmbeddedSession({"default": Catalog(str(home / "root"), home / "defs")}, {})
+        other = opened(home)
         try:
             said.append(message(other, INSERT))
         except SqlError as error:

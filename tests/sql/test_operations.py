@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from ebbtide.errors import SqlError
-from ebbtide.sql import ResultKind
-from ebbtide.sql._operations import Batch, Changes, Listed
+from ebbtide.errors import OperationGoneError, SqlError
+from ebbtide.sql import Catalog, EmbeddedSession, ResultKind
+from ebbtide.sql._operations import Batch, Changes, Listed, RunningOperation
 from ebbtide.sql._results import Result
 
 
@@ -50,3 +50,112 @@ def test_token_that_is_asked_for_again_and_again_deletes_nothing():
     for _ in range(5):
         assert pages.page(1, 0).rows == [[1, 0]]
     assert deleted == []
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def session(tmp_path, clock):
+    catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")
+    session = EmbeddedSession({"default": catalog}, {"max-age": "60"}, clock=clock)
+    yield session
+    session.close()
+
+
+def read(session):
+    """Execute a statement with rows, and put a file where those of Spark would be."""
+    operation = session.execute("SHOW CATALOGS")
+    assert len(operation.page(0, 60).rows) == 1
+    (session.folder / operation.id).mkdir()
+    return operation
+
+
+@pytest.mark.demand("sql-result-age")
+def test_result_is_kept_as_long_as_its_pages_are_asked_for_in_time(session, clock):
+    operation = read(session)
+    for _ in range(3):
+        clock.now_s += 59.9
+        assert len(operation.page(0, 60).rows) == 1
+    clock.now_s += 60
+    with pytest.raises(
+        OperationGoneError, match=r"no page was asked for in time\. Allowed: 60 seconds between two pages"
+    ):
+        operation.page(0, 60)
+    assert operation.status == "FINISHED"
+
+
+@pytest.mark.demand("sql-result-age")
+def test_files_of_an_old_result_are_deleted_by_the_next_statement(session, clock):
+    old = read(session)
+    clock.now_s += 30
+    young = read(session)
+    clock.now_s += 30
+    session.execute("SHOW CATALOGS").result(60)
+    assert [(session.folder / operation.id).exists() for operation in (old, young)] == [False, True]
+
+
+def test_age_is_that_of_the_setting_when_the_statement_began(session, clock):
+    operation = read(session)
+    session.execute("SET max-age = 0").result(60)
+    forever = read(session)
+    clock.now_s += 10**9
+    assert len(forever.page(0, 60).rows) == 1
+    with pytest.raises(OperationGoneError):
+        operation.page(0, 60)
+
+
+def test_changes_that_nobody_reads_are_cancelled(clock):
+    has_ended = threading.Event()
+
+    def batches(is_canceled):
+        yield Batch(Listed([["+I"]]), "t=0")
+        is_canceled.wait()
+        has_ended.set()
+
+    operation = RunningOperation(lambda id_: None, lambda id_: None, 60, clock)
+    operation.start(lambda: Changes(Result(ResultKind.CHANGES), batches, 2))
+    assert operation.page(0, 60).rows == [["+I"]]
+    clock.now_s += 60
+    assert operation.drop_if_old()
+    assert has_ended.wait(60)
+    with pytest.raises(OperationGoneError):
+        operation.page(1, 60)
+
+
+class SlowRows:
+    """A row that takes until it is released."""
+
+    count = 1
+
+    def __init__(self):
+        self.is_asked_for, self.is_released = threading.Event(), threading.Event()
+
+    def slice(self, start, stop):
+        self.is_asked_for.set()
+        self.is_released.wait()
+        return [["a"]]
+
+
+def test_result_is_not_dropped_while_a_page_is_waited_for(clock):
+    rows = SlowRows()
+    operation = RunningOperation(lambda id_: None, lambda id_: None, 60, clock)
+    operation.start(lambda: Changes(Result(ResultKind.CHANGES), lambda is_canceled: iter([Batch(rows, "t=0")]), 1))
+    reader = threading.Thread(target=operation.page, args=(0, 60))
+    reader.start()
+    assert rows.is_asked_for.wait(60)
+    clock.now_s += 60
+    assert not operation.drop_if_old()
+    rows.is_released.set()
+    reader.join()
+    clock.now_s += 59
+    assert not operation.drop_if_old()

@@ -149,6 +149,10 @@ DEMANDS = {
     "sql-results": Demand(
         "FLIP-24", "Results are read page by page; a result stream shows retractions", "pages, `EMIT CHANGES`"
     ),
+    "sql-result-rows": Demand("FLIP-24", "Results are kept by the executor, up to a number of rows", "`max-rows`"),
+    "sql-result-age": Demand(
+        "FLIP-24", "A result is a snapshot that stays until it is read", "pages as of one version, `max-age`"
+    ),
     "sql-cancel": Demand("FLIP-24", "A query is cancelled, a job is stopped", "`STOP JOB`, closing an operation"),
     "sql-views": Demand(
         "FLIP-24", "Materialized views, refreshed now and then", "`CREATE MATERIALIZED VIEW ... REFRESH EVERY`"

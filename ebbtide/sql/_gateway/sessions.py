@@ -136,6 +136,9 @@ class LocalSession(Session, Protocol):
     def execute(self, statement: str) -> LocalOperation:
         """Begin to execute one statement."""
 
+    def drop_old_results(self) -> None:
+        """Drop the results that were not read for the session's maximum age."""
+
 
 OpenSession = Callable[[Mapping[str, str], Client], LocalSession]
 """Opens a session with settings, for a client."""
@@ -372,11 +375,13 @@ class Sessions:
             self._report(hosted, why)
 
     def close_idle(self) -> None:
-        """End the sessions that were idle for too long."""
+        """End the sessions that were idle for too long; drop the old results of those that stay."""
         timeout_s = self._limits.idle_timeout_s
         for hosted in list(self._hosted.values()):
             if hosted.idle_s >= timeout_s:
                 self._close_all_the_same(hosted, f"closed: idle for {timeout_s:g} s")
+            else:
+                hosted.session.drop_old_results()
 
     def end(self, timeout_s: float) -> None:
         """Refuse new sessions and statements from now on; end all sessions, each on its own thread.
