@@ -8,11 +8,12 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import Pipeline
+from ebbtide.dagster.at_hand import at_hand, job_at_hand
 from ebbtide.dagster.checks import sink_checks
 from ebbtide.dagster.group import follow_assets, follow_job, followed_groups
 from ebbtide.dagster.jobs import check_schedule, checks_job, operation_schedule, run_job, run_schedule
 from ebbtide.dagster.keeping import keeping_sensor
-from ebbtide.dagster.operations import operation_job
+from ebbtide.dagster.operations import job_name, operation_job
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.operations import operations
@@ -35,6 +36,8 @@ def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitio
     Args:
         specs: All pipelines of the project.
     """
+    if spec not in at_hand(specs, job_at_hand()):
+        return dg.Definitions()
     groups = followed_groups(specs)
     is_in_group = spec in groups.get(spec.group, ())
     assets = []
@@ -47,8 +50,12 @@ def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitio
 def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
     """Return the jobs, schedules and sensors of all pipelines of a project.
 
-    Each pipeline has a job; operations, and the sensors, are for all.
+    Each pipeline has a job; operations, and the sensors, are for all. A run worker gets the job at hand.
     """
+    name = job_at_hand()
+    chosen = at_hand(specs, name)
+    if name is not None and len(chosen) < len(specs):
+        return _alone(name, chosen, specs)
     runs: dict[str, Any] = {}
     checks: dict[str, Any] = {}
     schedules = []
@@ -84,3 +91,24 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
         schedules=schedules,
         sensors=sensors,
     )
+
+
+def _alone(name: str, chosen: Sequence[Pipeline], specs: Sequence[Pipeline]) -> dg.Definitions:
+    """Return the definitions of one job: those of its pipelines, or of its operation.
+
+    Args:
+        name: Its name.
+        chosen: The pipelines whose tables it needs.
+        specs: All pipelines of the project.
+    """
+    jobs: list[Any] = [run_job(spec) for spec in chosen]
+    jobs += [checks_job(spec) for spec in chosen if spec.run == "continuous"]
+    assets = []
+    for group, members in followed_groups(specs).items():
+        if any(spec in members for spec in chosen):
+            assets.append(follow_assets(group, members))
+            jobs.append(follow_job(group, members))
+    for operation in operations():
+        if name == job_name(operation):
+            jobs.append(operation_job(operation, specs))
+    return dg.Definitions(assets=assets, jobs=jobs)
