@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from ebbtide.expressions._row_functions import ERROR, VALUE, checked_function, checked_type
-from ebbtide.spec import RowFunction
+from ebbtide.spec import UserFunction
 from ebbtide.sqltext import FunctionCall, SqlText
 
 _ARGUMENTS = "_ebbtide_arguments"
@@ -32,12 +32,12 @@ class FunctionCalls:
         texts: Each expression to one that reads those columns.
     """
 
-    functions: Mapping[str, RowFunction]
+    functions: Mapping[str, UserFunction]
     columns: dict[FunctionCall, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, expressions: Iterable[str], functions: Mapping[str, RowFunction]) -> FunctionCalls:
+    def read(cls, expressions: Iterable[str], functions: Mapping[str, UserFunction]) -> FunctionCalls:
         """Find the calls in some expressions."""
         calls = cls(functions)
         for text in expressions:

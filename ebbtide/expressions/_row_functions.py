@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 from pyspark.sql.udf import UserDefinedFunction
+from pyspark.sql.udtf import UserDefinedTableFunction
 
 from ebbtide.redaction import printable
-from ebbtide.spec import RowFunction
+from ebbtide.spec import UserFunction
 from ebbtide.user_code import Shipped
 
 if TYPE_CHECKING:
@@ -174,18 +175,45 @@ def _refuse_other_length(n_values: int, n_rows: int) -> None:
         raise ValueError(f"returned {n_values} values for {n_rows} rows")
 
 
-def register_function(spark: SparkSession, name: str, function: RowFunction) -> None:
+def register_function(spark: SparkSession, name: str, function: UserFunction) -> None:
     """Make a function of a project callable in the queries of a session; what it raises ends the query.
 
     Args:
         name: Its name in queries.
         function: The function.
     """
+    if function.kind == "table":
+        _register_table_function(spark, name, function)
+        return
     called = _of_spark(name, function, _worker(name, function), _type_of(function))
     spark.udf.register(name, called)
 
 
-def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
+@dataclass(frozen=True)
+class _ShippedClass:
+    """The class of a table function; it is unpickled as that class, which PySpark's workers ask for."""
+
+    shipped: Shipped
+
+    def __reduce__(self) -> tuple[Callable[[Shipped], Any], tuple[Shipped]]:
+        return Shipped.unpack, (self.shipped,)
+
+
+def _register_table_function(spark: SparkSession, name: str, function: UserFunction) -> None:
+    decorated = function.returns
+    called = UserDefinedTableFunction(
+        decorated.func,
+        decorated.returnType,
+        name,
+        decorated.evalType,
+        decorated.deterministic,
+    )
+    # PySpark would pickle the class by its name, which workers cannot import; after its checks another object may stand for it.
+    called.func = _ShippedClass(Shipped.of(function.call, function.call.__module__))  # type: ignore[assignment]
+    spark._jsparkSession.udtf().registerPython(name, called._judtf)  # noqa: SLF001 - as PySpark does
+
+
+def checked_function(name: str, function: UserFunction) -> UserDefinedFunction:
     """Return a function as transforms call it: it gives `value`, and as `error` what it raised.
 
     Args:
@@ -201,19 +229,19 @@ def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
     return _of_spark(name, function, call, checked_type(function))
 
 
-def checked_type(function: RowFunction) -> StructType:
+def checked_type(function: UserFunction) -> StructType:
     """Return the type of what `checked_function` gives."""
     value = StructField(VALUE, _type_of(function))
     error = StructField(ERROR, StringType())
     return StructType([value, error])
 
 
-def _worker(name: str, function: RowFunction) -> Worker:
+def _worker(name: str, function: UserFunction) -> Worker:
     shipped = Shipped.of(function.call, function.call.__module__)
     return Worker(name, shipped, function.python_types)
 
 
-def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:
+def _of_spark(name: str, function: UserFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:
     return UserDefinedFunction(
         call,
         type_,
@@ -223,7 +251,7 @@ def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_:
     )
 
 
-def _type_of(function: RowFunction) -> DataType:
+def _type_of(function: UserFunction) -> DataType:
     if isinstance(function.returns, DataType):
         return function.returns
     return DataType.fromDDL(function.returns)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ebbtide.spec._reading import Project as Project
     from ebbtide.spec._reading import SpecFile as SpecFile
     from ebbtide.spec._reading import field_path as field_path
-    from ebbtide.spec._row_functions import RowFunction as RowFunction
     from ebbtide.spec._row_functions import UnfitFunctionError as UnfitFunctionError
+    from ebbtide.spec._row_functions import UserFunction as UserFunction
     from ebbtide.spec._several import UpsertPipelines as UpsertPipelines
     from ebbtide.spec._stateful import StatefulPipeline as StatefulPipeline
     from ebbtide.spec._transform import Transform as Transform

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ebbtide import sources
 from ebbtide.spec._parts import Name, SpecPart, refuse
-from ebbtide.spec._row_functions import RowFunction
+from ebbtide.spec._row_functions import UserFunction
 
 if TYPE_CHECKING:
     from ebbtide.sources import MicroBatches, PositionedSource, SourceSettings
@@ -145,7 +145,7 @@ class SparkSource(PositionedPart):
     type: Literal["spark"] = Field(description="'spark'.")
     function: str | None = Field(
         default=None,
-        pattern=RowFunction.TARGET,
+        pattern=UserFunction.TARGET,
         description="'module:name' of a function that takes Spark's session and returns a streaming DataFrame. A run starts its query, with a checkpoint in the pipeline's folder. Default: none; a program hands rows over, see [streams of Spark](../how-to/spark-streams.md).",
     )
     # The query decides where rows begin, and how many a micro-batch has.

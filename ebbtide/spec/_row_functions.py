@@ -1,4 +1,4 @@
-"""Functions of a project that a transform's expressions call: found, typed and distinguished by their code, without a JVM."""
+"""Functions of a project that SQL calls: found, typed and distinguished by their code, without a JVM. Those of a transform return a value per row."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -37,18 +38,37 @@ ROWS, ROWS_BY_ARROW, PANDAS, ARROW = 100, 101, 200, 250
 """PySpark's `PythonEvalType` numbers of functions that return one value per row."""
 
 
+class FunctionKind(StrEnum):
+    """Kind of a function, by its arguments and its value."""
+
+    ROW = "row"
+    """A value for a row."""
+    AGGREGATE = "aggregate"
+    """A value for a group of rows."""
+    TABLE = "table"
+    """Rows."""
+
+
+_KINDS = {
+    **dict.fromkeys((ROWS, ROWS_BY_ARROW, PANDAS, ARROW), FunctionKind.ROW),
+    **dict.fromkeys((202, 216, 252, 254), FunctionKind.AGGREGATE),
+    **dict.fromkeys((300, 301, 302), FunctionKind.TABLE),
+}
+"""PySpark's `PythonEvalType` numbers of the functions that SQL can call."""
+
+
 class UnfitFunctionError(ValueError):
     """Raised for a function that cannot be called in SQL; the message says why."""
 
 
 @dataclass(frozen=True)
-class RowFunction:
-    """A function that returns one value per row.
+class UserFunction:
+    """A function of a project.
 
     Args:
         target: Its name, `module:name`.
-        call: The function; for PySpark's the decorated one.
-        returns: Type of its values, as DDL or as PySpark's type.
+        call: The function; for PySpark's the decorated one; for a table function the decorated class.
+        returns: Type of its values, as DDL or as PySpark's type; for a table function PySpark's object, whose type may need Spark.
         eval_type: PySpark's way of calling it: with values of a row, or with columns.
         annotation: The Python type that its values have; None: PySpark converts them.
         is_deterministic: False: it declares that it may return different values for one row.
@@ -65,8 +85,12 @@ class RowFunction:
     is_deterministic: bool = True
 
     @classmethod
-    def load(cls, target: str) -> RowFunction:
+    def load(cls, target: str, constructor: Mapping[str, Any] | None = None) -> UserFunction:
         """Import a function.
+
+        Args:
+            target: Its name, `module:name`; or that of a class, or with parameters of a function, which is called and returns it.
+            constructor: Parameters of that call.
 
         Raises:
             UnfitFunctionError: there is none, or its return type is unknown.
@@ -79,12 +103,30 @@ class RowFunction:
                 f"got {target}, {printable(str(error))}; allowed: 'module:name' that can be imported, with types as "
                 "objects, udf(StringType()), that need no Spark session"
             ) from error
+        if inspect.isclass(found) or constructor:
+            found = _constructed(target, found, constructor or {})
         if hasattr(found, "evalType"):
             return _of_pyspark(target, found)
-        if not inspect.isfunction(found):
+        if not callable(found) or inspect.isbuiltin(found):
             raise UnfitFunctionError(f"got {target}, {type(found).__name__}; allowed: {ALLOWED}")
         annotation = _returned(target, found)
         return cls(target, found, _spark_type(target, annotation), annotation=annotation)
+
+    @property
+    def kind(self) -> FunctionKind:
+        """Kind of the function."""
+        return _KINDS[self.eval_type]
+
+    def refuse_unless_of_rows(self) -> None:
+        """Refuse a function that does not return one value per row, which a transform evaluates.
+
+        Raises:
+            UnfitFunctionError: it does not.
+        """
+        if self.kind is not FunctionKind.ROW:
+            raise UnfitFunctionError(
+                f"got {self.target}, which does not return one value per row but is of the kind {self.kind}; allowed: {ALLOWED}"
+            )
 
     @property
     def takes(self) -> Literal["rows", "pandas", "arrow"]:
@@ -126,13 +168,26 @@ class RowFunction:
             raise UnfitFunctionError(f"got {n_arguments} arguments ({error}); allowed: those of {signature}") from error
 
 
-def _of_pyspark(target: str, found: Any) -> RowFunction:
-    if found.evalType not in (ROWS, ROWS_BY_ARROW, PANDAS, ARROW):
-        raise UnfitFunctionError(f"got {target}, which does not return one value per row; allowed: {ALLOWED}")
-    return RowFunction(
+def _constructed(target: str, found: Any, constructor: Mapping[str, Any]) -> Any:
+    """Return what a class, or a function that makes functions, returns for its parameters."""
+    try:
+        return found(**constructor)
+    except Exception as error:  # a constructor may raise anything
+        given = ", ".join(constructor) or "none"
+        raise UnfitFunctionError(
+            f"got {target} with the parameters {given}, {type(error).__name__}: {printable(str(error))}; allowed: a class, "
+            "or a function, that takes these and returns the function"
+        ) from error
+
+
+def _of_pyspark(target: str, found: Any) -> UserFunction:
+    if found.evalType not in _KINDS:
+        raise UnfitFunctionError(f"got {target}, which SQL cannot call; allowed: {ALLOWED}")
+    is_of_table = _KINDS[found.evalType] is FunctionKind.TABLE
+    return UserFunction(
         target,
         found.func,
-        found.returnType,
+        found if is_of_table else found.returnType,
         found.evalType,
         is_deterministic=found.deterministic,
     )
@@ -140,7 +195,7 @@ def _of_pyspark(target: str, found: Any) -> RowFunction:
 
 def _returned(target: str, function: Callable[..., Any]) -> Any:
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function if inspect.isfunction(function) else type(function).__call__)
     except Exception as error:  # an annotation may be any expression
         raise UnfitFunctionError(f"got {target}, its types cannot be read ({error}); allowed: {ALLOWED}") from error
     if "return" not in hints:

@@ -11,7 +11,7 @@ from ebbtide import sqltext
 from ebbtide.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError
 from ebbtide.spec._parts import SpecPart, refuse
-from ebbtide.spec._row_functions import RowFunction, UnfitFunctionError, digest
+from ebbtide.spec._row_functions import UnfitFunctionError, UserFunction, digest
 
 
 class Transform(SpecPart):
@@ -82,15 +82,16 @@ class Transform(SpecPart):
         )
         for name in self.functions:
             try:
-                RowFunction.refuse_name(name)
+                UserFunction.refuse_name(name)
                 function = self.row_function(name)
+                function.refuse_unless_of_rows()
             except UnfitFunctionError as error:
                 raise ValueError(f"transform.functions.{name}: {error}") from error
             if not function.is_deterministic:
                 got = f"{function.target}, which declares that it is not deterministic"
                 refuse(f"transform.functions.{name}", [got], "a function whose value depends only on its arguments")
 
-    def row_function(self, name: str) -> RowFunction:
+    def row_function(self, name: str) -> UserFunction:
         """Import one of the functions.
 
         Args:
@@ -99,7 +100,7 @@ class Transform(SpecPart):
         Raises:
             UnfitFunctionError: there is none, or nothing says what it returns.
         """
-        return RowFunction.load(self.functions[name])
+        return UserFunction.load(self.functions[name])
 
     def _refuse_columns(self) -> None:
         names = self.table.columns.names

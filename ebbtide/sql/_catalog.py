@@ -64,7 +64,7 @@ _OF_ROWS = ("columns", "key", "options", "comment")
 FIELDS = {
     DeclaredKind.SOURCE: _OF_ROWS,
     DeclaredKind.TABLE: _OF_ROWS,
-    DeclaredKind.FUNCTION: ("target", "deterministic"),
+    DeclaredKind.FUNCTION: ("target", "constructor", "deterministic"),
 }
 """Fields that the file of a declaration may have."""
 
@@ -87,6 +87,7 @@ class Declared:
         options: Option to its value, as in WITH.
         comment: Description for people.
         target: `module:name` of a function.
+        constructor: Parameters of the call that returns a function.
         deterministic: True for a function whose value depends only on its arguments.
     """
 
@@ -97,6 +98,7 @@ class Declared:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
     target: str = ""
+    constructor: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
 
     @classmethod
@@ -125,6 +127,9 @@ class Declared:
             raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {strangers}", allowed=", ".join(allowed))
         given_options = fields.get("options") or {}
         options = {str(option): as_set(value) for option, value in given_options.items()}
+        constructor = fields.get("constructor") or {}
+        if not isinstance(constructor, Mapping):
+            raise ConfigError.of(f"{where} is not usable.", got=f"{name}.constructor", allowed="parameters by name")
         return cls(
             kind,
             name,
@@ -133,12 +138,14 @@ class Declared:
             options=options,
             comment=str(fields.get("comment", "")),
             target=str(fields.get("target", "")),
+            constructor={str(parameter): value for parameter, value in constructor.items()},
             deterministic=bool(fields.get("deterministic", False)),
         )
 
     def document(self) -> dict[str, Any]:
         """Return the content of its file."""
-        values = {**vars(self), "key": list(self.key), "options": dict(self.options)}
+        mappings = {"options": dict(self.options), "constructor": dict(self.constructor)}
+        values = {**vars(self), **mappings, "key": list(self.key)}
         return {name: values[name] for name in FIELDS[self.kind] if values[name]}
 
 

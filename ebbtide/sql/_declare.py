@@ -18,7 +18,7 @@ from ebbtide.delta import Log
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.expressions import register_function
 from ebbtide.runtime import Plan
-from ebbtide.spec import Project, RowFunction, UnfitFunctionError
+from ebbtide.spec import Project, UnfitFunctionError, UserFunction
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import (
     PIPELINE,
@@ -30,7 +30,7 @@ from ebbtide.sql._catalog import (
     remove_definition,
     write_declared,
 )
-from ebbtide.sql._options import attributes_of, explained, refuse_unfit, texts
+from ebbtide.sql._options import attributes_of, explained, parameters, refuse_unfit, texts
 from ebbtide.sql._statements import IfThere, ObjectKind
 from ebbtide.sql._tokens import Statement
 from ebbtide.sql._views import drop_view, users_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def imported(catalog: Catalog, declared: Declared) -> RowFunction:
+def imported(catalog: Catalog, declared: Declared) -> UserFunction:
     """Import a function from the definitions' project, the current folder, or an installed package.
 
     Raises:
@@ -48,10 +48,34 @@ def imported(catalog: Catalog, declared: Declared) -> RowFunction:
     """
     Project.around(catalog.folder).make_importable()
     try:
-        RowFunction.refuse_name(declared.name)
-        return RowFunction.load(declared.target)
+        UserFunction.refuse_name(declared.name)
+        return UserFunction.load(declared.target, declared.constructor)
     except UnfitFunctionError as error:
         raise SqlError(f"The function '{declared.name}' cannot be called: {error}.") from error
+
+
+def refuse_beyond_rows(declared: Declared, function: UserFunction) -> None:
+    """Refuse a function in a transform, which evaluates each row by itself, again after a crash, from the spec alone.
+
+    Raises:
+        SqlError: it is no function of rows, or has parameters.
+    """
+    try:
+        function.refuse_unless_of_rows()
+    except UnfitFunctionError as error:
+        raise SqlError.of(
+            f"The function '{declared.name}' is one of queries: INSERT INTO evaluates each row by itself.",
+            got=f"{declared.target}, of the kind {function.kind}",
+            allowed="functions that return one value per row",
+            next_step="Query a table with it, or keep such a query by a program of Spark.",
+        ) from error
+    if declared.constructor:
+        raise SqlError.of(
+            f"The function '{declared.name}' has parameters, which a spec does not keep.",
+            got=", ".join(declared.constructor),
+            allowed="functions without WITH (..)",
+            next_step="Write a function in a module of the project that has the values, and declare that.",
+        )
 
 
 def refuse_standard_library(target: str) -> None:
@@ -149,7 +173,7 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     Raises:
         SqlError: the function cannot be imported, has no type, or the name is taken or Spark's own.
     """
-    if not re.fullmatch(RowFunction.TARGET, asked.target):
+    if not re.fullmatch(UserFunction.TARGET, asked.target):
         raise SqlError.of(
             f"'{asked.name}' is not declared by a function.",
             got=asked.target,
@@ -161,6 +185,7 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
         DeclaredKind.FUNCTION,
         name,
         target=asked.target,
+        constructor=parameters(asked.constructor),
         deterministic=asked.is_deterministic,
     )
     existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)

@@ -3,7 +3,7 @@
 ```yaml
 sources:                 # as CREATE SOURCE declares them
   orders_log: {columns: id BIGINT, key: [id], options: {path: in/orders}}
-functions: {tidy: "rules:tidy", hide: {target: "rules:hide", deterministic: true}}
+functions: {tidy: "rules:tidy", hide: {target: "rules:hide", deterministic: true, constructor: {letter: x}}}
 variables: {day: 2026-01-01}   # ${day} in statements
 settings: {max-rows: 100}      # as SET
 catalogs:                # for USE
@@ -23,7 +23,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec import NAME, RowFunction, UnfitFunctionError, read_yaml
+from ebbtide.spec import NAME, UnfitFunctionError, UserFunction, read_yaml
 from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
 from ebbtide.storage import Location
 
@@ -139,7 +139,7 @@ def read_environment(file: Path | None) -> Environment:
 def _refuse_name_of_spark(name: str, where: str) -> None:
     """Refuse a function with the name of one of Spark's, which a statement would call in its place."""
     try:
-        RowFunction.refuse_name(name)
+        UserFunction.refuse_name(name)
     except UnfitFunctionError as error:
         raise ConfigError.of(
             f"{where} names a function as Spark does: queries would call Spark's.",

@@ -19,7 +19,7 @@ from ebbtide.ddl import SparkSql, TableSchema, parse_ddl, type_ddl
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec import SpecFile
 from ebbtide.sql._catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
-from ebbtide.sql._declare import imported, refuse_indeterministic
+from ebbtide.sql._declare import imported, refuse_beyond_rows, refuse_indeterministic
 from ebbtide.sql._listing import quoted
 from ebbtide.sql._options import attributes_of, explained
 from ebbtide.sql._statements import Insert
@@ -165,7 +165,7 @@ def _functions(catalog: Catalog, query: exp.Select) -> dict[str, str]:
     for name in sorted(called & declared.keys()):
         function = declared[name]
         refuse_indeterministic(function)
-        imported(catalog, function)
+        refuse_beyond_rows(function, imported(catalog, function))
         found[name] = function.target
     return found
 

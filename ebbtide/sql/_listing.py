@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import yaml
 from sqlglot import exp
 
 from ebbtide.errors import EbbtideError, SqlError
@@ -189,8 +190,10 @@ def show_create(entry: Entry) -> str:
         body = ddl_of(spec.sink_table.columns)
         return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
+        given = ", ".join(f"{quoted(name)} = {text(_flow(value))}" for name, value in entry.constructor.items())
+        constructor = f" WITH ({given})" if given else ""
         declared = " DETERMINISTIC" if entry.deterministic else ""
-        return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
+        return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{constructor}{declared};"
     return _create(
         entry.kind.upper(),
         entry.name,
@@ -199,6 +202,12 @@ def show_create(entry: Entry) -> str:
         entry.comment,
         entry.options,
     )
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    written = str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf")))
+    return written.removesuffix("...\n").strip()
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:

@@ -19,7 +19,7 @@ from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
 from ebbtide.spec import field_path, read_yaml
-from ebbtide.sql._statements import Options
+from ebbtide.sql._statements import Option, Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "transform")
@@ -117,14 +117,9 @@ def refuse_unfit(given: Options, of: str) -> None:
     allowed = OPTIONS[of]
     if of == "source":
         allowed = sorted({*allowed, *_of_source(texts(given))})
+    clients = OF_CLIENTS if of == "source" else ()
+    _refuse_credentials({name: option for name, option in given.items() if not _is_reference(name, option, clients)})
     for name, option in given.items():
-        is_reference = of == "source" and name.startswith(OF_CLIENTS) and REFERENCE.fullmatch(option.value)
-        if is_credential(name) and not is_reference:
-            raise SqlError.of(
-                f"The option '{name}' at {option.place} is a credential.",
-                allowed="options without secrets",
-                next_step="Give it to Spark by its environment (docs/explanation/security.md).",
-            )
         first, dot, _ = name.partition(".")
         is_known = first in allowed and not (dot and first == SEQUENCE)
         if not is_known:
@@ -133,6 +128,39 @@ def refuse_unfit(given: Options, of: str) -> None:
                 allowed=", ".join(allowed),
                 next_step="docs/reference/spec.md describes each.",
             )
+
+
+def _is_reference(name: str, option: Option, clients: tuple[str, ...]) -> bool:
+    """Return whether an option of a client names a variable in the place of a value."""
+    return name.startswith(clients) and REFERENCE.fullmatch(option.value) is not None
+
+
+def _refuse_credentials(given: Options) -> None:
+    for name, option in given.items():
+        if is_credential(name):
+            raise SqlError.of(
+                f"The option '{name}' at {option.place} is a credential.",
+                allowed="options without secrets",
+                next_step="Give it to Spark by its environment (docs/explanation/security.md).",
+            )
+
+
+def parameters(given: Options) -> dict[str, Any]:
+    """Return the parameters of a function's constructor, each read as YAML: `0.1` is a number.
+
+    Raises:
+        SqlError: one cannot be read, or is a credential.
+    """
+    _refuse_credentials(given)
+    found = {}
+    for name, option in given.items():
+        try:
+            found[name] = yaml.safe_load(option.value)
+        except yaml.YAMLError as error:
+            raise SqlError.of(
+                f"The parameter '{name}' at {option.place} cannot be read.", got=option.value, allowed="YAML"
+            ) from error
+    return found
 
 
 def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:

@@ -125,6 +125,7 @@ def _create(cursor: Cursor) -> Parsed | None:
             return ast.CreateFunction(
                 name,
                 target,
+                _options(cursor),
                 if_there,
                 is_deterministic=cursor.take("DETERMINISTIC"),
             )

@@ -35,7 +35,7 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
             "A query that is kept as a table.",
         ),
         Entry(
-            "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]",
+            "CREATE FUNCTION name AS 'module:name' [WITH (..)] [DETERMINISTIC]",
             "A Python function; for INSERT INTO with the word.",
         ),
         Entry(

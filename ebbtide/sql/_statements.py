@@ -110,17 +110,19 @@ class RefreshView:
 
 @dataclass(frozen=True)
 class CreateFunction:
-    """`CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]`.
+    """`CREATE FUNCTION name AS 'module:name' [WITH (parameter = value)] [DETERMINISTIC]`.
 
     Args:
         name: Name of the function in statements.
         target: `module:name` of the function in Python.
+        constructor: Parameters of the call of `target` that returns the function.
         if_there: Behaviour if there is an object of the name.
         is_deterministic: Whether the value follows from the arguments alone.
     """
 
     name: str
     target: str
+    constructor: Options = field(default_factory=dict)
     if_there: IfThere = IfThere.FAIL
     is_deterministic: bool = False
 

@@ -8,7 +8,7 @@ import yaml
 
 from ebbtide import UpsertPipeline, load
 from ebbtide.errors import ConfigError
-from ebbtide.spec import RowFunction, UnfitFunctionError
+from ebbtide.spec import UnfitFunctionError, UserFunction
 
 ARROW = 250
 PANDAS = 200
@@ -56,19 +56,24 @@ def project(tmp_path):
     ],
 )
 def test_annotation_says_what_a_function_returns(name, returns):
-    assert RowFunction.load(f"row_rules:{name}").returns == returns
+    assert UserFunction.load(f"row_rules:{name}").returns == returns
 
 
 @pytest.mark.parametrize(("name", "eval_type"), [("pandas_number", PANDAS), ("arrow_number", ARROW)])
 def test_function_of_pyspark_says_it_by_itself(name, eval_type):
-    function = RowFunction.load(f"row_rules:{name}")
+    function = UserFunction.load(f"row_rules:{name}")
     assert (function.returns.simpleString(), function.eval_type) == ("bigint", eval_type)
     assert callable(function.call)
 
 
 def test_call_with_other_arguments_is_refused():
     with pytest.raises(UnfitFunctionError, match=r"got 2 arguments .* allowed: those of \(n: 'int'\)|\(n: int\)"):
-        RowFunction.load("row_rules:twice").refuse_arguments(2)
+        UserFunction.load("row_rules:twice").refuse_arguments(2)
+
+
+def test_function_that_returns_no_value_per_row_is_refused_in_a_transform():
+    with pytest.raises(UnfitFunctionError, match="not return one value per row but is of the kind aggregate; allowed"):
+        UserFunction.load("row_rules:total").refuse_unless_of_rows()
 
 
 def test_spec_loads_with_functions_of_its_project(project):

@@ -122,7 +122,6 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE FUNCTION upper AS 'row_rules:twice'", "got upper, a function of Spark; allowed: another name"),
         ("CREATE FUNCTION mask AS 'row_rules:twice'", "got mask, a function of Spark; allowed: another name"),
         ("CREATE FUNCTION f AS 'row_rules:changing' DETERMINISTIC", "declares that it is not deterministic"),
-        ("CREATE FUNCTION f AS 'row_rules:total'", "which does not return one value per row"),
         ("DROP TABLE no", "There is no table 'no'"),
         ("SHOW STEPS", "lists the steps of one pipeline"),
         ("SHOW STEPS FROM no", "There is no pipeline 'no'"),

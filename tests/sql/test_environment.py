@@ -34,7 +34,8 @@ def test_no_file_says_nothing():
         ("tables: {}", "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs"),
         ("sources: [a]", "sources"),
         ("sources: {a: {colums: x}}", "a: colums. Allowed: columns, key, options, comment"),
-        ("functions: {f: {module: x}}", "f: module. Allowed: target, deterministic"),
+        ("functions: {f: {module: x}}", "f: module. Allowed: target, constructor, deterministic"),
+        ("functions: {f: {target: 'a:b', constructor: [1]}}", "Got: f.constructor. Allowed: parameters by name"),
         (
             "functions: {mask: 'rules:mask'}",
             "as Spark does: queries would call Spark's. Got: functions.mask. Allowed: a name that",

@@ -74,11 +74,11 @@ def test_query_that_emits_changes(text, query, position):
         ("SHOW CREATE MATERIALIZED VIEW v", "ShowCreate", {"kind": "MATERIALIZED VIEW", "name": "v"}),
         ("REFRESH MATERIALIZED VIEW v", "RefreshView", {"name": "v"}),
         ("DROP SOURCE IF EXISTS s", "Drop", {"kind": "SOURCE", "name": "s", "if_exists": True}),
-        ("CREATE FUNCTION f AS 'a.b:c'", "CreateFunction", {"name": "f", "target": "a.b:c"}),
+        ("CREATE FUNCTION f AS 'a.b:c'", "CreateFunction", {"name": "f", "target": "a.b:c", "constructor": {}}),
         (
             "CREATE FUNCTION f AS 'a:b' DETERMINISTIC",
             "CreateFunction",
-            {"name": "f", "target": "a:b", "is_deterministic": True},
+            {"name": "f", "target": "a:b", "constructor": {}, "is_deterministic": True},
         ),
         ("DROP SOURCE `it's`", "Drop", {"kind": "SOURCE", "name": "it's"}),
         ("SET a = 'it''s \"\"'", "SetOption", {"key": "a", "value": 'it\'s ""'}),

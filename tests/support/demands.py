@@ -136,6 +136,12 @@ DEMANDS = {
         "User-defined functions, none under the name of one of the engine's",
         "`CREATE FUNCTION`, `functions:`",
     ),
+    "sql-function-kinds": Demand(
+        "FLIP-24", "Scalar, aggregate and table functions", "`pandas_udf`, `arrow_udf`, `udtf`, by `CREATE FUNCTION`"
+    ),
+    "sql-constructors": Demand(
+        "FLIP-24", "Constructor parameters of functions", "`CREATE FUNCTION .. WITH (..)`, `constructor:`"
+    ),
     "sql-types": Demand("FLIP-24", "User-defined types", "`CREATE TYPE` is refused by name"),
     "sql-settings": Demand("FLIP-24", "Properties of a session are set and reset", "`SET`, `RESET`"),
     "sql-describe": Demand("FLIP-24", "SHOW TABLES, DESCRIBE", "the same"),

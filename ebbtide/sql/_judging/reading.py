@@ -331,6 +331,8 @@ class Reading:
     def _fault_of_table_function(self, call: Call) -> Fault | None:
         if call.name == "table_changes_by_path" and self.rights.folders:
             return None
+        if call.is_built_in and call.name in self.declared:
+            return None
         if not call.is_listed:
             return call.refusal()
         if call.name != "table_changes" or self.rights.folders:
