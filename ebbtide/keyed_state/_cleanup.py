@@ -56,11 +56,17 @@ class TtlTimers:
         self._queue: list[tuple[int, int, Hashable]] = []
         self._order = 0
         state.on_stamp = self._arm
+        self.arm_stored()
 
     @property
     def armed(self) -> dict[Hashable, int]:
         """Key to the time at which its timer fires, epoch ms."""
         return dict(self._armed)
+
+    def arm_stored(self) -> None:
+        """Arm the timer of each key that is stored already: timers are not, so a store that was opened or filled needs this."""
+        for key in self._state.raw.all_keys():
+            self._arm_first(key)
 
     def advance(self) -> list[tuple[int, Hashable, int | None]]:
         """Fire the timers that are due at the state's clock.
@@ -88,11 +94,15 @@ class TtlTimers:
         """Remove a key's expired entries; return the next time of its timer, None if nothing is left to expire."""
         del self._armed[key]
         self._state.purge(key)
+        self._arm_first(key)
+        return self._armed.get(key)
+
+    def _arm_first(self, key: Hashable) -> None:
+        """Arm a key's timer for the first end of its entries."""
         entries = self._state.raw.entries(key)
         ends = [self._state.end_ms(entry) for _, entry in entries]
         if ends:
             self._arm(key, min(ends))
-        return self._armed.get(key)
 
     def _arm(self, key: Hashable, end_ms: int) -> None:
         """Arm a key's timer. Keep an earlier timer, and arm none if no entry expires (their end is above the largest long)."""

@@ -492,6 +492,8 @@ class FunctionRun:
             new = run.states[name]
             for key, sub, entry in snapshot(state):
                 new.raw.put(key, sub, migrated(entry, new.ttl, self.context.now_ms))
+        for timers in run.ttl_timers.values():
+            timers.arm_stored()
         for key in self._timer_state.all_keys():
             for sub, entry in self._timer_state.entries(key):
                 run._timer_state.put(key, sub, entry)

@@ -121,6 +121,32 @@ def test_timer_of_a_shorter_time_per_put_comes_first():
     assert timers.advance() == [(5, "a", 100)]
 
 
+@pytest.mark.parametrize("to", [HeapStore, RocksDbStore])
+def test_timers_fire_over_a_snapshot_that_was_restored(to, tmp_path):
+    state, at, run = make(MapStateDescriptor, cleanup=BY_TIMERS)
+    for at.now_ms, name in ((0, "p"), (4, "q")):
+        state.put(name, 1)
+    store = to() if to is HeapStore else to(tmp_path / "db")
+    again = run.restored(store, {"s": state.ttl})
+    for again.context.now_ms, left in ((9, ["p", "q"]), (10, ["q"]), (14, [])):
+        list(again.advance())
+        assert [sub for sub, _ in again.states["s"].raw.entries("a")] == left
+
+
+def test_timers_fire_over_a_store_that_was_opened_again(tmp_path):
+    declared = ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=TEN, cleanup=BY_TIMERS))
+    store = RocksDbStore(tmp_path / "db")
+    run_with(declared, store).states["s"].update(1)
+    store.close()
+    store = RocksDbStore(tmp_path / "db")
+    run = run_with(declared, store)
+    assert run.ttl_timers["s"].armed == {"a": 10}
+    run.context.now_ms = 10
+    list(run.advance())
+    assert list(run.states["s"].raw.all_keys()) == []
+    store.close()
+
+
 def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
     store = HeapStore()
     run = run_with(ValueStateDescriptor("BIGINT"), store)
