@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ebbtide.errors import DamagedFileError, TableMismatchError, UnsupportedFileError
 from ebbtide.storage._disk import failures_named
+from ebbtide.storage._encodings import encoding_options
 from ebbtide.storage._location import Location
 from ebbtide.storage._plain_types import with_plain_types
 
@@ -101,7 +102,6 @@ class ParquetFile:
         rows: pa.Table,
         *,
         row_group_size: int,
-        compression: str = "snappy",
         attached: Attached | None = None,
     ) -> None:
         """Write the file, whose times are microseconds, as Spark reads them; folders are made as needed.
@@ -109,7 +109,6 @@ class ParquetFile:
         Args:
             rows: Its rows.
             row_group_size: Rows of a row group.
-            compression: Compression of its pages.
             attached: What else is in it. Default: nothing.
         """
         with (
@@ -117,7 +116,7 @@ class ParquetFile:
             pq.ParquetWriter(
                 stream,
                 rows.schema,
-                compression=compression,
+                **encoding_options(rows),
                 dictionary_pagesize_limit=DICTIONARY_BYTES,
                 store_schema=False,
                 coerce_timestamps="us",
