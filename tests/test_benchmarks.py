@@ -24,6 +24,19 @@ def test_names_that_a_script_imports_are_there(script):
                 assert is_there, f"{script} imports {name.name} from {module.__name__}"
 
 
+@pytest.mark.parametrize("by_key", [False, True])
+@pytest.mark.demand("sum-benchmark")
+def test_each_strategy_of_flip_544_is_measured(shell, by_key):
+    shell.put_on_path(BENCHMARKS)
+    import flip544
+
+    cells = [(store, strategy) for store, strategy in flip544.OURS if store != "kernel"]
+    assert len(cells) == 8
+    for store, strategy in cells:
+        rate = flip544.measure(store, strategy, records=20, keys=1, pct=100, delay=2, budget_s=5, by_key=by_key)
+        assert rate > 0
+
+
 @pytest.fixture
 def stages(shell):
     shell.put_on_path(BENCHMARKS)

@@ -324,13 +324,12 @@ def demands_page() -> str:
         "",
         "Sentences of the documents that Ebbtide follows, what stands for each here, and the tests below `tests/` that show it.",
     ]
-    document = ""
-    for name, demand in DEMANDS.items():
-        if demand.document != document:
-            document = demand.document
-            lines += ["", f"## {document}", "", "| demand | here | tests |", "|---|---|---|"]
-        tests = "<br>".join(f"`{test}`" for test in demands_marked().get(name, ()))
-        lines.append(f"| {demand.says} | {demand.here} | {tests} |")
+    for document in dict.fromkeys(demand.document for demand in DEMANDS.values()):
+        lines += ["", f"## {document}", "", "| demand | here | tests |", "|---|---|---|"]
+        for name, demand in DEMANDS.items():
+            if demand.document == document:
+                tests = "<br>".join(f"`{test}`" for test in demands_marked().get(name, ()))
+                lines.append(f"| {demand.says} | {demand.here} | {tests} |")
     return "\n".join(lines) + "\n"
 
 

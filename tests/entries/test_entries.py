@@ -24,11 +24,13 @@ def test_entries_age_by_the_clock_that_their_ttl_names(fields, want):
     assert Step(1, now_ms=7, watermark_ms=3).clock_ms(StateTtlConfig(ttl="1d", **fields)) == want
 
 
+@pytest.mark.demand("ttl-event-time")
 def test_nothing_expires_by_event_time_before_the_first_event():
     assert Step(1, now_ms=7).clock_ms(StateTtlConfig(ttl="1d", time_characteristic="EVENT_TIME")) == -(2**63)
 
 
 @pytest.mark.parametrize(("now", "want"), [(109, [False, False]), (110, [True, False]), (111, [True, True])])
+@pytest.mark.demand("ttl-unified")
 def test_stamps_expire_at_exactly_their_time(now, want):
     assert Step(1, now).has_expired(np.array([10, 11]), StateTtlConfig(ttl="100ms")).tolist() == want
 

@@ -136,7 +136,7 @@ def everything(tmp_path):
     return stateful("user_functions:Everything", source=fields, ttl={"recent": "1d"})
 
 
-@pytest.mark.demand("ttl-queryable")
+@pytest.mark.demand("ttl-queryable", "ttl-meta")
 def test_states_of_a_function_are_read_as_rows_as_of_a_step(tmp_path):
     root = str(tmp_path)
     spec = everything(tmp_path)

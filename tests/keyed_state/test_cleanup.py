@@ -70,6 +70,65 @@ def test_timers_do_as_the_flips_worked_example():
     assert list(state.raw.all_keys()) == []
 
 
+@pytest.mark.demand("ttl-timers-create")
+def test_timer_of_an_entry_that_lives_from_its_creation_deletes_it_whatever_is_written_and_read():
+    state, at, timers = timed(ValueStateDescriptor, ms(16), update_type=UpdateType.ON_CREATE)
+    for at.now_ms in (0, 2, 15):
+        state.update(at.now_ms)
+        assert (state.get(), timers.armed) == (at.now_ms, {"a": 16})
+    at.now_ms = 16
+    assert timers.advance() == [(16, "a", None)]
+    assert list(state.raw.all_keys()) == []
+
+
+@pytest.mark.demand("ttl-timers-clocks")
+def test_timers_go_by_the_watermark_where_entries_do():
+    state, at, timers = timed(ValueStateDescriptor, time_characteristic=TimeCharacteristic.EVENT_TIME)
+    at.event_ms, at.watermark_ms = 100, 90
+    state.update(1)
+    at.now_ms, at.watermark_ms = 10**6, 109
+    assert timers.advance() == []
+    at.watermark_ms = 110
+    assert timers.advance() == [(110, "a", None)]
+
+
+def by_snapshot(state, run):
+    return run.restored(HeapStore(), {"s": state.ttl}).states["s"]
+
+
+def by_compaction(state, run):
+    compact(state)
+    return state
+
+
+def by_access(state, run):
+    key, run.context.key = run.context.key, "another"
+    state.get("p")
+    run.context.key = key
+    return state
+
+
+@pytest.mark.parametrize(
+    ("how", "cleanup"),
+    [
+        (by_snapshot, CleanupConfig(full_snapshot=True, background=False)),
+        (by_compaction, CleanupConfig(compaction_filter=CompactionFilter(), background=False)),
+        (by_access, CleanupConfig(incremental=IncrementalCleanup(), background=False)),
+    ],
+)
+@pytest.mark.demand("ttl-cleanup-clocks")
+def test_each_cleanup_goes_by_the_watermark_where_entries_do(how, cleanup):
+    state, at, run = make(MapStateDescriptor, cleanup=cleanup, time_characteristic=TimeCharacteristic.EVENT_TIME)
+    at.watermark_ms = 0
+    for at.event_ms, name in ((100, "p"), (101, "q")):
+        state.put(name, 1)
+    at.now_ms = 10**6
+    left = []
+    for at.watermark_ms in (109, 110, 111):
+        left.append([name for name, _ in how(state, run).raw.entries("a")])
+    assert left == [["p", "q"], ["q"], []]
+
+
 @pytest.mark.demand("ttl-elements")
 def test_timers_delete_each_element_at_its_own_end():
     state, at, timers = timed(ListStateDescriptor)
@@ -122,6 +181,7 @@ def test_timer_of_a_shorter_time_per_put_comes_first():
 
 
 @pytest.mark.parametrize("to", [HeapStore, RocksDbStore])
+@pytest.mark.demand("ttl-timers-restore", "sum-backend-change")
 def test_timers_fire_over_a_snapshot_that_was_restored(to, tmp_path):
     state, at, run = make(MapStateDescriptor, cleanup=BY_TIMERS)
     for at.now_ms, name in ((0, "p"), (4, "q")):
@@ -133,6 +193,7 @@ def test_timers_fire_over_a_snapshot_that_was_restored(to, tmp_path):
         assert [sub for sub, _ in again.states["s"].raw.entries("a")] == left
 
 
+@pytest.mark.demand("ttl-timers-restore")
 def test_timers_fire_over_a_store_that_was_opened_again(tmp_path):
     declared = ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=TEN, cleanup=BY_TIMERS))
     store = RocksDbStore(tmp_path / "db")
@@ -147,6 +208,7 @@ def test_timers_fire_over_a_store_that_was_opened_again(tmp_path):
     store.close()
 
 
+@pytest.mark.demand("ttl-precedence")
 def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
     store = HeapStore()
     run = run_with(ValueStateDescriptor("BIGINT"), store)
@@ -163,7 +225,7 @@ def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
     assert timers.due() == [(5, TimeCharacteristic.EVENT_TIME), (7, TimeCharacteristic.PROCESSING_TIME)]
 
 
-@pytest.mark.demand("ttl-incremental")
+@pytest.mark.demand("ttl-incremental", "ttl-cleanup-change")
 def test_incremental_cleanup_goes_round_all_keys():
     state, at, run = make(ValueStateDescriptor)
     for key in range(10):
@@ -181,6 +243,7 @@ def test_incremental_cleanup_goes_round_all_keys():
     assert at.counts["expired"] == 10
 
 
+@pytest.mark.demand("ttl-incremental")
 def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
     state, at, run = make(ValueStateDescriptor)
     for at.key, at.now_ms in ((1, 5), (2, 5), (3, 0), (4, 0), (5, 5)):
@@ -197,6 +260,77 @@ def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
     for _ in range(2):
         state.get()
     assert list(state.raw.all_keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "access"),
+    [
+        (ValueStateDescriptor, lambda state: state.get()),
+        (ValueStateDescriptor, lambda state: state.update(1)),
+        (ValueStateDescriptor, lambda state: state.clear()),
+        (ListStateDescriptor, lambda state: state.get()),
+        (ListStateDescriptor, lambda state: state.add(1)),
+        (ListStateDescriptor, lambda state: state.add_all([])),
+        (ListStateDescriptor, lambda state: state.update([1])),
+        (MapStateDescriptor, lambda state: state.get("p")),
+        (MapStateDescriptor, lambda state: state.contains("p")),
+        (MapStateDescriptor, lambda state: state.put("p", 1)),
+        (MapStateDescriptor, lambda state: state.put_all({})),
+        (MapStateDescriptor, lambda state: state.remove("p")),
+        (MapStateDescriptor, lambda state: state.is_empty()),
+        (MapStateDescriptor, lambda state: state.entries()),
+    ],
+)
+@pytest.mark.demand("ttl-incremental-access")
+def test_every_access_cleans_a_few_keys(kind, access):
+    state, at, run = make(kind)
+    for at.key in range(4):
+        {"value": lambda: state.update(1), "list": lambda: state.add(1), "map": lambda: state.put("q", 1)}[
+            kind.__name__[:-15].lower()
+        ]()
+    run = cleaned(run, cleanup_size=3)
+    state, at = run.states["s"], run.context
+    at.now_ms, at.key = 10, "another"
+    access(state)
+    assert len(set(state.raw.all_keys()) - {"another"}) == 1
+
+
+@pytest.mark.demand("ttl-incremental-rocksdb")
+def test_rocksdb_cleans_incrementally_where_it_is_asked_to_and_not_by_default(tmp_path):
+    left = []
+    for number, asked in enumerate((CleanupConfig(), CleanupConfig(incremental=IncrementalCleanup()))):
+        store = RocksDbStore(tmp_path / str(number))
+        run = run_with(ValueStateDescriptor("BIGINT", StateTtlConfig(ttl=TEN, cleanup=asked)), store)
+        state, at = run.states["s"], run.context
+        for at.key in range(3):
+            state.update(1)
+        at.key, at.now_ms = "another", 10
+        state.get()
+        left.append(len(list(state.raw.all_keys())))
+        store.close()
+    assert left == [3, 0]
+
+
+@pytest.mark.demand("ttl-incremental")
+def test_incremental_cleanup_loses_no_key_that_comes_or_goes_on_its_round():
+    """Loose consistency: a key of a round that has come, gone or been renewed since is as it is now."""
+    state, at, run = make(ValueStateDescriptor)
+    for at.key in range(6):
+        state.update(1)
+    run = cleaned(run, cleanup_size=2)
+    state, at = run.states["s"], run.context
+    at.now_ms, at.key = 9, 0
+    state.get()  # looks at 0 and 1
+    at.key = 2
+    state.clear()  # removes 2, looks at 2 and 3
+    at.key = 5
+    state.update(2)  # looks at 4 and 5, renews 5
+    at.key = "new"
+    state.update(3)
+    at.now_ms = 10
+    for _ in range(6):
+        state.get()
+    assert sorted(map(str, state.raw.all_keys())) == ["5", "new"]
 
 
 @pytest.mark.demand("ttl-incremental")
@@ -227,10 +361,14 @@ def test_every_record_cleans_though_nothing_is_accessed():
     assert len(list(run.states["quiet"].raw.all_keys())) == 4, "with background off nothing cleans unasked"
 
 
+@pytest.mark.parametrize("store", ["heap", "rocksdb"])
 @pytest.mark.parametrize("cleans", [True, False])
-@pytest.mark.demand("ttl-snapshot")
-def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
-    state, at, run = make(ListStateDescriptor, cleanup=CleanupConfig(full_snapshot=cleans, background=False))
+@pytest.mark.demand("ttl-snapshot", "ttl-snapshot-rocksdb")
+def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans, store, tmp_path):
+    cleanup = CleanupConfig(full_snapshot=cleans, background=False)
+    opened = HeapStore() if store == "heap" else RocksDbStore(tmp_path / "db")
+    run = run_with(ListStateDescriptor("BIGINT", StateTtlConfig(ttl=TEN, cleanup=cleanup)), opened)
+    state, at = run.states["s"], run.context
     for at.now_ms, value in ((5, "live"), (0, "dead"), (6, "live too")):
         state.add(value)
     at.now_ms = 10
@@ -238,6 +376,8 @@ def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
     kept = [entry.value for _, entry in again.raw.entries("a")]
     assert kept == (["live", "live too"] if cleans else ["live", "dead", "live too"]), "Flink drops leading ones only"
     assert len(list(state.raw.entries("a"))) == 3
+    if store == "rocksdb":
+        opened.close()
 
 
 @pytest.mark.demand("ttl-compaction")
@@ -349,6 +489,7 @@ def test_write_without_event_time_is_refused():
         state.update("x")
 
 
+@pytest.mark.demand("ttl-reinterpret")
 def test_stamp_survives_a_migration_to_another_ttl_only():
     run = run_with(MapStateDescriptor("STRING"))
     raw, run.context.now_ms = run.states["s"].raw, 100

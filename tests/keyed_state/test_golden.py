@@ -22,7 +22,7 @@ APPENDING = [
 
 @pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
-@pytest.mark.demand("ttl-kinds")
+@pytest.mark.demand("ttl-kinds", "ttl-restore-times")
 def test_script_gives_what_flink_gave(case, store):
     [played] = replay_ttl([case], store)
     assert not played.differs, (played.output, case["expected"])

@@ -11,6 +11,8 @@ from ebbtide.keyed_state import (
     AggregatingStateDescriptor,
     CleanupConfig,
     Entry,
+    ExpiryClock,
+    IncrementalCleanup,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -25,6 +27,97 @@ def make(kind, **config):
     ttl = StateTtlConfig(ttl=timedelta(milliseconds=10), cleanup=CleanupConfig(background=False), **config)
     run = run_with(kind("BIGINT", ttl))
     return run.states["s"], run.context
+
+
+@pytest.mark.parametrize("ttl", [None, StateTtlConfig(ttl="10ms", update_type="Disabled")], ids=["none", "disabled"])
+@pytest.mark.demand("ttl-disabled")
+def test_state_without_a_time_to_live_stores_values_alone_and_keeps_them(ttl):
+    run = run_with(ValueStateDescriptor("BIGINT", ttl))
+    state, at = run.states["s"], run.context
+    state.update(1)
+    assert state.raw.get("a", None) == Entry(1, stamp_ms=None, ttl_ms=None)
+    at.now_ms = 2**63 - 1
+    assert state.get() == 1
+
+
+@pytest.mark.demand("ttl-stamp")
+def test_time_of_the_last_access_is_stored_with_the_value():
+    state, at = make(ValueStateDescriptor, update_type="OnReadAndWrite")
+    for at.now_ms, access in ((3, lambda: state.update(1)), (8, state.get), (9, lambda: state.update(2))):
+        access()
+        assert state.raw.get("a", None).stamp_ms == at.now_ms
+
+
+@pytest.mark.demand("ttl-elements")
+def test_elements_and_entries_are_left_out_each_at_its_own_end():
+    items, at_items = make(ListStateDescriptor)
+    entries, at_entries = make(MapStateDescriptor)
+    for now_ms, name in ((0, "x"), (4, "y"), (7, "z")):
+        at_items.now_ms = at_entries.now_ms = now_ms
+        items.add(name)
+        entries.put(name, now_ms)
+    for now_ms, left in ((9, "xyz"), (10, "yz"), (14, "z"), (17, "")):
+        at_items.now_ms = at_entries.now_ms = now_ms
+        assert (list(items.get()), list(entries.keys())) == (list(left), list(left))
+
+
+@pytest.mark.demand("ttl-hidden")
+def test_expired_elements_are_hidden_though_they_are_still_stored():
+    state, at = make(ListStateDescriptor)
+    for at.now_ms, value in ((0, "x"), (5, "y")):
+        state.add(value)
+    at.now_ms = 10
+    assert list(state.get()) == ["y"]
+    assert [entry.value for _, entry in state.raw.entries("a")] == ["x", "y"]
+
+
+@pytest.mark.demand("ttl-visibility")
+def test_expired_value_is_shown_once_unless_it_was_cleaned_up_first():
+    shows = StateTtlConfig(
+        ttl="10ms",
+        state_visibility="ReturnExpiredIfNotCleanedUp",
+        cleanup=CleanupConfig(background=False, incremental=IncrementalCleanup(cleanup_size=1)),
+    )
+    run = run_with(ValueStateDescriptor("BIGINT", shows))
+    state, at = run.states["s"], run.context
+    for at.key in "ab":
+        state.update(1)
+    at.now_ms, at.key = 10, "b"
+    assert state.get() == 1, "its turn for cleanup comes later"
+    assert state.get() is None
+    assert state.raw.get("a", None) is None, "it was cleaned up by these accesses"
+    at.key = "a"
+    assert state.get() is None
+
+
+@pytest.mark.demand("ttl-read")
+def test_read_deletes_the_expired_entries_that_it_meets():
+    value, at_value = make(ValueStateDescriptor)
+    entries, at_entries = make(MapStateDescriptor)
+    value.update(1)
+    entries.put_all({"p": 1, "q": 2})
+    at_value.now_ms = at_entries.now_ms = 10
+    assert (value.get(), entries.get("p")) == (None, None)
+    assert list(value.raw.all_keys()) == []
+    assert [name for name, _ in entries.raw.entries("a")] == ["q"]
+    assert list(entries.entries()) == []
+    assert list(entries.raw.all_keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("clock", "ends_at"), [(ExpiryClock.WATERMARK, "watermark"), (ExpiryClock.PROCESSING_TIME, "now")]
+)
+@pytest.mark.demand("ttl-access-time", "ttl-event-clock")
+def test_event_time_stamps_by_the_record_and_expires_by_the_clock_that_is_named(clock, ends_at):
+    state, at = make(ValueStateDescriptor, time_characteristic="EVENT_TIME", expiry_clock=clock)
+    at.event_ms, at.now_ms, at.watermark_ms = 100, 50, 60
+    state.update(1)
+    assert state.raw.get("a", None).stamp_ms == 100, "neither the watermark nor the clock"
+    for now_ms, watermark_ms in ((109, 109), (109, 200) if ends_at == "now" else (200, 109)):
+        at.now_ms, at.watermark_ms = now_ms, watermark_ms
+        assert state.get() == 1
+    at.now_ms, at.watermark_ms = (110, 60) if ends_at == "now" else (50, 110)
+    assert state.get() is None
 
 
 def test_entry_without_a_time_never_expires():

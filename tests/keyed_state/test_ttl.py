@@ -3,7 +3,16 @@ from local.states import run_with
 from pydantic import ValidationError
 
 from ebbtide.columns import Long
-from ebbtide.keyed_state import Entry, StateTtlConfig, TimeCharacteristic, UpdateType, ValueStateDescriptor
+from ebbtide.keyed_state import (
+    CompactionFilter,
+    Entry,
+    IncrementalCleanup,
+    StateTtlConfig,
+    StateVisibility,
+    TimeCharacteristic,
+    UpdateType,
+    ValueStateDescriptor,
+)
 
 NEVER_MS = 2**63 - 1
 
@@ -39,7 +48,7 @@ def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
     assert run.states["s"].has_expired(Entry("x", stamp, ttl)) is want
 
 
-@pytest.mark.demand("ttl-defaults")
+@pytest.mark.demand("ttl-defaults", "ttl-v1-default", "ttl-default-cleanup")
 def test_ttl_config_has_the_defaults_of_its_page():
     config = StateTtlConfig(ttl="30d")
     assert (config.ttl_ms, config.expire_live) == (30 * 86_400_000, False)
@@ -47,6 +56,16 @@ def test_ttl_config_has_the_defaults_of_its_page():
         UpdateType.ON_CREATE_AND_WRITE,
         TimeCharacteristic.PROCESSING_TIME,
     )
+    assert config.state_visibility == StateVisibility.NEVER_RETURN_EXPIRED
+    assert config.cleanup.model_dump() == {
+        "full_snapshot": False,
+        "incremental": None,
+        "compaction_filter": None,
+        "timers": False,
+        "background": True,
+    }
+    assert IncrementalCleanup().model_dump() == {"cleanup_size": 5, "run_for_every_record": False}
+    assert CompactionFilter().query_time_after_num_entries == 1000
 
 
 @pytest.mark.parametrize(
@@ -68,6 +87,21 @@ def test_names_of_both_versions_of_the_flip_are_read(name, want):
 
 
 @pytest.mark.parametrize(
+    ("field", "name", "want"),
+    [
+        ("time_characteristic", "ProcessingTime", "PROCESSING_TIME"),
+        ("time_characteristic", "EventTime", "EVENT_TIME"),
+        ("time_characteristic", "EVENT_TIME", "EVENT_TIME"),
+        ("state_visibility", "NeverReturnExpired", "NEVER_RETURN_EXPIRED"),
+        ("state_visibility", "ReturnExpiredIfNotCleanedUp", "RETURN_EXPIRED_IF_NOT_CLEANED_UP"),
+    ],
+)
+@pytest.mark.demand("ttl-enums")
+def test_names_of_clocks_and_visibility_are_read_as_the_flip_spells_them(field, name, want):
+    assert getattr(StateTtlConfig(ttl="1d", **{field: name}), field) == want
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {},
@@ -83,6 +117,7 @@ def test_names_of_both_versions_of_the_flip_are_read(name, want):
         {"ttl": "1d", "more": 1},
     ],
 )
+@pytest.mark.demand("ttl-seconds", "ttl-required")
 def test_ttl_config_that_cannot_be_kept_is_refused(fields):
     with pytest.raises(ValidationError):
         StateTtlConfig(**fields)
@@ -100,6 +135,7 @@ def test_ttl_config_that_cannot_be_kept_is_refused(fields):
         ({"cleanup": {"timers": True}}, True),
     ],
 )
+@pytest.mark.demand("ttl-cleanup-change")
 def test_identity_changes_with_all_but_the_cleanup(fields, same):
     given = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
     assert (StateTtlConfig(**given | fields).state_contract == StateTtlConfig(**given).state_contract) is same

@@ -121,6 +121,7 @@ def consistent(rng, keys):
 
 
 @pytest.mark.parametrize("grace_ms", [0, 1])
+@pytest.mark.demand("sum-order")
 def test_table_does_not_depend_on_the_order_of_arrival(grace_ms):
     """Each retraction after its insertion; in any order at all where retractions wait."""
     rng = random.Random(grace_ms)

@@ -28,7 +28,7 @@ def differing(cases, strategy, store, **settings):
 
 
 @pytest.mark.parametrize(("strategy", "store"), KINDS)
-@pytest.mark.demand("sum-rules")
+@pytest.mark.demand("sum-rules", "sum-heap")
 def test_golden_changelogs_emit_what_flink_emitted(strategy, store):
     cases = GOLDEN if store == "heap" else GOLDEN[::4]
     assert differing(cases, strategy, store) == []

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from decimal import Decimal
 from itertools import count
 
 import pytest
@@ -40,7 +41,7 @@ def stamped(multiset, **clock):
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("unique", [False, True])
 @given(TIMED, st.sets(st.integers(0, 29)))
-@pytest.mark.demand("sum-sweep")
+@pytest.mark.demand("sum-sweep", "sum-sweep-middle")
 def test_sweeps_change_nothing_that_is_read_and_leave_only_what_lives(strategy, unique, operations, swept_after):
     """A history that is swept now and then does as one that is not; clocks and stamps rise."""
     swept_store = HeapStore()
@@ -69,6 +70,7 @@ def test_sweeps_change_nothing_that_is_read_and_leave_only_what_lives(strategy, 
 
 
 @pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.demand("sum-sweep")
 def test_sweep_in_rocksdb_leaves_nothing_of_what_has_expired(strategy, tmp_path):
     store = RocksDbStore(tmp_path / "db")
     multiset = make(store, strategy, ttl_ms=50)
@@ -104,6 +106,7 @@ class Walk:
 
 
 @given(st.booleans(), st.lists(st.tuples(STRATEGIES, OPERATIONS), max_size=4))
+@pytest.mark.demand("sum-history", "sum-links", "sum-upsert-key", "sum-primitive")
 def test_rows_are_those_of_a_list_whatever_the_strategy_and_its_changes(unique, phases):
     walk, store = Walk(unique), HeapStore()
     for strategy, operations in phases:
@@ -122,6 +125,26 @@ def test_rocksdb_keeps_rows_over_a_restart_and_a_change_of_strategy(tmp_path, un
         for n in range(40):
             walk.step(multiset, (n * 7 + seed) % 5 < 3, n % 2, (n * 11 + seed) % 4)
         store.close()
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.demand("sum-backend-change")
+def test_rows_copied_from_one_store_into_another_go_on_there(tmp_path, strategy, unique):
+    walk, heap, rocksdb = Walk(unique), HeapStore(), RocksDbStore(tmp_path)
+    operations = [((n * 7) % 5 < 3, n % 2, (n * 11) % 4) for n in range(60)]
+    multiset = make(heap, strategy, unique=unique)
+    for operation in operations:
+        walk.step(multiset, *operation)
+    for name in ("history", "rows", "nodes"):
+        source, target = heap.state(name), rocksdb.state(name)
+        for key in source.all_keys():
+            for sub, entry in source.entries(key):
+                target.put(key, sub, entry)
+    multiset = make(rocksdb, strategy, unique=unique)
+    for operation in operations:
+        walk.step(multiset, *operation)
+    rocksdb.close()
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -181,6 +204,32 @@ def test_linked_nodes_take_no_more_accesses_than_the_flip_says(strategy, more_pu
     assert 3 <= worst["put"] <= 3 + more_puts
 
 
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.demand("sum-short")
+def test_short_adaptive_history_takes_the_accesses_of_a_list(unique):
+    took = []
+    for strategy in (Strategy.VALUE, Strategy.ADAPTIVE):
+        counts = Counter()
+        multiset = OrderedMultiset(Counting(HeapStore(), counts), strategy, replaces=unique)
+        for n in range(60):
+            change = multiset.add if n % 12 < 6 else multiset.remove
+            change("k", (n % 6,))
+        took.append(counts)
+    assert took[0] == took[1] == {"get": 60, "put": 55, "remove": 5}
+
+
+@pytest.mark.parametrize("rows", [1, 10, 500])
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.demand("sum-space")
+def test_linked_history_has_at_most_two_entries_a_row(rows, equal):
+    store = HeapStore()
+    multiset = OrderedMultiset(store, Strategy.MAP)
+    for n in range(rows):
+        multiset.add("k", (0 if equal else n,))
+    entries = sum(len(list(store.state(name).entries("k"))) for name in ("history", "rows", "nodes"))
+    assert entries == (rows + 1 if equal else 2 * rows)
+
+
 @pytest.mark.demand("sum-adaptive")
 def test_adaptive_history_changes_its_form_at_the_thresholds():
     store = HeapStore()
@@ -200,10 +249,22 @@ def form(store):
     return None if found is None else "list" if isinstance(found.value, list) else "nodes"
 
 
-@pytest.mark.demand("sum-adaptive")
+@pytest.mark.demand("sum-thresholds-restart")
+def test_other_thresholds_hold_from_the_next_change_after_a_restart():
+    store, forms = HeapStore(), []
+    for high, low, added in ((9, 1, 3), (3, 1, 1), (9, 5, 1)):
+        multiset = OrderedMultiset(store, Strategy.ADAPTIVE, high=high, low=low)
+        before = form(store)
+        for n in range(added):
+            multiset.add("k", (n,))
+        forms.append((before, form(store)))
+    assert forms == [(None, "list"), ("list", "nodes"), ("nodes", "list")]
+
+
+@pytest.mark.demand("sum-thresholds", "sum-default")
 def test_default_thresholds_are_those_of_the_store(tmp_path):
     for store, high, low in ((HeapStore(), 12, 8), (RocksDbStore(tmp_path), 10, 6)):
-        multiset = OrderedMultiset(store, Strategy.ADAPTIVE)
+        multiset = OrderedMultiset(store)
         for n in range(high):
             assert form(store) in (None, "list")
             multiset.add("k", (n,))
@@ -223,7 +284,7 @@ def test_thresholds_that_do_not_fit_are_refused(thresholds):
 
 
 @given(st.booleans(), TIMED)
-@pytest.mark.demand("sum-ttl")
+@pytest.mark.demand("sum-ttl", "sum-consistent")
 def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operations):
     """Event times in any order; LEGACY has one clock for the whole history and is Flink's."""
     histories = Histories(["k"], 100, upsert_key=["n"] if unique else [])
@@ -247,6 +308,57 @@ def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operatio
             assert ([out.kind.value] if out else []) == want
 
 
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.demand("sum-upsert-key")
+def test_row_takes_the_place_of_the_one_with_its_upsert_key_and_else_comes_last(strategy):
+    multiset = make(HeapStore(), strategy, unique=True)
+    for row in ((1, "old"), (2, "other"), (3, "newest"), (1, "new"), (4, "last")):
+        multiset.add("k", row)
+    assert [row for row, _ in stamped(multiset)] == [(1, "new"), (2, "other"), (3, "newest"), (4, "last")]
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.demand("sum-multiset")
+def test_retraction_takes_the_oldest_of_equal_rows(strategy):
+    multiset = make(HeapStore(), strategy)
+    for stamp_ms, row in enumerate("aba"):
+        multiset.add("k", (row,), stamp_ms=stamp_ms)
+    assert multiset.remove("k", ("a",)) == (False, ("a",))
+    assert stamped(multiset) == [(("b",), 1), (("a",), 2)]
+    assert multiset.remove("k", ("a",)) == (True, ("b",))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("store", ["heap", "rocksdb"])
+@pytest.mark.demand("sum-equality")
+def test_retraction_finds_an_equal_row_in_each_store_also_after_a_restart(tmp_path, strategy, store):
+    opened = HeapStore() if store == "heap" else RocksDbStore(tmp_path)
+    rows = [(Decimal("1.50"), float("nan"), None), (-0.0, ["x"], {"p": 1, "q": 2})]
+    equal = [(Decimal("1.5"), float("nan"), None), (0.0, ["x"], {"q": 2, "p": 1})]
+    multiset = make(opened, strategy)
+    for row in rows:
+        multiset.add("k", row)
+    if store == "rocksdb":
+        opened.close()
+        opened = RocksDbStore(tmp_path)
+    multiset = make(opened, strategy)
+    assert multiset.remove("k", (Decimal("1.51"), float("nan"), None)) is None
+    assert [multiset.remove("k", row) is not None for row in equal] == [True, True]
+    assert stored(opened) == 0
+    if store == "rocksdb":
+        opened.close()
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.demand("sum-retract")
+def test_place_of_a_retracted_row_decides_what_is_emitted(strategy):
+    process = SinkUpsertMaterializer(make(HeapStore(), strategy)).process
+    for row in "abc":
+        process(RowKind.INSERT, "k", (row,))
+    emitted = [process(RowKind.DELETE, "k", (row,)) for row in "bca"]
+    assert emitted == [None, (RowKind.UPDATE_AFTER, ("a",)), (RowKind.DELETE, ("a",))]
+
+
 @pytest.mark.demand("sum-multiset")
 def test_equal_rows_are_kept_apart_unless_they_are_to_replace_each_other():
     multiset = OrderedMultiset(HeapStore())
@@ -254,6 +366,7 @@ def test_equal_rows_are_kept_apart_unless_they_are_to_replace_each_other():
     assert stamped(multiset) == [(("a",), 0)] * 2
 
 
+@pytest.mark.demand("sum-old-state", "sum-links")
 def test_linked_nodes_are_stored_as_ever():
     store = HeapStore()
     multiset = OrderedMultiset(store, Strategy.MAP)
@@ -266,6 +379,7 @@ def test_linked_nodes_are_stored_as_ever():
     }
 
 
+@pytest.mark.demand("sum-old-state", "sum-stamp")
 def test_list_is_stored_as_ever_with_the_time_of_its_last_write():
     store = HeapStore()
     multiset = OrderedMultiset(store, Strategy.VALUE, ttl_ms=10)
@@ -278,6 +392,7 @@ def test_list_is_stored_as_ever_with_the_time_of_its_last_write():
 
 
 @pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP, Strategy.ADAPTIVE])
+@pytest.mark.demand("ttl-unified")
 def test_row_is_shown_up_to_the_end_of_its_own_time(strategy):
     multiset = make(HeapStore(), strategy, ttl_ms=10)
     for row, stamp_ms in (("a", 0), ("b", 5), ("c", 3)):
@@ -286,6 +401,7 @@ def test_row_is_shown_up_to_the_end_of_its_own_time(strategy):
     assert shown == {9: ["a", "b", "c"], 10: ["b", "c"], 12: ["b", "c"], 13: ["b"], 14: ["b"], 15: []}
 
 
+@pytest.mark.demand("sum-legacy-ttl")
 def test_legacy_shows_all_rows_up_to_the_end_of_the_last_change():
     multiset, shown = make(HeapStore(), Strategy.LEGACY, ttl_ms=10), []
     for row, now in (("a", 0), ("b", 5)):
@@ -296,6 +412,7 @@ def test_legacy_shows_all_rows_up_to_the_end_of_the_last_change():
     assert shown == [[1, 0], [2, 0], [1, 0]]
 
 
+@pytest.mark.demand("sum-consistent")
 @pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP, Strategy.ADAPTIVE])
 @pytest.mark.parametrize(
     ("rows", "retracted", "removed", "left"),
@@ -359,6 +476,7 @@ def test_history_follows_a_change_of_strategy_with_its_next_change_and_keeps_its
         assert stamped(multiset, now_ms=16) == [(("a",), 7)]
 
 
+@pytest.mark.demand("sum-old-state")
 def test_length_of_a_history_that_was_stored_without_it_is_counted():
     store, forms = HeapStore(), []
     for n in range(5):
@@ -379,6 +497,7 @@ def test_adaptive_history_with_the_lowest_threshold_begins_as_a_list_and_is_none
     assert forms == ["list", "nodes", "nodes", None]
 
 
+@pytest.mark.demand("sum-insert")
 def test_what_is_given_no_time_is_of_time_0():
     multiset = OrderedMultiset(HeapStore(), ttl_ms=1)
     materializer = SinkUpsertMaterializer(multiset)

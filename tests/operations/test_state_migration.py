@@ -81,6 +81,20 @@ def test_ttl_by_event_time_stamps_with_the_watermark_or_where_there_is_none_with
     assert set(entries(pipeline).values()) == {2 * 24 * HOUR}
 
 
+@pytest.mark.parametrize(("stored", "wanted"), [(None, "1h"), ("1h", None), ("1h", "2h")])
+@pytest.mark.demand("ttl-refused", "ttl-reinterpret")
+def test_ttl_switched_on_off_or_changed_over_stored_state_is_refused_until_it_is_migrated(make, stored, wanted):
+    pipeline = make(ttl=stored)
+    pipeline.read(up(1, 1, "-D"), clock_ms=START)
+    pipeline.fields["ttl"] = wanted
+    pipeline.spec = pipeline.with_fields()
+    with pytest.raises(SpecChangedError):
+        pipeline.read(up(2, 2), clock_ms=START)
+    pipeline.do("migrate", START)
+    pipeline.read(up(3, 3), clock_ms=START)
+    assert pipeline.rows() == {2: 2, 3: 3}
+
+
 @pytest.mark.demand("ttl-migration")
 def test_ttl_switched_off_takes_stamps_and_what_has_expired_and_is_stored_comes_back(make):
     pipeline = make(ttl="1h")
@@ -97,6 +111,7 @@ def test_ttl_switched_off_takes_stamps_and_what_has_expired_and_is_stored_comes_
     assert pipeline.rows() == {1: 1}, "the delete is known again"
 
 
+@pytest.mark.demand("ttl-reinterpret")
 def test_longer_ttl_keeps_stamps_and_brings_back_and_a_shorter_one_does_neither(make):
     pipeline = make(ttl={"ttl": "1h"})
     pipeline.read(up(1, 1, "-D"), clock_ms=START)
@@ -120,6 +135,7 @@ def totals(pipeline):
     return found
 
 
+@pytest.mark.demand("ttl-config")
 def test_each_state_of_a_function_has_its_own_ttl(make):
     pipeline = make(function="victims:Totals", ttl={"total": "2h"})
     pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"), clock_ms=START)

@@ -185,6 +185,7 @@ def test_row_added_where_orphans_may_be_is_an_update():
     assert kinds == [["I"], ["U"]]
 
 
+@pytest.mark.demand("sum-first-last")
 def test_first_row_stays_shown_until_it_is_retracted_and_gives_place_to_the_next():
     pipeline = MemoryPipeline(plain(materializer={"keep": "first"}))
     shown = []

@@ -92,6 +92,7 @@ def run(*steps, of=BY_CLOCK):
 
 
 @pytest.mark.parametrize(("now", "left"), [(99, 1), (100, 0)])
+@pytest.mark.demand("ttl-cleaned")
 def test_tick_drops_a_row_at_exactly_its_time_and_leaves_the_sink(now, left):
     pipeline = run((0, [row("+I", 1, 1)]), (now, None), (now, None))
     assert (stored(pipeline), pipeline.metrics["expired"], numbers(pipeline)) == (left, 1 - left, {1: 1})

@@ -59,6 +59,7 @@ def test_compiled_and_plain_give_the_same(events, replaces, waits, first, n_stor
         assert one.dtype == other.dtype
 
 
+@pytest.mark.demand("sum-cost")
 def test_history_walked_to_its_end_and_back_is_linear():
     """Rows retracted oldest first, newest first, and from the middle."""
     n = 200_000

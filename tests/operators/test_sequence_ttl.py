@@ -33,6 +33,7 @@ def stored(pipeline):
 
 @PIPELINES
 @pytest.mark.parametrize(("now", "shown"), [(199, {}), (200, {1: 5}), (201, {1: 5})])
+@pytest.mark.demand("ttl-unified")
 def test_tombstone_keeps_older_changes_dead_until_exactly_its_time(kind, now, shown):
     pipeline = pipeline_of(kind)
     pipeline.step([event("d", 9)], now_ms=100)
@@ -87,6 +88,7 @@ def test_live_rows_do_not_expire_unless_asked():
     assert (stored(pipeline), numbers(pipeline), pipeline.metrics["expired"]) == ({1}, {1: 5}, 1)
 
 
+@pytest.mark.demand("ttl-cleaned")
 def test_tick_removes_exactly_what_is_due_and_once():
     pipeline = pipeline_of()
     for now, key in ((0, 1), (10, 2), (20, 3)):

@@ -95,6 +95,7 @@ def test_row_for_the_sink_has_the_place_of_its_key_s_last_change_and_a_timer_s_t
     assert found == [(1, 1, 0, 2, False), (1, 1, 0, 1, False), (2, 2, 0, 0, False), (2, 2, 0, 0, False)]
 
 
+@pytest.mark.demand("ttl-cleaned")
 def test_tick_drops_what_expires_beside_a_state_that_does_not():
     pipeline = MemoryPipeline(stateful("user_functions:Everything"))
     pipeline.step([line(1, v="a", seq=1, day="2026-01-01")], now_ms=0)
@@ -148,6 +149,7 @@ def test_key_not_seen_for_its_time_leaves_the_sink():
     assert next(row["changes"] for row in pipeline.rows() if row["id"] == 1) == 1, "it is counted anew"
 
 
+@pytest.mark.demand("ttl-first-login")
 def test_deduplicator_lets_the_first_row_through_until_its_time_from_creation_is_over():
     pipeline = MemoryPipeline(
         stateful("ebbtide.functions:Deduplicate", ttl={"first": {"ttl": "10ms", "update_type": "ON_CREATE"}})
@@ -222,6 +224,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.demand("ttl-incremental-rocksdb")
 def test_spec_that_cannot_work_is_refused(case):
     fields, message = REFUSED[case]
     with pytest.raises(ValidationError, match=message):
@@ -229,6 +232,7 @@ def test_spec_that_cannot_work_is_refused(case):
 
 
 @pytest.mark.parametrize(("clock", "left"), [("WATERMARK", [{2}, {2}]), ("PROCESSING_TIME", [{1, 2}, set()])])
+@pytest.mark.demand("ttl-event-clock")
 def test_tick_drops_what_the_expiry_clock_says_and_not_the_other(clock, left):
     """The watermark passes the end of 1 only; processing time first no end, then both."""
     ttl = {"ttl": "100ms", "time_characteristic": "EVENT_TIME", "expiry_clock": clock}
@@ -244,6 +248,7 @@ def test_tick_drops_what_the_expiry_clock_says_and_not_the_other(clock, left):
 @pytest.mark.parametrize(
     ("cleanup", "left"), [({}, set()), ({"background": False}, {1}), ({"background": False, "timers": True}, set())]
 )
+@pytest.mark.demand("ttl-background")
 def test_tick_drops_nothing_where_no_cleanup_may(cleanup, left):
     ttl = {"ttl": "100ms", "cleanup": cleanup}
     pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", ttl={"first": ttl}))

@@ -81,6 +81,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.demand("sum-avoid")
 def test_any_cut_into_steps_makes_the_table_of_the_last_writes(format_: str, seed: int) -> None:
     make, source, write = FORMATS[format_]
     chance = random.Random(seed)

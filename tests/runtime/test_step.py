@@ -514,6 +514,7 @@ def test_too_many_bad_records_are_refused_while_they_are_decoded(make, lines, go
 
 
 @pytest.mark.parametrize("order", ["arrival", "upsert", {"sequence": ["n"]}])
+@pytest.mark.demand("sum-memory")
 def test_large_step_is_decided_and_published_in_parts_in_one_commit(make, order):
     set_limits(change_piece_bytes=500)
     pipeline = make(order=order, ttl=None, max_group_bytes=500)

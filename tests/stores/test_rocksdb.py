@@ -125,6 +125,7 @@ def test_states_and_keys_are_apart_and_positions_ascend(tmp_path):
     store.close()
 
 
+@pytest.mark.demand("ttl-restore-times")
 def test_what_was_closed_is_there_again(tmp_path):
     store = RocksDbStore(tmp_path / "db")
     store.state("s").put((1, date(2026, 1, 1)), "p", Entry([datetime(2026, 1, 1, tzinfo=UTC), None], 5))

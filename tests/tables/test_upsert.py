@@ -103,6 +103,7 @@ PARTITIONED = ((), ("b",), ("v",), ("v", "b"))
 @pytest.mark.parametrize(("by_vectors", "folded"), thinned(product((True, False), (1, 4, 100)), 4))
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
 @pytest.mark.parametrize("partitioned", PARTITIONED, ids="_".join)
+@pytest.mark.demand("sum-violation")
 def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded, partitioned):
     set_limits(width=2)
     chance, want = random.Random(seed), {}
