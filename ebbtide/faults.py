@@ -150,6 +150,12 @@ FAULTS: Mapping[tuple[str, str], Words] = {
         way_out="Give that user the right to it (docs/explanation/security.md), or mount its disk to be written to. Nothing was changed.",
         error=StoreRefusedError,
     ),
+    ("root", "refuses puts"): Words(
+        says="The object store refuses files below '{location}'.",
+        allowed="credentials of this process by which '{pipeline}' may write",
+        way_out="Give them the rights to read, list, put and delete below the root (docs/how-to/object-stores.md). Nothing was changed.",
+        error=StoreRefusedError,
+    ),
     ("ledger", "lost"): Words(
         says="The ledger at '{location}' was deleted or put back: it does not say whether '{pipeline}' is paused.",
         got="epoch {epoch}",

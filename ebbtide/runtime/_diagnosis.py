@@ -295,12 +295,16 @@ class Diagnosis:
 
 
 def of_rights(plan: Plan) -> Iterator[Fault]:
-    """Find the first folder of a pipeline that this user may not write to. It is not asked of a file in an object store.
+    """Find the first folder of a pipeline that this user may not write to; an object store is asked once for all.
 
     Args:
         plan: The pipeline.
     """
     home = Location(plan.root)
+    if home.is_in_object_store:
+        if not home.may_write:
+            yield Fault.of("root", "refuses puts", location=home, pipeline=plan.spec.name)
+        return
     tables = [home / name for name in home.subfolders()] if home.is_local else []
     logs = [table / Log.FOLDER for table in tables]
     for folder in (home, *tables, *logs):

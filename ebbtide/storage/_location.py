@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ebbtide.environment import with_variables
-from ebbtide.errors import ConfigError, DamagedFileError
+from ebbtide.errors import ConfigError, DamagedFileError, StoreRefusedError
 from ebbtide.redaction import has_unseen, redacted
 from ebbtide.storage._disk import failures_named, sync, sync_above, sync_below
 from ebbtide.storage._news import FolderNews
@@ -42,6 +42,13 @@ COPIED_BYTES = 8 * 2**20
 """Bytes of a file that are held while it is copied."""
 UNFINISHED = ".tmp"
 """End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
+PUT_TO_ASK = ".rights"
+"""File of a folder in an object store whose put shows that puts are allowed."""
+ALLOWED_FOR_S = 600.0
+"""Seconds for which that counts: looks come every half a minute, and a store is paid for each put."""
+MOST_ASKED = 10_000
+"""Folders that this process remembers."""
+_may_put_until_s: dict[str, float] = {}
 _LOCAL = pafs.LocalFileSystem()
 DAY_S = 86_400
 HIDDEN = (".", "_")
@@ -289,13 +296,31 @@ class Location(str):
 
     @property
     def may_write(self) -> bool:
-        """True if this user may make files in the folder, or make the folder; of an object store, which answers only a call, always."""
+        """True if this user may make files in the folder, or make the folder.
+
+        An object store is asked by a put of an empty file that is there from then on; what it has allowed counts for some minutes.
+        """
+        if self.is_in_object_store:
+            return self._may_put()
         if not self.is_local:
             return True
         folder = Path(self)
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+    def _may_put(self) -> bool:
+        """Return whether an object store takes files below this folder, with the credentials of this process."""
+        if time.monotonic() < _may_put_until_s.get(self, 0.0):
+            return True
+        try:
+            (self / PUT_TO_ASK).put_if_absent(b"")
+        except StoreRefusedError:
+            return False
+        if len(_may_put_until_s) >= MOST_ASKED:
+            _may_put_until_s.clear()
+        _may_put_until_s[self] = time.monotonic() + ALLOWED_FOR_S
+        return True
 
     @property
     def free_bytes(self) -> int | None:
