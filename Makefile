@@ -1,7 +1,7 @@
 # Needs git, make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test suite lint audit ui grid versions model mutants torture live bench soak java gcc
+.PHONY: help demo docs test suite lint audit ui grid versions model mutants torture live faults bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -75,6 +75,9 @@ torture: java gcc $(UV_HERE) .venv ## Kill real processes at every place, and co
 
 live: java $(UV_HERE) .venv ## Postgres, Debezium, Kafka and runs that go on, under load and kill -9 (MINUTES=5)
 	$(RUN) python tests/live/live.py --minutes $(or $(MINUTES),5)
+
+faults: java .venv ## Fifty pipelines by Dagster, with faults made for real, as root (MINUTES=60 PIPELINES=50)
+	$(RUN) python tests/live/fifty.py --minutes $(or $(MINUTES),60) --pipelines $(or $(PIPELINES),50)
 
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py

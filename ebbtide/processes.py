@@ -15,6 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
+CLOCKS_DIFFER_S = 5.0
+"""Most that a start by the clock of the boot may differ from one by the wall clock."""
+
 
 class Process(str):
     """The unique name of a process, a text: `host@boot-namespace:pid:start`.
@@ -68,6 +71,32 @@ class Process(str):
         # Process numbers are used again: the start distinguishes an older process from a later one with its number.
         return _started(pid) != started
 
+    @staticmethod
+    def has_ended(pid: int, at_s: float) -> bool:
+        """Return whether the process that had a number here at a time is known to have ended.
+
+        Args:
+            pid: Its number.
+            at_s: A time at which it ran, seconds since 1970.
+
+        Example:
+            >>> Process.has_ended(os.getpid(), 4e9)
+            False
+        """
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        # Another process may have the number since: it has begun later.
+        started = _started(pid)
+        booted_s = _booted_s()
+        if not started or not booted_s:
+            return False
+        begun_s = booted_s + int(started) / os.sysconf("SC_CLK_TCK")
+        return begun_s > at_s + CLOCKS_DIFFER_S
+
     @property
     def _place(self) -> str:
         place, _, _ = self.rsplit(":", 2)
@@ -120,6 +149,16 @@ def _here() -> str:
         digits = filter(str.isdigit, str(link))
         namespace = "".join(digits)
     return f"{socket.gethostname()}@{booted}-{namespace}"
+
+
+@cache
+def _booted_s() -> int:
+    """Return when this machine was booted, seconds since 1970; 0 if it is unknown."""
+    with suppress(OSError):
+        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+            if line.startswith("btime "):
+                return int(line.split()[1])
+    return 0
 
 
 def _started(pid: int) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.failed_runs import failed_runs
 from assets.revenue import customer_revenue, customer_revenue_job
 from ebbtide.dagster.metadata import on_engine
 from resources.profiles import resources
@@ -27,7 +28,10 @@ def defs() -> dg.Definitions:
     merged = dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
         dg.Definitions(
-            assets=[customer_revenue], jobs=[customer_revenue_job, shop_job, demo_job], executor=dg.in_process_executor
+            assets=[customer_revenue],
+            jobs=[customer_revenue_job, shop_job, demo_job],
+            sensors=[failed_runs],
+            executor=dg.in_process_executor,
         ),
     )
     return on_engine(merged, resources().engine)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,13 @@ def test_a_process_of_another_place_is_not_known_to_have_ended(change):
     absent_pid = 2**22 + 1
     assert Process(f"{place}:{absent_pid}:{started}").is_gone
     assert not Process(f"{places[change]}:{absent_pid}:{started}").is_gone
+
+
+def test_number_of_a_process_that_ran_at_a_time_is_that_of_an_ended_one_if_none_has_it_or_a_later_one():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert Process.has_ended(ended.pid, time.time())
+    assert not Process.has_ended(os.getpid(), time.time())
+    assert Process.has_ended(os.getpid(), time.time() - 10 * 365 * 86_400), (
+        "that one ran before this machine was booted"
+    )

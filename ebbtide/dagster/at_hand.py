@@ -10,6 +10,7 @@ from ebbtide import Pipeline
 from ebbtide.dagster.group import follow_name, followed_groups
 from ebbtide.dagster.metadata import checks_name, run_name
 from ebbtide.dagster.operations import job_name
+from ebbtide.dagster.rounds import round_groups, round_name
 from ebbtide.operations import operations
 
 LOADS = "get_repository_definition"
@@ -48,5 +49,6 @@ def at_hand(specs: Sequence[Pipeline], job: str | None) -> Sequence[Pipeline]:
     for group, members in followed_groups(specs).items():
         if job == follow_name(group):
             return members
-    is_of_operation = any(job == job_name(operation) for operation in operations())
-    return [] if is_of_operation else specs
+    without_tables = {job_name(operation) for operation in operations()}
+    without_tables |= {round_name(group) for group in round_groups(specs)}
+    return [] if job in without_tables else specs

@@ -1,7 +1,7 @@
 """The checks of a pipeline's sink, judged by Great Expectations; what they read decides whether the run's session is started."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.checks import Check, checks_of
 from ebbtide.dagster.metadata import maintenance_pool
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import ClockResource, Means, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ LOOK_BACK = 100
 
 def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
-    # One that blocks and fails ends the step: they come last, so that the rest are judged all the same.
-    known = sorted(checks_of(spec), key=lambda check: check.blocking)
 
     @dg.multi_asset_check(
         name=f"{spec.name}_checks",
-        specs=[_check_spec(spec, check) for check in known],
+        specs=[_check_spec(spec, check) for check in _known(spec)],
         can_subset=True,
         pool=maintenance_pool(spec),
     )
@@ -37,18 +35,46 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        from ebbtide.checks import Engines
-
-        newest = supervised(lambda report, stop: _newest(spec, storage))
-        engines = Engines(lambda: spark.session)
-        for check in known:
-            key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
-            if key not in context.selected_asset_check_keys:
-                continue
-            last_good = _last_good(context.instance, key)
-            yield supervised(_Judge(spec, check, key, last_good, newest, engines, storage, clock))
+        wanted = context.selected_asset_check_keys
+        yield from judged(spec, wanted, context.instance, Means(spark, storage, clock))
 
     return checks
+
+
+def judged(
+    spec: Pipeline,
+    wanted: Container[dg.AssetCheckKey] | None,
+    instance: dg.DagsterInstance,
+    means: Means,
+) -> Iterator[dg.AssetCheckResult]:
+    """Judge a pipeline; those checks that block come last.
+
+    Args:
+        spec: The pipeline.
+        wanted: The checks; None: all.
+        instance: Has their last results.
+        means: The resources.
+    """
+    from ebbtide.checks import Engines
+
+    newest = supervised(lambda report, stop: _newest(spec, means.storage))
+    engines = Engines(lambda: means.spark.session)
+    for check in _known(spec):
+        key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
+        if wanted is not None and key not in wanted:
+            continue
+        last_good = _last_good(instance, key)
+        yield supervised(_Judge(spec, check, key, last_good, newest, engines, means.storage, means.clock))
+
+
+def _known(spec: Pipeline) -> list[Check]:
+    """Return the checks of a pipeline. One that blocks and fails ends the step: they come last, so that the rest are judged all the same."""
+    return sorted(checks_of(spec), key=lambda check: check.blocking)
+
+
+def blocking_checks(spec: Pipeline) -> set[str]:
+    """Return the names of a pipeline's checks that block what reads its sink."""
+    return {check.name for check in checks_of(spec) if check.blocking}
 
 
 def _check_spec(spec: Pipeline, check: Check) -> dg.AssetCheckSpec:

@@ -14,6 +14,7 @@ from ebbtide.dagster.group import follow_assets, follow_job, followed_groups
 from ebbtide.dagster.jobs import check_schedule, checks_job, operation_schedule, run_job, run_schedule
 from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.operations import job_name, operation_job
+from ebbtide.dagster.rounds import round_groups, round_job, round_name, round_schedule
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.operations import operations
@@ -85,6 +86,10 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
         job = operation_job(operation, fitting)
         jobs.append(job)
         schedules += operation_schedule(operation, fitting, job)
+    for group, members in round_groups(specs).items():
+        job = round_job(group, members, specs)
+        jobs.append(job)
+        schedules.append(round_schedule(group, job))
     return dg.Definitions(
         assets=[follow_assets(group, members) for group, members in groups.items()],
         jobs=jobs,
@@ -108,6 +113,9 @@ def _alone(name: str, chosen: Sequence[Pipeline], specs: Sequence[Pipeline]) -> 
         if any(spec in members for spec in chosen):
             assets.append(follow_assets(group, members))
             jobs.append(follow_job(group, members))
+    for group, members in round_groups(specs).items():
+        if name == round_name(group):
+            jobs.append(round_job(group, members, specs))
     for operation in operations():
         if name == job_name(operation):
             jobs.append(operation_job(operation, specs))

@@ -206,18 +206,28 @@ class _Reports:
         Raises:
             dagster.Failure: some failed; a retry helps if some continue or the errors are temporary.
         """
-        if not self.failing:
-            return
-        may_pass = bool(self.summaries)
-        texts = []
-        for name, (text, passes) in sorted(self.failing.items()):
-            may_pass = may_pass or passes
-            texts.append(f"{name}: {text}")
-        raise dg.Failure(
-            "\n".join(texts),
-            metadata={IS_TRANSIENT: may_pass},
-            allow_retries=may_pass,
-        )
+        refuse_failing(self.failing, goes_on=bool(self.summaries))
+
+
+def refuse_failing(failing: Mapping[str, tuple[str, bool]], *, goes_on: bool) -> None:
+    """Fail a run of several pipelines if some have failed.
+
+    Args:
+        failing: Name of a pipeline to the text of its error, and whether that may pass.
+        goes_on: Other pipelines have succeeded.
+
+    Raises:
+        dagster.Failure: some failed; a retry helps if some continue or the errors are temporary.
+    """
+    if not failing:
+        return
+    may_pass = goes_on or any(passes for _, passes in failing.values())
+    texts = [f"{name}: {text}" for name, (text, _) in sorted(failing.items())]
+    raise dg.Failure(
+        "\n".join(texts),
+        metadata={IS_TRANSIENT: may_pass},
+        allow_retries=may_pass,
+    )
 
 
 def _text(error: Exception) -> str:

@@ -11,6 +11,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.dagster.ended import MOST_FAILED, ended_of, reason_to_wait
 from ebbtide.dagster.group import follow_name
+from ebbtide.dagster.lost import end_lost
 from ebbtide.dagster.metadata import checks_name, run_name
 from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.sensors import UNDER_WAY, why_not
@@ -47,6 +48,7 @@ def keeping_sensor(
     ) -> dg.SensorResult:
         requests: list[dg.RunRequest] = []
         waits = []
+        end_lost(context.instance, runs, follows)
         for job, members in kept.items():
             launched, reason = _next_runs(context.instance, job, members, storage.root)
             requests += launched

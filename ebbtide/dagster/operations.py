@@ -16,7 +16,7 @@ from pydantic import Field, create_model
 
 from ebbtide import Pipeline, StepProgress
 from ebbtide.dagster.metadata import maintenance_pool, run_tags, state_key
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import ClockResource, Means, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
 from ebbtide.lines import lines_of
@@ -59,28 +59,8 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
     ) -> None:
         spec = _chosen(context, by_name)
         given = dict(context.op_config or {})
-        action = given.pop("action", operation.actions[0])
-        docs = Path(storage.data_docs).resolve()
-        ctx = Context(
-            spec.on_engine(spark.engine),
-            storage.root,
-            OnSpark.for_root(lambda: spark.session, storage.root),
-            BY,
-            clock.now_ms,
-            beside=lambda: specs,
-            data_docs=docs,
-        )
-        observer = _Observer(context, operation, action, ctx)
-
-        def work(say: Callable[[StepProgress | Phase], None], stop: threading.Event) -> Report:
-            params = operation.asked(given)
-            watched = replace(ctx, on_progress=say, on_phase=say, stop=stop)
-            return operation.act(action, watched, params)
-
         with waiting_for_lease():
-            report = supervised(work, observer.progress)
-        context.log.info(report.text())
-        observer.observe(report)
+            carry_out(context, operation, given, spec, specs, Means(spark, storage, clock))
 
     def tags(pipeline: str) -> dict[str, str]:
         spec = by_name[pipeline]
@@ -100,6 +80,51 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         act()
 
     return job
+
+
+def carry_out(
+    context: dg.OpExecutionContext,
+    operation: Operation,
+    given: Mapping[str, Any],
+    spec: Pipeline,
+    specs: Sequence[Pipeline],
+    means: Means,
+) -> None:
+    """Carry out an operation for a pipeline; its report is an observation.
+
+    Args:
+        context: The run's.
+        operation: The operation.
+        given: Its parameters, and the `action` where it is not the first one.
+        spec: The pipeline.
+        specs: All pipelines of the project.
+        means: The resources.
+
+    Raises:
+        dagster.Failure: it failed.
+    """
+    params = dict(given)
+    action = params.pop("action", operation.actions[0])
+    spark, storage = means.spark, means.storage
+    docs = Path(storage.data_docs).resolve()
+    ctx = Context(
+        spec.on_engine(spark.engine),
+        storage.root,
+        OnSpark.for_root(lambda: spark.session, storage.root),
+        BY,
+        means.clock.now_ms,
+        beside=lambda: specs,
+        data_docs=docs,
+    )
+    observer = _Observer(context, operation, action, ctx)
+
+    def work(say: Callable[[StepProgress | Phase], None], stop: threading.Event) -> Report:
+        watched = replace(ctx, on_progress=say, on_phase=say, stop=stop)
+        return operation.act(action, watched, operation.asked(params))
+
+    report = supervised(work, observer.progress)
+    context.log.info(report.text())
+    observer.observe(report)
 
 
 def job_name(operation: Operation) -> str:

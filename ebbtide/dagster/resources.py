@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,3 +107,18 @@ class ClockResource(dg.ConfigurableResource["ClockResource"]):
     def now_ms(self) -> int:
         """Return the time, epoch ms."""
         return time.time_ns() // 1_000_000 if self.fixed_ms is None else self.fixed_ms
+
+
+@dataclass(frozen=True)
+class Means:
+    """The resources of a step.
+
+    Args:
+        spark: Its session.
+        storage: The roots.
+        clock: The clock.
+    """
+
+    spark: SparkResource
+    storage: StorageResource
+    clock: ClockResource

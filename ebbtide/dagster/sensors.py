@@ -16,6 +16,7 @@ from dagster import BetaWarning
 from ebbtide import Pipeline, UpsertPipelines
 from ebbtide.amounts import amount
 from ebbtide.dagster.ended import MOST_FAILED, ended_of, reason_to_wait
+from ebbtide.dagster.lost import end_lost
 from ebbtide.dagster.metadata import follows_its_source, run_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import EbbtideError, PausedError, Transient
@@ -104,6 +105,7 @@ def backlog_sensor(specs: Sequence[Pipeline], runs: Mapping[str, Any]) -> dg.Sen
         clock: ClockResource,
     ) -> dg.SensorResult:
         cursor = _Cursor.read(context.cursor, runs)
+        end_lost(context.instance, runs, {spec.group for spec in specs})
         tick = _Tick(context.instance, storage.root, clock.now_ms(), cursor.seen)
         in_turn = cursor.in_turn(specs)
         cursor.next = ""

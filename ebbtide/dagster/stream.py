@@ -13,7 +13,7 @@ import ebbtide
 from ebbtide import Pipeline, RunSummary, StepProgress
 from ebbtide.dagster.metadata import asset_specs, pool, state_key
 from ebbtide.dagster.report import report_of
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import ClockResource, Means, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.inspect import fault_of_all_bad
 from ebbtide.storage import Location
@@ -56,38 +56,60 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        observer = Observer(context, spec, storage.root)
-        again = partial(
-            ebbtide.run,
-            accept_source_path=config.accept_source_path,
-            accept_loss=config.accept_loss,
-            accept_changed_files=config.accept_changed_files,
-        )
-        refresh = partial(ebbtide.refresh, accept_loss=config.accept_loss)
-        operate = refresh if config.refresh else again
-
-        def work(report: Any, stop: Any) -> RunSummary:
-            summary = operate(
-                spark.for_runs,
-                spec.on_engine(spark.engine),
-                storage.root,
-                on_progress=report,
-                stop=stop,
-                clock=clock.now_ms,
-            )
-            fault = fault_of_all_bad(spec, storage.root, summary)
-            if fault is not None:
-                raise fault
-            return summary
-
         with waiting_for_lease():
-            summary = supervised(work, observer.step)
-        observer.flush()
-        if summary.nothing_matched:
-            context.log.warning(summary.nothing_matched)
+            summary = brought_up_to_date(context, spec, config, Means(spark, storage, clock))
         yield from results(spec, summary, storage)
 
     return reconcile
+
+
+def brought_up_to_date(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    spec: Pipeline,
+    config: StreamConfig,
+    means: Means,
+) -> RunSummary:
+    """Run a bounded pipeline, and report its steps.
+
+    Args:
+        context: The run's.
+        spec: The pipeline.
+        config: Its configuration.
+        means: The resources.
+
+    Raises:
+        dagster.Failure: it failed, or has read bad records alone.
+    """
+    root = means.storage.root
+    observer = Observer(context, spec, root)
+    again = partial(
+        ebbtide.run,
+        accept_source_path=config.accept_source_path,
+        accept_loss=config.accept_loss,
+        accept_changed_files=config.accept_changed_files,
+    )
+    refresh = partial(ebbtide.refresh, accept_loss=config.accept_loss)
+    operate = refresh if config.refresh else again
+
+    def work(report: Any, stop: Any) -> RunSummary:
+        summary = operate(
+            means.spark.for_runs,
+            spec.on_engine(means.spark.engine),
+            root,
+            on_progress=report,
+            stop=stop,
+            clock=means.clock.now_ms,
+        )
+        fault = fault_of_all_bad(spec, root, summary)
+        if fault is not None:
+            raise fault
+        return summary
+
+    summary = supervised(work, observer.step)
+    observer.flush()
+    if summary.nothing_matched:
+        context.log.warning(summary.nothing_matched)
+    return summary
 
 
 class Observer:
@@ -101,7 +123,7 @@ class Observer:
         root: Folder of all pipelines' tables.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline, root: str) -> None:
+    def __init__(self, context: dg.OpExecutionContext | dg.AssetExecutionContext, spec: Pipeline, root: str) -> None:
         self._context = context
         self._spec = spec
         self._root = root

@@ -64,7 +64,8 @@ def test_location_holds_exactly_this():
     assert sorted(node.name for node in shop.nodes) == sorted(
         f"{name}_{step}" for name in of_shop for step in ("checks", "reconcile")
     )
-    assert sorted(jobs) == sorted([*NAMES, *(f"ebbtide_{kind}" for kind in kinds)])
+    rounds = {f"ebbtide_round_{group}": f"ebbtide_round_{group}_schedule" for group in ("activity", "shop")}
+    assert sorted(jobs) == sorted([*NAMES, *rounds, *(f"ebbtide_{kind}" for kind in kinds)])
     pools = {name: {pool for node in jobs[name].nodes for pool in node.definition.pools} for name in NAMES}
     assert pools == {name: {f"checkpoint_{name}"} for name in NAMES}
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
@@ -75,8 +76,12 @@ def test_location_holds_exactly_this():
         if kind == "cleanup":
             crons |= {Cron.of("H/15 * * * *", name).text for name in NAMES}
         of_operations[f"ebbtide_{kind}_schedule"] = (f"ebbtide_{kind}", sorted(crons))
-    assert schedules == of_runs | of_operations
-    assert [sensor.name for sensor in found.sensors] == ["ebbtide_backlog"]
+    of_rounds = {
+        schedule: (job, Cron.of("H 3 * * *", job.removeprefix("ebbtide_round_")).text)
+        for job, schedule in rounds.items()
+    }
+    assert schedules == of_runs | of_operations | of_rounds
+    assert sorted(sensor.name for sensor in found.sensors) == ["ebbtide_backlog", "failed_runs"]
 
 
 def test_operations_take_turns_with_the_runs_of_their_pipeline_by_a_tag():
