@@ -147,3 +147,11 @@ defs_option = click.option(
     show_default=f"{PROJECT_DEFS} of the project if it exists, else {DEFS}",
     help="Folder of the definitions; statements add to it.",
 )
+
+
+py_files_option = click.option(
+    "--py-files",
+    metavar="FILES",
+    default="",
+    help="Python code for functions: .py, .zip or .egg, with commas between them; workers and jobs get it.",
+)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ebbtide.cli.errors import FAILED, USAGE, error_text
-from ebbtide.cli.places import defs_option, root_option
+from ebbtide.cli.places import defs_option, py_files_option, root_option
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import ResultFormat, Shell, Target
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OF_THIS_PROCESS = ("root", "defs", "environment")
+_OF_THIS_PROCESS = ("root", "defs", "environment", "py_files")
 """Options for the data of an embedded session."""
 
 
@@ -33,6 +33,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         defs_option,
         root_option,
         click.option("--environment", type=_EXISTING, help="A YAML file of sources, functions, variables, settings."),
+        py_files_option,
         click.option("--gateway", metavar="URL", help="Let a gateway execute the statements, on its data."),
         click.option("--token-file", type=_EXISTING, help="The gateway's token: a file of mode 600."),
         click.option("--token-env", "token_variable", help="The gateway's token: the name of a variable."),
@@ -139,7 +140,9 @@ def _refuse_unfit(
         raise click.UsageError("Got a token. Allowed: with --gateway.")
     given = [name for name in _OF_THIS_PROCESS if _is_typed(context, name)]
     if gateway is not None and given:
-        raise click.UsageError(f"Got --gateway and --{given[0]}. The gateway uses the data it was started with.")
+        raise click.UsageError(
+            f"Got --gateway and --{given[0].replace('_', '-')}. The gateway uses the data it was started with."
+        )
 
 
 def _is_typed(context: click.Context, name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.options import seconds_of
-from ebbtide.cli.places import defs_option, root_option
+from ebbtide.cli.places import defs_option, py_files_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 
@@ -36,6 +36,7 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file of sources, functions, settings.",
 )
+@py_files_option
 @click.option("--read-only", is_flag=True, help="Allow only SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET and RESET.")
 @click.option(
     "--folders", is_flag=True, help="Let statements name files and folders of this host. Default: only tables."
@@ -77,6 +78,7 @@ def sql_gateway(
     defs: str,
     root: str,
     environment: Path | None,
+    py_files: str,
     read_only: bool,
     folders: bool,
     token_env: str | None,
@@ -111,6 +113,7 @@ def sql_gateway(
             read_only=read_only,
             folders=folders,
             audit=audit,
+            py_files=py_files,
         )
         with serving.open(lambda: new_log(root), click.echo) as server:
             click.echo(f"SQL gateway: {server.url}")

@@ -262,8 +262,9 @@ class Expressions:
         types = {}
         for column in self.sink:
             types[f"transform.select.{column.name}"] = column.type
+        session = self.session  # started first: Spark reads the types of functions, which are written as DDL
         schema = StructType([*spark_schema(self.inputs), *self.calls.fields()])
-        empty = self.session.createDataFrame([], schema)
+        empty = session.createDataFrame([], schema)
         self._refuse_unfit_calls(empty)
         for field, text in self.transform.expressions.items():
             is_condition = field not in types

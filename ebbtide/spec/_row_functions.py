@@ -15,6 +15,7 @@ from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from zipfile import ZipFile
 
 from sqlglot import exp
 
@@ -228,6 +229,13 @@ def _spark_type(target: str, annotation: Any) -> str:
     )
 
 
+def _texts_in(archive: Path) -> list[str]:
+    """Return the modules of an archive: any of them may be imported by another."""
+    with ZipFile(archive) as opened:
+        names = sorted(name for name in opened.namelist() if name.endswith(".py"))
+        return [f"{name}\0{opened.read(name).decode()}\0" for name in names]
+
+
 def digest(target: str) -> str:
     """Return a digest of a function's code: its module, and the project's modules that it imports, recursively.
 
@@ -239,6 +247,9 @@ def digest(target: str) -> str:
         return ""
     found = Shipped.project_sources(module, Path(file))
     texts = [f"{name}\0{source.text}\0" for name, source in sorted(found.items())]
+    archive = getattr(sys.modules[module].__loader__, "archive", None)
+    if not texts and archive is not None:
+        texts = _texts_in(Path(archive))
     if not texts:  # an installed module
         texts = [Path(file).read_text(encoding="utf-8")]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

@@ -8,6 +8,8 @@ variables: {day: 2026-01-01}   # ${day} in statements
 settings: {max-rows: 100}      # as SET
 catalogs:                # for USE
   lab: {defs: lab/defs, root: /data/lab}
+external_catalogs:       # Spark's, for queries
+  shop: {class: org.apache.iceberg.spark.SparkCatalog, options: {type: rest, uri: https://host, token: "${TOKEN}"}}
 ```
 """
 
@@ -20,20 +22,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
+from ebbtide.sessions import refuse_literal_credentials
 from ebbtide.spec import NAME, UnfitFunctionError, UserFunction, read_yaml
 from ebbtide.sql._catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
+from ebbtide.sql._settings import CATALOG_SETTING
 from ebbtide.storage import Location
 
+SPARK_CATALOG = "spark_catalog"
+"""Name of the catalog that Spark begins with."""
 Texts = dict[Annotated[str, BeforeValidator(as_set)], Annotated[str, BeforeValidator(as_set)]]
 
 
 def _catalog_name(name: str) -> str:
-    if name == DEFAULT_CATALOG or not re.fullmatch(NAME, name):
+    if name in (DEFAULT_CATALOG, SPARK_CATALOG) or not re.fullmatch(NAME, name):
         raise ValueError(
-            f"lower-case letters, digits and underscores are allowed, 63 at most; not '{DEFAULT_CATALOG}', the session's own"
+            f"lower-case letters, digits and underscores are allowed, 63 at most; not '{DEFAULT_CATALOG}' and '{SPARK_CATALOG}', the session's own"
         )
     return name
 
@@ -52,6 +59,26 @@ class _CatalogPlace(BaseModel):
         return {"defs": given} if isinstance(given, str) else given
 
 
+class _ExternalCatalog(BaseModel):
+    """A catalog of Spark: its class, and that class's options."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    class_: Annotated[str, Field(alias="class", pattern=r"^[A-Za-z_][\w.$]*$")]
+    options: Texts = {}
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Return the settings of Spark that make it known by a name, with the variables of the environment that they name.
+
+        Raises:
+            ConfigError: a credential is written out, or a variable is not set.
+        """
+        key = f"{CATALOG_SETTING}{name}"
+        settings = {key: self.class_, **{f"{key}.{option}": value for option, value in self.options.items()}}
+        refuse_literal_credentials(settings)
+        return {option: from_environment(f"The option '{option}'", value) for option, value in settings.items()}
+
+
 class _Document(BaseModel):
     """The sections of an environment's file; the entries of the first two have the form of declarations' files."""
 
@@ -62,6 +89,7 @@ class _Document(BaseModel):
     variables: Texts = {}
     settings: Texts = {}
     catalogs: dict[Annotated[str, AfterValidator(_catalog_name)], _CatalogPlace] = {}
+    external_catalogs: dict[Annotated[str, AfterValidator(_catalog_name)], _ExternalCatalog] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -133,7 +161,13 @@ def read_environment(file: Path | None) -> Environment:
         if place.root is not None:
             Location(place.root).refuse_unusable(f"catalogs.{name}.root")
     places = {name: (place.defs, place.root) for name, place in document.catalogs.items()}
-    return Environment(tuple(given), document.variables, document.settings, places)
+    twice = ", ".join(document.catalogs.keys() & document.external_catalogs.keys())
+    if twice:
+        raise ConfigError.of(f"{where} names a catalog twice.", got=twice, allowed="each name once")
+    settings: dict[str, str] = {}
+    for name, external in document.external_catalogs.items():
+        settings |= external.settings(name)
+    return Environment(tuple(given), document.variables, settings | document.settings, places)
 
 
 def _refuse_name_of_spark(name: str, where: str) -> None:

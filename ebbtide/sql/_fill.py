@@ -142,6 +142,13 @@ def _source(catalog: Catalog, query: exp.Select, statement: Statement) -> Declar
     subqueries = list(query.find_all(exp.Subquery, exp.Exists))
     if len(tables) != 1 or subqueries:
         raise _not_applicable(statement, "no source or several")
+    if len(tables[0].parts) > 1:
+        raise SqlError.of(
+            "INSERT INTO reads a declared source, a changelog; this is a table of another catalog.",
+            got=tables[0].sql(dialect="spark"),
+            allowed="the name of a source, alone",
+            next_step="Query that table, or hand its rows over by ebbtide.spark.upsert: docs/how-to/spark-streams.md.",
+        )
     name = tables[0].name.lower()
     sources = catalog.declared(DeclaredKind.SOURCE)
     if name not in sources:

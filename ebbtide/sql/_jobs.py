@@ -4,7 +4,7 @@ A job is a folder ROOT/.sql/jobs/ID:
 
 | file | holds |
 |---|---|
-| `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway |
+| `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway, files of Python code |
 | `process` | the process, as `ebbtide.processes` names it |
 | `lock` | locked while the process, or the run that it began, lives |
 | `log` | the output |
@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
 from ebbtide.processes import Process, Stop
+from ebbtide.sql._py_files import for_process, for_spark
 
 if TYPE_CHECKING:  # a job's process stays small: it loads neither Arrow nor the models of specs
     from ebbtide import MaterializedView, Pipeline
@@ -172,9 +173,11 @@ class Jobs:
 
     Args:
         root: Folder of all pipelines' tables.
+        py_files: Files of Python code for the jobs that begin.
     """
 
     root: str
+    py_files: tuple[str, ...] = ()
 
     def all(self) -> list[Job]:
         """Return all jobs, the newest first."""
@@ -257,6 +260,7 @@ class Jobs:
             "root": self.root,
             "started": now.isoformat(timespec="milliseconds"),
             "client": by,
+            "py_files": self.py_files,
             "repeats": not once and any(repeats(pipeline.spec) for pipeline in pipelines),
         }
         (folder / "job.json").write_text(json.dumps(asked, indent=1), encoding="utf-8")
@@ -308,7 +312,10 @@ def _await_start(folder: Path, process: _Run) -> None:
 def main(folder: Path) -> int:
     """Run the pipelines of a job's folder, and record the exit code; return it."""
     asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"]]
+    files = asked.get("py_files", ())
+    of_spark = [f"--conf={name}={value}" for name, value in for_spark(files).items()]
+    command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"], *of_spark]
+    environment = for_process(files, os.environ)
     stop = Stop()
     runs: list[_Run] = []
 
@@ -326,7 +333,7 @@ def main(folder: Path) -> int:
     code = n_failures = 0
     while not stop.is_signalled():
         started = time.monotonic()
-        runs[:] = [subprocess.Popen(command, pass_fds=[lock])]
+        runs[:] = [subprocess.Popen(command, pass_fds=[lock], env=environment)]
         if stop.is_signalled():
             runs[0].send_signal(signal.SIGTERM)  # the stop came before the process was in `runs`
         code = runs[0].wait()

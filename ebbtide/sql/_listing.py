@@ -80,14 +80,15 @@ def show(catalog: Catalog, asked: Show) -> Listed:
     return names, rows
 
 
-def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
-    """List the catalogs that USE takes."""
+def catalogs(known: Mapping[str, Catalog], in_use: str, external: Mapping[str, str], pattern: str | None) -> Listed:
+    """List the catalogs that USE takes, then Spark's, by their classes."""
     names = columns("name", "definitions", "root", "in_use:boolean")
     rows: list[Row] = []
     for name, catalog in known.items():
         if fits(name, pattern):
             row = [name, str(catalog.folder), catalog.root, name == in_use]
             rows.append(row)
+    rows += [[name, class_, "", False] for name, class_ in external.items() if fits(name, pattern)]
     return names, rows
 
 

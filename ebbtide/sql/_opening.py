@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide
+from ebbtide.sql._py_files import imported_from
 from ebbtide.sql._results import Session
 
 LEAST_LENGTH = 16
@@ -122,6 +123,7 @@ class Target:
         gateway: URL of a gateway, which has its own root and definitions; root, defs and environment are then ignored.
         token_file: File with the gateway's token.
         token_variable: Name of the variable with the gateway's token.
+        py_files: Files of Python code for functions, with commas between them.
     """
 
     root: str
@@ -130,6 +132,7 @@ class Target:
     gateway: str | None = None
     token_file: Path | None = None
     token_variable: str | None = None
+    py_files: str = ""
 
     def open(self) -> Session:
         """Open a session.
@@ -149,13 +152,14 @@ class Target:
             from ebbtide.storage import Location
 
             Location(self.root).refuse_unusable("--root")
+        py_files = imported_from(self.py_files)
         if self.environment is None:
             own = Catalog(self.root, Path(self.defs))
-            return EmbeddedSession({DEFAULT_CATALOG: own}, {})
+            return EmbeddedSession({DEFAULT_CATALOG: own}, {}, py_files=py_files)
         from ebbtide.sql._environment import read_environment
 
         environment = read_environment(self.environment)
-        return EmbeddedSession(environment.catalogs(self.root, self.defs), environment.settings)
+        return EmbeddedSession(environment.catalogs(self.root, self.defs), environment.settings, py_files=py_files)
 
     def variables(self) -> Mapping[str, str]:
         """Return the variables of statements that the environment's file has; none without one.

@@ -24,6 +24,7 @@ from ebbtide.sql._jobs import Job, Jobs
 from ebbtide.sql._listing import catalogs, columns, completions, describe, fits, show, show_create
 from ebbtide.sql._operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql._parsing import parse, parse_text
+from ebbtide.sql._py_files import for_spark
 from ebbtide.sql._results import Completion, Result, ResultColumn, ResultKind, Row
 from ebbtide.sql._settings import SPARK, Rights, Settings, own_name
 from ebbtide.sql._statements import ObjectKind
@@ -45,6 +46,7 @@ class EmbeddedSession:
         client: Name of the gateway's client; its jobs are recorded under the name.
         rights: Rights of the statements. Default: all; tables of pipelines are never changed.
         clock: Clock in seconds, for the age of results.
+        py_files: Files of Python code for its functions, which this process can import.
     """
 
     def __init__(
@@ -56,13 +58,15 @@ class EmbeddedSession:
         client: str = "",
         rights: Rights | None = None,
         clock: Callable[[], float] = time.monotonic,
+        py_files: tuple[str, ...] = (),
     ) -> None:
         self.id = secrets.token_hex(8)
         self.catalogs = dict(catalogs)
         self.catalog_name = next(iter(catalogs))
         self._settings = Settings(settings)
         self.client = client
-        self._start_spark = start_spark or (lambda: new_spark_session(self.folder / "spark.log"))
+        self._py_files = py_files
+        self._start_spark = start_spark or (lambda: new_spark_session(self.folder / "spark.log", py_files))
         self.rights = rights or Rights()
         self._clock = clock
         self._spark: SparkSession | None = None
@@ -82,6 +86,11 @@ class EmbeddedSession:
     def settings(self) -> Mapping[str, str]:
         """Settings of the session, credentials masked."""
         return self._settings.shown()
+
+    @property
+    def external_catalogs(self) -> Mapping[str, str]:
+        """Classes of the catalogs of Spark in the settings, by name."""
+        return self._settings.external_catalogs()
 
     def execute(self, statement: str) -> RunningOperation:
         """Begin to execute one statement."""
@@ -144,7 +153,7 @@ class EmbeddedSession:
     @property
     def jobs(self) -> Jobs:
         """The jobs below the root of the catalog in use."""
-        return Jobs(self.catalog.root)
+        return Jobs(self.catalog.root, self._py_files)
 
     def set(self, key: str, value: str) -> None:
         """Change a setting; a setting of Spark also in the Spark session.
@@ -245,11 +254,12 @@ def refuse_shared_tables(
             )
 
 
-def new_spark_session(log_file: Path | None = None) -> SparkSession:
+def new_spark_session(log_file: Path | None = None, py_files: Sequence[str] = ()) -> SparkSession:
     """Return a new Spark session in this process's JVM, with settings for queries of any size instead of small steps.
 
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
+        py_files: Files of Python code for its workers.
     """
     from ebbtide.sessions import build_session
 
@@ -257,6 +267,7 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
+        **for_spark(py_files),
     }
     return build_session("ebbtide-sql", settings, log_file, keeps_sigint=True).newSession()
 
@@ -337,7 +348,7 @@ class Executor:
     def _(self, asked: ast.Show) -> Output:
         session = self.session
         if asked.what is ast.Shown.CATALOGS:
-            listed = catalogs(session.catalogs, session.catalog_name, asked.pattern)
+            listed = catalogs(session.catalogs, session.catalog_name, session.external_catalogs, asked.pattern)
             return _listed(*listed)
         if asked.what is not ast.Shown.JOBS:
             listed = show(session.catalog, asked)
@@ -381,7 +392,11 @@ class Executor:
                 "There is no such catalog.",
                 got=asked.catalog,
                 allowed=", ".join(self.session.catalogs),
-                next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
+                next_step=(
+                    f"It is a catalog of Spark: query {asked.catalog}.database.table by its whole name."
+                    if asked.catalog in self.session.external_catalogs
+                    else "The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's."
+                ),
             )
         known = list(self.session.catalogs)
         position = known.index(asked.catalog)

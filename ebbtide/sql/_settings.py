@@ -75,6 +75,8 @@ class Setting:
 
 SPARK = "spark."
 """Prefix of Spark's own settings."""
+CATALOG_SETTING = "spark.sql.catalog."
+"""Prefix of the settings of Spark's catalogs: with a name alone the class, with more its options."""
 FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that follow from the rights of the session."""
 GONE = {
@@ -184,6 +186,15 @@ class Settings:
     def of_spark(self) -> dict[str, str]:
         """Return Spark's settings."""
         return {key: value for key, value in self._now.items() if key.startswith(SPARK)}
+
+    def external_catalogs(self) -> dict[str, str]:
+        """Return the classes of the catalogs of Spark in them, by name."""
+        found = {}
+        for key, value in self._now.items():
+            name = key.removeprefix(CATALOG_SETTING)
+            if name != key and "." not in name:
+                found[name] = value
+        return found
 
     def _refuse_unknown(self, key: str) -> None:
         is_of_spark = self._takes_spark and key.startswith(SPARK)

@@ -31,7 +31,10 @@ def test_no_file_says_nothing():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tables: {}", "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs"),
+        (
+            "tables: {}",
+            "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs, external_catalogs",
+        ),
         ("sources: [a]", "sources"),
         ("sources: {a: {colums: x}}", "a: colums. Allowed: columns, key, options, comment"),
         ("functions: {f: {module: x}}", "f: module. Allowed: target, constructor, deterministic"),
@@ -42,10 +45,16 @@ def test_no_file_says_nothing():
         ),
         ("functions: {Upper: 'rules:upper'}", "functions.Upper"),
         ("catalogs: {Lab: lab/defs}", "catalogs.Lab.*: lower-case letters"),
-        ("catalogs: {default: lab/defs}", "catalogs.default.*not 'default', the session's own"),
+        ("catalogs: {default: lab/defs}", "catalogs.default.*not 'default' and 'spark_catalog'"),
         ("catalogs: {1: lab/defs}", "catalogs.1.*: Input should be a valid string"),
         ("catalogs: {lab: {root: lab}}", "catalogs.lab.defs: Field required"),
         ("catalogs: {lab: {folder: lab}}", "catalogs.lab.folder: Extra"),
+        ("external_catalogs: {shop: {options: {a: b}}}", "external_catalogs.shop.class: Field required"),
+        ("external_catalogs: {shop: {class: 'a b'}}", "external_catalogs.shop.class: String should match"),
+        ("external_catalogs: {spark_catalog: {class: a.B}}", "external_catalogs.spark_catalog"),
+        ("external_catalogs: {shop: {class: a.B, options: {token: hunter2}}}", "Got: spark.sql.catalog.shop.token."),
+        ("external_catalogs: {shop: {class: a.B, options: {token: '${NO_SUCH}'}}}", "NO_SUCH"),
+        ("{catalogs: {shop: defs}, external_catalogs: {shop: {class: a.B}}}", "names a catalog twice. Got: shop"),
         ("- a", "the file"),
         ("{", "cannot be read"),
     ],
@@ -83,6 +92,21 @@ catalogs:
     catalogs = environment.catalogs(str(tmp_path / "root"), str(tmp_path / "defs"))
     session = EmbeddedSession(catalogs, environment.settings)
     yield session
+    session.close()
+
+
+def test_external_catalog_is_known_by_settings_of_spark_whose_credentials_come_from_the_environment(tmp_path, shell):
+    file = tmp_path / "env.yaml"
+    file.write_text("""
+external_catalogs: {shop: {class: a.b.Catalog, options: {type: rest, token: "${SHOP_TOKEN}"}}}
+""")
+    shell.export(SHOP_TOKEN="hunter2-of-a-shop")
+    settings = read_environment(file).settings
+    prefix = "spark.sql.catalog.shop"
+    assert settings == {prefix: "a.b.Catalog", f"{prefix}.type": "rest", f"{prefix}.token": "hunter2-of-a-shop"}
+    session = EmbeddedSession(read_environment(None).catalogs(str(tmp_path), str(tmp_path)), settings)
+    assert session.settings[f"{prefix}.token"] == "***"
+    assert [row[:2] for row in session.execute("SHOW CATALOGS").page(0, 60).rows][1:] == [["shop", "a.b.Catalog"]]
     session.close()
 
 

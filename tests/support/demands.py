@@ -338,6 +338,10 @@ DEMANDS = {
         "FLIP-24", "A file configures sources, functions, variables, settings", "`--environment FILE`"
     ),
     "sql-catalogs": Demand("FLIP-24", "Catalogs", "`catalogs:`, `USE`"),
+    "sql-external-catalogs": Demand(
+        "FLIP-24", "External catalogs: class, connection, credentials", "`external_catalogs:`, for queries"
+    ),
+    "sql-code": Demand("FLIP-24", "Code is given to the client, and to the jobs that it submits", "`--py-files`"),
     "sql-functions": Demand(
         "FLIP-24",
         "User-defined functions, none under the name of one of the engine's",

@@ -16,6 +16,7 @@ from ebbtide.sql._gateway.guard import read_clients
 from ebbtide.sql._gateway.server import GatewayServer
 from ebbtide.sql._gateway.sessions import Limits
 from ebbtide.sql._opening import given_token
+from ebbtide.sql._py_files import imported_from
 from ebbtide.sql._session import EmbeddedSession, new_spark_session
 from ebbtide.sql._settings import Rights
 
@@ -46,6 +47,7 @@ class Serving:
         read_only: Statements may only read.
         folders: Statements may name files and folders of this host.
         audit: File that records statements.
+        py_files: Files of Python code for functions, with commas between them.
     """
 
     root: str
@@ -62,6 +64,7 @@ class Serving:
     read_only: bool = False
     folders: bool = False
     audit: Path | None = None
+    py_files: str = ""
 
     @contextmanager
     def open(self, new_log: Callable[[], Path], say: Callable[[str], None]) -> Iterator[GatewayServer]:
@@ -79,11 +82,12 @@ class Serving:
         token = given_token(self.token_file, self.token_variable)
         if self.token_variable is not None:
             del os.environ[self.token_variable]
-        spark = _SharedSpark(new_log)
+        py_files = imported_from(self.py_files)
+        spark = _SharedSpark(new_log, py_files)
         environment = read_environment(self.environment)
         catalogs = environment.catalogs(self.root, self.defs)
         server = GatewayServer(
-            _Opener(self, catalogs, environment.settings, spark),
+            _Opener(self, catalogs, environment.settings, spark, py_files),
             host=self.host,
             port=self.port,
             token=token,
@@ -108,12 +112,14 @@ class _Opener:
         catalogs: The catalogs of the environment.
         settings: The settings that each session begins with.
         spark: Starts its Spark session.
+        py_files: Files of Python code for its functions.
     """
 
     serving: Serving
     catalogs: Mapping[str, Catalog]
     settings: Mapping[str, str]
     spark: _SharedSpark
+    py_files: tuple[str, ...] = ()
 
     def __call__(self, settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         """Open a session with settings of the client's."""
@@ -129,6 +135,7 @@ class _Opener:
             start_spark=self.spark.session,
             client=client.name,
             rights=rights,
+            py_files=self.py_files,
         )
 
 
@@ -137,10 +144,12 @@ class _SharedSpark:
 
     Args:
         new_log: Makes the log file of the JVM.
+        py_files: Files of Python code for its workers.
     """
 
-    def __init__(self, new_log: Callable[[], Path]) -> None:
+    def __init__(self, new_log: Callable[[], Path], py_files: tuple[str, ...] = ()) -> None:
         self._new_log = new_log
+        self._py_files = py_files
         self._lock = threading.Lock()
         self._log: Path | None = None
         self._last: SparkSession | None = None
@@ -149,7 +158,7 @@ class _SharedSpark:
         """Return a new Spark session."""
         with self._lock:
             self._log = self._log or self._new_log()
-            self._last = new_spark_session(self._log)
+            self._last = new_spark_session(self._log, self._py_files)
             return self._last
 
     def stop(self) -> None:
