@@ -149,8 +149,7 @@ def compact(state: KeyedState) -> int:
     if state.ttl is None:
         return 0
     cleanup = state.ttl.cleanup
-    is_off = cleanup.compaction_filter is None and not cleanup.background
-    if is_off:
+    if not cleanup.in_compactions:
         return 0
     compaction = cleanup.compaction_filter or CompactionFilter()
     entries_per_query = compaction.query_time_after_num_entries

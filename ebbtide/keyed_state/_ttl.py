@@ -138,6 +138,11 @@ class CleanupConfig(_Config):
         description="Allow the store's default cleanup too. False: only the cleanup configured here. Default: true.",
     )
 
+    @property
+    def in_compactions(self) -> bool:
+        """Return whether compactions drop expired entries."""
+        return self.background or self.compaction_filter is not None
+
 
 class StateTtlConfig(_Config):
     """Time to live of an entry of state.

@@ -144,6 +144,14 @@ class ExpiryRules:
         """
         return self.expired(entries, step) & ~self._need_tick(entries)
 
+    def compactable(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the deletable entries that a compaction leaves out: those of states whose cleanup has it do so."""
+        marked = self.deletable(entries, step)
+        for state, ttl in self.ttls.items():
+            if not ttl.cleanup.in_compactions:
+                marked &= ~self.is_of_state(entries, state)
+        return marked
+
     def awaited(self, entries: pa.Table, step: Step) -> Mask:
         """Mark the entries that have expired, and may be deleted only once a tick has acted on it; see `deletable`."""
         return self.expired(entries, step) & self._need_tick(entries)

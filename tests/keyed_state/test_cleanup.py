@@ -295,7 +295,7 @@ def test_every_access_cleans_a_few_keys(kind, access):
     assert len(set(state.raw.all_keys()) - {"another"}) == 1
 
 
-@pytest.mark.demand("ttl-incremental-rocksdb")
+@pytest.mark.demand("ttl-incremental-rocksdb", "ttl-rocksdb-compaction")
 def test_rocksdb_cleans_incrementally_where_it_is_asked_to_and_not_by_default(tmp_path):
     left = []
     for number, asked in enumerate((CleanupConfig(), CleanupConfig(incremental=IncrementalCleanup()))):

@@ -123,7 +123,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     written = [action["add"] for action in Log(pipeline.plan.state.path).commit(after.version) if "add" in action]
     assert all(add["dataChange"] for add in written), "older versions of entries are gone"
     assert [BASE.items() <= add["tags"].items() for add in written].count(True) == 1, "the next folds go by its size"
-    assert {row["_step"] for row in notes(pipeline)} == {3}
+    assert {row["_step"] for row in notes(pipeline)} == {1, 2}, "each keeps the step that read it"
     again = pipeline.do("compaction")
     assert (again.step, again["files_before"], again["rows_removed"]) == (None, len(after.files), 0)
     assert pipeline.rows() == {1: 3}
@@ -162,6 +162,29 @@ def test_compaction_keeps_a_row_that_a_tick_has_yet_to_delete_from_the_sink(make
     assert pipeline.rows() == {}
     pipeline.do("compaction")
     assert stored(pipeline) == []
+
+
+@pytest.mark.parametrize("job", ["compaction", "merge"])
+@pytest.mark.parametrize(
+    ("cleanup", "left"),
+    [({}, set()), ({"background": False}, {1, 2}), ({"background": False, "compaction_filter": {}}, set())],
+)
+@pytest.mark.demand("ttl-compaction", "ttl-background")
+def test_compaction_drops_what_has_expired_where_the_cleanup_of_the_state_says_so(make, job, cleanup, left):
+    ttl = {"first": {"ttl": "1h", "cleanup": cleanup}}
+    pipeline = make(function="ebbtide.functions:Deduplicate", ttl=ttl)
+    pipeline.read(up(1, 1, "+I"), up(2, 1, "+I"), clock_ms=START)
+    an_hour_later(pipeline)
+
+    def kept():
+        rows = pipeline.table("state", pipeline.plan.state.schema)
+        return {row["id"] for row in rows if row["_state"] == "first"}
+
+    assert act("compact", pipeline, "dry_run")["expired"] == 2 - len(left)
+    pipeline.do(job)
+    assert kept() == left
+    pipeline.do("cleanup", START + HOUR)
+    assert kept() == set(), "a cleanup is asked for"
 
 
 @pytest.mark.demand("ttl-now")

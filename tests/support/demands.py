@@ -77,7 +77,9 @@ DEMANDS = {
         "FLIP-25", "A full snapshot leaves out what has expired; the local state keeps it", "`cleanup.full_snapshot`"
     ),
     "ttl-transformer": Demand(
-        "FLIP-25", "A snapshot transformer keeps, changes or drops each entry", "`snapshot_transformer` of a descriptor"
+        "FLIP-25",
+        "A snapshot transformer keeps, changes or drops each entry",
+        "`snapshot_transformer` of a descriptor; in pipelines cleanup and compaction store its answers",
     ),
     "ttl-incremental": Demand(
         "FLIP-25",
@@ -96,6 +98,11 @@ DEMANDS = {
         "FLIP-25",
         "A compaction filter judges each entry by a clock that it asks now and then",
         "`cleanup.compaction_filter`, `compact`; `ebbtide compact` has one clock",
+    ),
+    "ttl-rocksdb-compaction": Demand(
+        "FLIP-25",
+        "RocksDB's own compactions call the filter",
+        "they do not: RocksDB's Python package takes no filter; call `compact`, then `RocksDbStore.compact`",
     ),
     "ttl-access-time": Demand(
         "FLIP-25", "By event time, the last access is the event time of the record being processed", "`Change.event_ms`"

@@ -24,7 +24,7 @@ from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._maintenance.judging import Doom, judge_rows
 from ebbtide.operations._maintenance.measuring import Done
 from ebbtide.operations._quarantine.drop import trim
-from ebbtide.operators import Operator
+from ebbtide.operators import ExpiryRules, Operator
 from ebbtide.runtime import Plan, Stepper
 from ebbtide.tables import StateTable, Stored
 from ebbtide.user_code import packed
@@ -40,19 +40,17 @@ class Gone:
     Args:
         at: The step whose clock decides.
         stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
-        behind_tick: Pick also entries that need a tick first: for the plan of a cleanup, which will have made one.
+        expired: Marks the entries that have expired, of some rules. Default: those that need no tick first.
     """
 
     at: Step
     stored_ms: int = Long.MAX
-    behind_tick: bool = False
+    expired: Callable[[ExpiryRules, pa.Table, Step], Mask] = ExpiryRules.deletable
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
         is_dropped = flags(entries, "_removed")
-        rules = operator.expiry
-        has_expired = rules.expired(entries, self.at) if self.behind_tick else rules.deletable(entries, self.at)
-        return is_dropped | has_expired
+        return is_dropped | self.expired(operator.expiry, entries, self.at)
 
     def doom(self, state: StateTable) -> Doom:
         """Return this selection with the entry columns and file statistics that it reads."""
@@ -69,10 +67,12 @@ class Gone:
         )
 
 
-def doom_of(plan: Plan, at: Step, *, behind_tick: bool = False) -> Doom:
-    """Return the selection of a cleanup at a step; `behind_tick`: see `Gone`."""
+def doom_of(
+    plan: Plan, at: Step, expired: Callable[[ExpiryRules, pa.Table, Step], Mask] = ExpiryRules.deletable
+) -> Doom:
+    """Return the selection of a cleanup or a compaction at a step; `expired`: see `Gone`."""
     stored_ms = to_ms(plan.spec.checks.cleanup_within)
-    return Gone(at, stored_ms, behind_tick).doom(plan.state)
+    return Gone(at, stored_ms, expired).doom(plan.state)
 
 
 def present_clock(plan: Plan, last: StepFacts, wall_ms: int) -> Reading:

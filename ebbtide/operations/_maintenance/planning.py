@@ -21,6 +21,7 @@ from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._places import BY_VACUUM, Place, with_places
 from ebbtide.operations._quarantine.drop import excess
 from ebbtide.operations._stepping import has_state
+from ebbtide.operators import ExpiryRules
 from ebbtide.runtime import Plan
 from ebbtide.tables import StoredEntries
 from ebbtide.user_code import packed
@@ -42,7 +43,7 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     if last is None:
         return _nothing(ctx, "cleanup")
     at = _cleanup_step(plan, last, ctx.now_ms)
-    doom = doom_of(plan, at, behind_tick=True)
+    doom = doom_of(plan, at, ExpiryRules.expired)
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
     found, left = found_in(ctx.executor, state, operator, doom, max_files)
@@ -173,7 +174,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
         size = amount(n_bytes, "byte")
         return f"the state has {size}, below {least_bytes}"
     operator = packed(plan.operator)
-    doom = doom_of(plan, _cleanup_step(plan, last, ctx.now_ms), behind_tick=True)
+    doom = doom_of(plan, _cleanup_step(plan, last, ctx.now_ms), ExpiryRules.expired)
     judged = judge_rows(ctx.executor, state, operator, doom)
     most = sum(len(each.doomed) for each in judged.values())
     if not most:
@@ -218,7 +219,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
         return _nothing(ctx, "compaction")
     state = plan.state.stored(plan.state.snapshot())
     operator = packed(plan.operator)
-    doom = doom_of(plan, _next_step(plan, last, last.frontier.clock))
+    doom = doom_of(plan, _next_step(plan, last, last.frontier.clock), ExpiryRules.compactable)
     found = find(ctx.executor, state, operator, doom)
     n_files = len(state.files)
     n_bytes = _bytes(state.files)

@@ -125,7 +125,7 @@ class KeepEntries:
 
     Args:
         is_whole: There is no older version elsewhere, so dropped entries are removed.
-        at: Entries that have expired by then are also removed, unless a tick must act on it; None: none are.
+        at: Entries that have expired by then are also removed, as a compaction does; None: none are.
     """
 
     is_whole: bool
@@ -137,7 +137,7 @@ class KeepEntries:
             return entries
         stays = _is_live(entries)
         if self.at is not None:
-            stays &= ~operator.expiry.deletable(entries, self.at)
+            stays &= ~operator.expiry.compactable(entries, self.at)
         return entries.filter(pa.array(stays))
 
 
