@@ -5,10 +5,11 @@ text keys. Flink reads it with its filesystem source, materializes it on its hea
 JVM; ours is one pipeline by the local engine and on Spark, commits and folds included, each in a warm process. All tables are compared with
 a fold in plain Python.
 
-    python benchmarks/flink_e2e.py --flink PATH/run [--engines local,spark] [--records 2000000] [--rounds 1]
+    python benchmarks/flink_e2e.py --flink PATH/run [--engines local,spark] [--records 2000000] [--rounds 1] [--steps 8] [--iterations 2]
 
 `--flink` names the command that starts the peer: it takes `e2e --in FILE --backend heap --strategy ADAPTIVE --sink table --out FILE
---iterations N`, and prints a JSON line for each iteration. The aim: 1.3 times Flink's records per CPU second by the local engine.
+--iterations N`, and prints a JSON line for each iteration; the last one counts. With `--steps` each step reads one file; else the
+product cuts them. The aim: 1.3 times Flink's records per CPU second by the local engine.
 """
 
 from __future__ import annotations
@@ -45,33 +46,36 @@ def main() -> int:
     options.add_argument("--flink", type=Path)
     options.add_argument("--records", type=int, default=2_000_000)
     options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--steps", type=int)
+    options.add_argument("--iterations", type=int, default=2, help="of Flink's job in one JVM")
     options.add_argument("--engines", default="local,spark")
     options.add_argument("--work", type=Path)
     asked = options.parse_args()
     engines = asked.engines.split(",")
     if asked.work:
-        print(json.dumps(ours(asked.work, *engines)))
+        print(json.dumps(ours(asked.work, *engines, each_file=bool(asked.steps))))
         return 0
     print(f"{asked.records} records, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        make_input(work, asked.records)
+        make_input(work, asked.records, asked.steps or FILES)
+        steps = ["--steps", str(asked.steps)] if asked.steps else []
         for _ in range(asked.rounds):
             speeds = {}
             for engine in engines:
-                own = json.loads(last_line([sys.executable, __file__, "--work", folder, "--engines", engine]))
+                own = json.loads(last_line([sys.executable, __file__, "--work", folder, "--engines", engine, *steps]))
                 print(f"{engine} {json.dumps(own)}, load {os.getloadavg()[0]:.1f}", flush=True)
                 speeds[engine] = own["records_per_cpu_s"]
             if not asked.flink:
                 continue
-            theirs = flink(asked.flink, work)
+            theirs = flink(asked.flink, work, asked.iterations)
             print(f"flink {json.dumps(theirs)}, load {os.getloadavg()[0]:.1f}", flush=True)
             for engine, speed in speeds.items():
                 print(f"{engine} / flink = {speed / theirs['records_per_cpu_s']:.2f}", flush=True)
     return 0
 
 
-def make_input(work: Path, n_records: int) -> None:
+def make_input(work: Path, n_records: int, n_files: int) -> None:
     """Write the changelog: in one file for Flink; in files for ours, those of the warm-up apart."""
     with (work / "all.jsonl").open("w") as whole:
         for record in itertools.islice(changelog(), n_records):
@@ -79,9 +83,9 @@ def make_input(work: Path, n_records: int) -> None:
     for name, seed, n in (("warm", 2, WARM_RECORDS), ("in", 1, n_records)):
         (work / name).mkdir()
         records = itertools.islice(changelog(seed), n)
-        for number in range(FILES):
+        for number in range(n_files):
             with (work / name / f"{number:04d}.jsonl").open("w") as part:
-                for record in itertools.islice(records, -(-n // FILES)):
+                for record in itertools.islice(records, -(-n // n_files)):
                     part.write(json.dumps(record) + "\n")
 
 
@@ -115,28 +119,29 @@ def changelog(seed: int = 1) -> Iterator[Record]:
             yield from due
 
 
-def pipeline(source: Path, name: str) -> UpsertPipeline:
-    """Return our pipeline."""
+def pipeline(source: Path, name: str, **limits: int) -> UpsertPipeline:
+    """Return our pipeline; the limits are those of its source."""
     return UpsertPipeline(
         name=name,
         schema="key STRING NOT NULL, uk STRING, row STRING",
         key=["key"],
-        source={"path": str(source), "records": "value"},
+        source={"path": str(source), "records": "value", **limits},
         format={"type": "plain", "row": None, "kind": "op"},
         order="arrival",
         ttl=None,
     )
 
 
-def ours(work: Path, engine: str) -> dict[str, Any]:
+def ours(work: Path, engine: str, *, each_file: bool) -> dict[str, Any]:
     """Run ours; return what it cost once warm, and how many rows are wrong."""
     spark = InProcess() if engine == "local" else build_session("bench-e2e")
     root = tempfile.mkdtemp(dir=work)
     os.environ["EBBTIDE_CACHE"] = f"{root}/cache"
     run(spark, pipeline(work / "warm", "warm"), root)
+    limits = {"max_files_per_step": 1} if each_file else {}
     steps = []
     start = tree_cpu_s()
-    run(spark, pipeline(work / "in", "e2e"), root, on_progress=steps.append)
+    run(spark, pipeline(work / "in", "e2e", **limits), root, on_progress=steps.append)
     cpu_s = tree_cpu_s() - start
     n_records = sum(step.records for step in steps)
     sink = Snapshot.read(f"{root}/e2e/sink")
@@ -152,11 +157,11 @@ def ours(work: Path, engine: str) -> dict[str, Any]:
     }
 
 
-def flink(command: Path, work: Path) -> dict[str, Any]:
-    """Run the peer twice in one JVM; return the second, warm iteration, and how many rows are wrong."""
+def flink(command: Path, work: Path, iterations: int) -> dict[str, Any]:
+    """Run the peer several times in one JVM; return the last, warm iteration, and how many rows are wrong."""
     out = work / "final.csv"
     asked = ["e2e", "--in", str(work / "all.jsonl"), "--backend", "heap", "--strategy", "ADAPTIVE"]
-    asked += ["--sink", "table", "--out", str(out), "--iterations", "2"]
+    asked += ["--sink", "table", "--out", str(out), "--iterations", str(iterations)]
     return dict(json.loads(last_line([str(command), *asked])))
 
 

@@ -12,6 +12,7 @@ one 64-bit number, or two if it needs more:
 | gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; only the number counts | 1 |
 | binlog_file | text that ends in a point and a number: `binlog.000003` | 1 |
 | binlog_position | such a text, a colon and a number: `binlog.000003:154` (Maxwell) | 2 |
+| hlc | a hybrid logical clock: nanoseconds, a point and ten digits, `1767225600000000000.0000000002` (CockroachDB's `updated`) | 2 |
 | timestamp | ISO 8601 text with a zone or in UTC, from 1970 to 2262, to the nanosecond | 1 |
 
 A snapshot row may lack a field. It then ranks below all changes that have it. Such rows are ordered by their time of reading.
@@ -38,7 +39,7 @@ from ebbtide.formats._forms import LogPosition
 from ebbtide.formats._scan import Cells, Scanned, marked
 from ebbtide.formats._scan_loops import ABSENT, ESCAPED, INTEGER, NULL, TEXT
 
-PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlog_position", "timestamp"]
+PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlog_position", "hlc", "timestamp"]
 """The meaning of a field's value."""
 _SPLIT = 10**18
 _LOW_BITS = 62
@@ -55,6 +56,7 @@ _POSTGRES_LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 _ENDS_IN_NUMBER = re.compile(r".*[:-]([0-9]{1,18})")
 _FILE = re.compile(r".*\.([0-9]{1,18})", re.DOTALL)
 _FILE_AND_PLACE = re.compile(r".*\.([0-9]{1,18}):([0-9]{1,18})", re.DOTALL)
+_HYBRID_CLOCK = re.compile(r"([0-9]{1,18}|[1-8][0-9]{18})\.([0-9]{10})")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -144,6 +146,7 @@ _READINGS: dict[PositionType, _Reading] = {
     "gtid": _Reading(_last_numbers(_ENDS_IN_NUMBER), 1, "a text that ends in : or - and a number"),
     "binlog_file": _Reading(_last_numbers(_FILE), 1, "a name that ends in . and a number"),
     "binlog_position": _Reading(_last_numbers(_FILE_AND_PLACE), 2, "a name that ends in ., a number, : and a number"),
+    "hlc": _Reading(_last_numbers(_HYBRID_CLOCK), 2, "nanoseconds, a point and ten digits"),
     "timestamp": _Reading(_timestamp, 1, "a time such as 2026-01-31T12:00:00.123456Z, from 1970 to 2262"),
 }
 

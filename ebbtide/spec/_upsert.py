@@ -28,7 +28,7 @@ class SequenceField(SpecPart):
     field: Name = Field(description="Its path in the record: source.scn. Required.")
     type: PositionType | None = Field(
         default=None,
-        description="Type of its values. number: a 64-bit integer; decimal: a larger one; both also as text; lsn: hexadecimal text, or Postgres' 0/16B3748; gtid, binlog_file: the number at the end of a text; timestamp: ISO 8601. Default: known for the fields that order Debezium's connectors.",
+        description="Type of its values. number: a 64-bit integer; decimal: a larger one; both also as text; lsn: hexadecimal text, or Postgres' 0/16B3748; gtid, binlog_file: the number at the end of a text; hlc: CockroachDB's 1767225600000000000.0000000002; timestamp: ISO 8601. Default: known for the fields that order Debezium's connectors.",
     )
 
 

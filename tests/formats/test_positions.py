@@ -19,6 +19,12 @@ ASCENDING = {
     "lsn": ["00000027:00000758:0003", "00000027:00000ac0:0002", "00000028:00000000:0000", "ffffffff:ffffffff:ffff"],
     "gtid": ["3E11FA47-71CA-11E1-9E33-C80AA9429562:9", "3e11fa47:10", "0-1-270", "a:tag:1000"],
     "binlog_file": ["bin.000003", "a.b.7", ".8", "bin.1000000", "bin." + "9" * 18],
+    "hlc": [
+        "9.0000000000",
+        "1767225600000000000.0000000002",
+        "1767225600000000000.0000000010",
+        "1767225600000000001.0000000000",
+    ],
     "timestamp": [
         *("1970-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000001Z"),
         *("2026-01-01T01:00:00+00:30", "2026-01-01 00:30:00.5", "2262-01-01T00:00:00Z"),
@@ -30,6 +36,7 @@ BAD = {
     "lsn": ["", "g", "0x", "1:", -1, "f" * 32, "1:4::0:0", "1/2/3"],
     "gtid": ["", "a", "a:", "1", 5, "a:1x", "a:" + "1" * 19],
     "binlog_file": ["bin.1x", "bin.\u0663", "bin.", "bin", "", "bin." + "1" * 19, 3, ["a.1"]],
+    "hlc": ["", "1", "1.2", "1.00000000000", "9" * 19 + ".0000000000", "-1.0000000000", 1.5],
     "timestamp": ["", "2026-01-01", "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2263-01-01T00:00:00Z", 5],
 }
 
@@ -244,3 +251,32 @@ def test_unknown_field_that_begins_with_two_underscores_is_an_unknown_column():
     pipeline = MemoryPipeline(spec(source={"path": "in", "records": "value"}, schema_evolution_mode="quarantine"))
     pipeline.step([json.dumps({"id": 1, "n": 2, "__v": 2, "__op": "c", "__lsn": 5})])
     assert [bad["_reason"] for bad in pipeline.quarantine] == ["unknown_column"]
+
+
+def test_enriched_changefeed_of_cockroachdb_is_ordered_by_its_hybrid_clock():
+    """Two changes of one nanosecond differ in the digits behind the point."""
+
+    def event(op, clock, row):
+        source = {"origin": "cockroachdb", "table_name": "t", "primary_keys": ["id"], "ts_hlc": clock}
+        return json.dumps({"op": op, "before": None, "after": row, "source": source, "ts_ns": 1})
+
+    changes = [
+        event("c", "1767225600000000000.0000000000", {"id": 1, "n": 1}),
+        event("u", "1767225600000000000.0000000002", {"id": 1, "n": 2}),
+        event("u", "1767225600000000000.0000000010", {"id": 1, "n": 3}),
+        event("c", "999999999999999999.0000000000", {"id": 2, "n": 4}),
+        event("u", "1767225600000000000.0000000001", {"id": 2, "n": 5}),
+    ]
+    for order in itertools.permutations(changes):
+        pipeline = MemoryPipeline(
+            spec(
+                source={"path": "in", "records": "value"},
+                order={"sequence": [{"field": "source.ts_hlc", "type": "hlc"}]},
+            )
+        )
+        pipeline.step(order[:3])
+        pipeline.step(order[3:])
+        assert (pipeline.rows(), [row["_reason"] for row in pipeline.quarantine]) == (
+            [{"id": 1, "n": 3}, {"id": 2, "n": 5}],
+            [],
+        )
