@@ -164,6 +164,15 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     return FIELD_COLUMNS, rows
 
 
+def describe_function(entries: Mapping[str, Entry], name: str) -> Listed | None:
+    """Return what a function was declared with; None for names that Spark describes."""
+    entry = entries.get(name)
+    if not isinstance(entry, Declared) or entry.kind is not DeclaredKind.FUNCTION:
+        return None
+    rows: list[Row] = [[field, _flow(value)] for field, value in {"name": name, **entry.document()}.items()]
+    return columns("field", "value"), rows
+
+
 def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, str]]:
     if isinstance(entry, Filled):
         table = entry.spec.sink_table

@@ -332,12 +332,13 @@ def _is_plain_show(cursor: Cursor) -> bool:
 def _describe(cursor: Cursor) -> Parsed | None:
     if cursor.words(1) in {("DATABASE",), ("SCHEMA",), ("QUERY",), ("HISTORY",), ("DETAIL",)}:
         return None
+    is_function = cursor.take("FUNCTION") and not cursor.at_end()
     cursor.take("TABLE")
     cursor.take("EXTENDED")
-    name = cursor.name("a table")
+    name = cursor.name("a name")
     if not cursor.at_end():
-        return None  # a column, FUNCTION name, VARIABLE name, a query and AS JSON are Spark's
-    return ast.Describe(name, cursor.statement)
+        return None  # a column, VARIABLE name, a query and AS JSON are Spark's
+    return ast.Describe(name, cursor.statement, is_function=is_function)
 
 
 def _explain(cursor: Cursor) -> Parsed:

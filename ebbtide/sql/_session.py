@@ -21,7 +21,7 @@ from ebbtide.errors import SqlError
 from ebbtide.sql import _statements as ast
 from ebbtide.sql._catalog import Catalog, Filled, written
 from ebbtide.sql._jobs import Job, Jobs
-from ebbtide.sql._listing import catalogs, columns, completions, describe, fits, show, show_create
+from ebbtide.sql._listing import catalogs, columns, completions, describe, describe_function, fits, show, show_create
 from ebbtide.sql._operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql._parsing import parse, parse_text
 from ebbtide.sql._py_files import for_spark
@@ -317,7 +317,8 @@ class Executor:
     @execute.register
     def _(self, asked: ast.Describe) -> Output:
         entries = self.session.catalog.entries()
-        described = describe(entries, asked.name.lower())
+        describing = describe_function if asked.is_function else describe
+        described = describing(entries, asked.name.lower())
         if described is None:
             statement = ast.SparkStatement(asked.statement)
             return self.session.query(statement, self.operation)

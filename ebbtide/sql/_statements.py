@@ -177,15 +177,17 @@ class ShowCreate:
 
 @dataclass(frozen=True)
 class Describe:
-    """`DESCRIBE [TABLE] name`.
+    """`DESCRIBE [TABLE | FUNCTION] name`.
 
     Args:
         name: Name to be described.
         statement: The whole statement, for names that Spark describes.
+        is_function: It is the name of a function.
     """
 
     name: str
     statement: Statement
+    is_function: bool = False
 
 
 @dataclass(frozen=True)

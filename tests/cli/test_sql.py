@@ -32,6 +32,7 @@ def call(*arguments, **options):
     return CliRunner().invoke(main, ["sql", *map(str, arguments)], **options)
 
 
+@pytest.mark.demand("sql-scripts")
 def test_statements_of_the_command_line_are_executed(targets, tmp_path):
     done = call("-e", "SELECT * FROM few", "--format", "json", "--root", tmp_path, "--defs", "d")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -85,6 +86,7 @@ def test_session_that_cannot_be_opened_exits_with_its_code(tmp_path):
     assert "nonsense" in done.stderr
 
 
+@pytest.mark.demand("sql-priority")
 def test_variables_of_the_environment_stand_below_those_of_the_command_line(targets, tmp_path):
     environment = tmp_path / "env.yaml"
     environment.write_text("variables: {table: few, column: id}")

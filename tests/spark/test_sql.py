@@ -153,6 +153,7 @@ def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
     do("RESET max-rows")
 
 
+@pytest.mark.demand("sql-parallelism")
 def test_reset_gives_spark_what_the_session_began_with(spark, catalog):
     begun_with = {"spark.sql.shuffle.partitions": "7"}
     session = EmbeddedSession({"default": catalog}, begun_with, start_spark=spark.newSession)
@@ -179,6 +180,7 @@ def test_page_of_a_large_result_reads_a_small_part_of_it(session):
 
 
 @pytest.mark.usefixtures("kept")
+@pytest.mark.demand("sql-updates")
 def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, step):
     operation = session.execute("SELECT id, v FROM kept WHERE v <> 'x' EMIT CHANGES FROM 'kept=1'")
     assert operation.result(60).kind is ResultKind.CHANGES

@@ -65,10 +65,12 @@ def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
 
 
 @pytest.mark.usefixtures("declared")
-@pytest.mark.demand("sql-functions")
+@pytest.mark.demand("sql-functions", "sql-describe-function")
 def test_function_is_declared_and_dropped(do):
     assert do("CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC") == "Created function 'twice'."
     assert do("SHOW FUNCTIONS") == [["twice", "row_rules:twice", True]]
+    described = [["name", "twice"], ["target", "row_rules:twice"], ["deterministic", "true"]]
+    assert do("DESCRIBE FUNCTION twice") == described
     assert do("SHOW CREATE FUNCTION twice") == [["CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC;"]]
     assert do("DROP FUNCTION twice") == "Dropped function 'twice'."
     assert do("DROP FUNCTION IF EXISTS twice") == "There is no function 'twice'."

@@ -15,6 +15,7 @@ def filled(catalog, text):
     return plan_insert(catalog, parse_text(text))
 
 
+@pytest.mark.demand("sql-ddl", "sql-retention")
 def test_columns_as_they_are_make_a_pipeline_that_reads_no_others(catalog, tmp_path):
     filling = filled(catalog, "INSERT INTO kept SELECT id, v, at FROM log")
     folder = write_filling(catalog, filling)

@@ -267,6 +267,7 @@ def test_limit_that_allows_nothing_is_refused(limits):
 # --- the ends of sessions
 
 
+@pytest.mark.demand("sql-timeouts")
 def test_idle_session_ends_and_one_with_heartbeats_lives():
     with serving(limits=Limits(idle_timeout_s=1)) as gateway:
         idle, alive = gateway.open(), gateway.open()
@@ -295,6 +296,7 @@ def test_session_is_not_idle_while_its_client_waits():
         assert (waited.status, waited.json["status"]) == (202, "RUNNING")
 
 
+@pytest.mark.demand("sql-exit")
 def test_end_of_the_gateway_cancels_queries_and_answers_waiting_requests():
     replies = []
     with serving() as gateway:
@@ -344,6 +346,7 @@ def guarded():
         yield served
 
 
+@pytest.mark.demand("sql-credentials")
 def test_right_token_is_let_in(guarded):
     assert guarded.call("GET", "/v1/info").status == 200
     assert guarded.call("GET", "/v1/info", headers={"Authorization": f"bearer {TOKEN}"}).status == 200

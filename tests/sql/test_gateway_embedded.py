@@ -1,5 +1,6 @@
 """Embedded sessions behind a gateway: statements that need no Spark have the same results as without the gateway."""
 
+import pytest
 from statements.gateway_support import serving
 from statements.sql_support import all_of
 
@@ -62,6 +63,7 @@ def no_spark():
     raise JavaMissingError.of("Spark is not needed for this.")
 
 
+@pytest.mark.demand("sql-embedded")
 def test_script_through_the_gateway_gives_what_the_session_gives(tmp_path):
     here_folder, there_folder = tmp_path / "here", tmp_path / "there"
 

@@ -90,7 +90,7 @@ def until(holds):
 
 
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
-@pytest.mark.demand("sql-insert")
+@pytest.mark.demand("sql-insert", "sql-exit")
 def test_job_outlives_what_began_it_and_can_be_stopped(home, session, begin):
     begin(home)
     [job] = session.jobs.all()

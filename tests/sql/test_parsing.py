@@ -133,8 +133,6 @@ def test_view_has_key_and_options():
         "SHOW FUNCTIONS concat",
         "SHOW SYSTEM FUNCTIONS LIKE 'conc*'",
         "DESCRIBE HISTORY t",
-        "DESCRIBE FUNCTION concat",
-        "DESC FUNCTION EXTENDED concat",
         "DESCRIBE t a_column",
         "DESCRIBE TABLE EXTENDED t AS JSON",
         "DESCRIBE SELECT 1",

@@ -363,11 +363,30 @@ DEMANDS = {
     "sql-types": Demand("FLIP-24", "User-defined types", "`CREATE TYPE` is refused by name"),
     "sql-settings": Demand("FLIP-24", "Properties of a session are set and reset", "`SET`, `RESET`"),
     "sql-describe": Demand("FLIP-24", "SHOW TABLES, DESCRIBE", "the same"),
+    "sql-describe-function": Demand("FLIP-24", "DESCRIBE FUNCTION", "the same"),
     "sql-explain": Demand("FLIP-24", "EXPLAIN", "the same"),
     "sql-insert": Demand("FLIP-24", "INSERT INTO outlives the client", "`INSERT INTO`, `SHOW JOBS`"),
     "sql-restart": Demand(
         "FLIP-24", "A job is started again, from its last step on; one at a time", "`RESTART JOB`, status `LOST`"
     ),
+    "sql-exit": Demand("FLIP-24", "Leaving ends queries, not jobs", "`QUIT`, the end of a session or a gateway"),
+    "sql-ddl": Demand(
+        "FLIP-24", "DDL: type, properties, encoding, schema of sources and sinks", "`CREATE SOURCE`, `CREATE TABLE`"
+    ),
+    "sql-retention": Demand("FLIP-24", "Retention time of a query", "`ttl` in WITH"),
+    "sql-embedded": Demand("FLIP-24", "An embedded mode, with the answers of the gateway", "`ebbtide sql`"),
+    "sql-scripts": Demand("FLIP-24", "EXECUTE a statement stored in a local file", "`-f`, `-i`, `SOURCE 'file'`"),
+    "sql-history": Demand("FLIP-24", "A history of statements", "Ctrl-R"),
+    "sql-completion": Demand("FLIP-24", "Code completion", "Tab"),
+    "sql-priority": Demand(
+        "FLIP-24", "A session's own go before the file's", "statements and `-D` above `--environment`"
+    ),
+    "sql-parallelism": Demand("FLIP-24", "Job parameters", "`SET spark.*`"),
+    "sql-updates": Demand(
+        "FLIP-24", "Queries with retractions, and with updates by key", "`-D` and `+I`, `-U` and `+U`"
+    ),
+    "sql-timeouts": Demand("FLIP-24", "Timeouts of the gateway", "`--idle-timeout`, `timeout_s`"),
+    "sql-credentials": Demand("FLIP-24", "Credentials of clients", "`--token-env`, `--token-file`, `--clients`"),
     "sql-gateway": Demand("FLIP-24", "A gateway with sessions over REST", "`ebbtide sql-gateway`"),
     "sql-jdbc": Demand("FLIP-24", "JDBC", "tables by Spark's server; statements by REST"),
     "sql-results": Demand(

@@ -69,6 +69,7 @@ def test_prompt_is_left_before_the_session_is_open(shell):
     assert terminal.ends() == 0
 
 
+@pytest.mark.demand("sql-completion")
 def test_words_are_completed_as_the_session_knows_them(terminal):
     terminal.type("SELECT * FROM fe", "tab")
     terminal.shows("FROM few")
@@ -171,6 +172,7 @@ def test_watch_executes_the_last_query_again_until_ctrl_c(terminal):
     terminal.prompts("Cancelled.")
 
 
+@pytest.mark.demand("sql-history")
 def test_history_is_searched_and_keeps_no_credentials(shell, tmp_path):
     terminal = shell()
     terminal.type("SET s3.secret.key = verysecret;", "enter")

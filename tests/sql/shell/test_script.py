@@ -77,6 +77,7 @@ def test_script_that_cannot_be_split_executes_nothing(written):
     assert written.session.executed == []
 
 
+@pytest.mark.demand("sql-scripts")
 def test_source_is_relative_to_the_script_that_says_it(written, tmp_path):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "one.sql").write_text("SOURCE 'two.sql'; SET after = 3;")
