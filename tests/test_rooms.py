@@ -95,6 +95,7 @@ ALONE = {
     "rocksdict": "ebbtide/stores/_rocksdb",
     "msgpack": "ebbtide/stores/_rocksdb/codec.py",
     "obstore": "ebbtide/storage/",
+    "llvmlite": "ebbtide/columns/_compiled.py",
     "numba": "ebbtide/columns/_compiled.py",
     "pandas": ("ebbtide/expressions/_row_functions.py", "ebbtide/checks/great_expectations/"),
     "confluent_kafka": "ebbtide/sources/_kafka/",
@@ -222,6 +223,7 @@ DEAR = {
     "py4j",
     "delta",
     "pandas",
+    "llvmlite",
     "numba",
     "confluent_kafka",
     "obstore",
@@ -511,6 +513,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         return "os.environ" in text or "getenv" in text
 
     assert {str(path.relative_to(ROOT / "ebbtide")) for path in (ROOT / "ebbtide").rglob("*.py") if reads(path)} <= {
+        "columns/_compiled.py",  # numba's own, and the user's folder of caches
         "sessions/_session.py",  # PySpark's own
         "sql/_jobs.py",  # where its runs import from
         "sessions/_settings.py",

@@ -119,7 +119,11 @@ def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
     return bool(is_equal)
 
 
-def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], ...]:
+_WORD = np.dtype([("word", np.uint64)])
+"""Eight bytes, which may begin at any byte."""
+
+
+def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.void], ...]:
     """Return bytes as eight arrays of words of eight bytes, without a copy: the k-th has those that start at byte k, k + 8, ...
 
     numpy reads words only at multiples of 8 from the start of an array, so each start has its array.
@@ -129,7 +133,7 @@ def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], .
         n_left = len(raw) - start
         n_words = n_left // 8
         end = start + n_words * 8
-        words_from_start = np.frombuffer(raw[start:end], np.uint64)
+        words_from_start = np.frombuffer(raw[start:end], _WORD)
         words.append(words_from_start)
     return tuple(words)
 
@@ -166,7 +170,7 @@ def _equal_texts(
         right_word = other_start // 8
         n_words = length // 8
         for i in range(n_words):
-            if left[left_word + i] != right[right_word + i]:
+            if left[left_word + i]["word"] != right[right_word + i]["word"]:
                 return False
         for i in range(n_words * 8, length):
             if raw[start + i] != raw[other_start + i]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ebbtide.formats._scan_loops import (
     BYTES,
     DEEPEST,
@@ -42,6 +40,7 @@ def decode(
     numbers: Any,
     symbols: Any,
     to: Any,
+    counts: Any,
     kinds: Any,
     starts: Any,
     stops: Any,
@@ -60,12 +59,12 @@ def decode(
         numbers: (instructions,) of a union, the index of null; of a fixed, its bytes; of an enum, its first symbol.
         symbols: (symbols + 1,) where each begins, and the last ends.
         to: Where the room for digits begins.
+        counts: (`DEEPEST`,) room for the counts of items.
         kinds: (fields, n) kind of each field's cell.
         starts: (fields, n) where a text, digits or bytes begin.
         stops: (fields, n) where they end.
         is_taken: (n,) the value fits its schema.
     """
-    counts = np.zeros(DEEPEST, np.int64)
     for row in range(len(begins)):
         at = begins[row]
         end = ends[row]

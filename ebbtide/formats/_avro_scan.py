@@ -35,7 +35,7 @@ from ebbtide.formats._avro_loops import (
 from ebbtide.formats._format import BadRecordError
 from ebbtide.formats._forms import ScanForm
 from ebbtide.formats._scan import Cells, Fields, Path, Rows, Scanned, bytes_of
-from ebbtide.formats._scan_loops import ANY
+from ebbtide.formats._scan_loops import ANY, DEEPEST
 
 _PRIMITIVES = {
     "null": NULL_OP,
@@ -112,12 +112,12 @@ class AvroScanner:
                 *self._program,
                 self._symbol_ends + len(raw),
                 to,
+                np.zeros(DEEPEST, np.int64),
                 kinds,
                 starts,
                 stops,
                 is_taken,
             )
-        data.flags.writeable = False
         cells = {path: Cells(kinds[at], starts[at], stops[at]) for path, at in self._places.items() if path}
         return Scanned(data, cells, is_taken)
 

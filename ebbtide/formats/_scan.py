@@ -22,6 +22,7 @@ from ebbtide.columns import CompiledLoop, Mask
 from ebbtide.formats._scan_loops import (
     ANY,
     BYTES,
+    DEEPEST,
     DOUBLE,
     ESCAPED,
     EXACT,
@@ -241,7 +242,6 @@ def bytes_of(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int3
     all_offsets = np.frombuffer(offset_buffer, np.int32)
     offsets = all_offsets[values.offset : values.offset + len(values) + 1]
     data = np.frombuffer(data_buffer or b"", np.uint8)
-    data.flags.writeable = False
     return data, offsets[:-1], offsets[1:]
 
 
@@ -313,14 +313,11 @@ class Scanner:
         """Scan records within some bytes.
 
         Args:
-            data: The bytes, read-only.
+            data: The bytes.
             begins: (n,) where each record begins.
             ends: (n,) where it ends.
         """
         n = len(begins)
-        begins, ends = begins.view(), ends.view()
-        for given in (begins, ends):
-            given.flags.writeable = False  # numba compiles for each kind of array: keep it to one
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
         starts = np.zeros(shape, np.int32)
@@ -332,6 +329,7 @@ class Scanner:
             begins,
             ends,
             *self._form,
+            np.zeros(DEEPEST, np.int64),
             kinds,
             starts,
             stops,

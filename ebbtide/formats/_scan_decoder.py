@@ -25,6 +25,11 @@ from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, Schem
 from ebbtide.formats._settings import DELETING, DecodingSettings
 from ebbtide.formats._typed import event_times, takes_back_by_content
 
+SCANNED_FROM = 5_000
+"""Smallest number of records for which loops are loaded: each saves 10 us."""
+FEWEST = 300
+"""Smallest number of records at a time that are scanned: a scan takes some milliseconds, however few they are."""
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -118,8 +123,9 @@ class ScanDecoder:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as in `QuickDecoder.decode`."""
         schema = self._settings.schema
         ScanDecoder.n_seen += len(batch)
-        # Loading the compiled loop does not pay for few records, or if most records are left.
-        is_worth_it = self._pays and CompiledLoop.pays(self.n_seen)
+        # Loading the compiled loop does not pay for few records, or if most records are left; few at a time are read sooner one by one.
+        n = self.n_seen if len(batch) >= FEWEST else 0
+        is_worth_it = self._pays and CompiledLoop.pays(n, kept_from=SCANNED_FROM)
         if not is_worth_it:
             return schema.empty_table(), batch
         parts, is_left = self._scanned(batch)

@@ -77,6 +77,7 @@ def scan(
     is_exact: Any,
     other_names: Any,
     other_ends: Any,
+    outer: Any,
     kinds: Any,
     starts: Any,
     stops: Any,
@@ -99,12 +100,12 @@ def scan(
         is_exact: (objects,) `EXACT`: it may have no other fields, except names with one of the following prefixes.
         other_names: The bytes of these prefixes; a whole name ends in its quote.
         other_ends: (prefixes + 1,) where each begins, and the last ends.
+        outer: (`DEEPEST`,) room for the objects that are open.
         kinds: (fields, n) kind of each field's cell.
         starts: (fields, n) where a text, a number, or the JSON in a field of `ANY` begins.
         stops: (fields, n) where it ends.
         is_taken: (n,) the record has the form.
     """
-    outer = np.zeros(DEEPEST, np.int64)
     unknown = len(is_exact) - 1
     is_plain = _IS_PLAIN
     is_escape = _IS_ESCAPE

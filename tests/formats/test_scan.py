@@ -525,13 +525,12 @@ def test_placed_records_are_scanned_with_their_places():
 
 def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     monkeypatch.setattr(ScanDecoder, "n_seen", 0)
-    monkeypatch.setattr(CompiledLoop, "pays", lambda rows: rows >= 3)
-    records = batch_of([record(UPDATE, 1)] * 2)
+    monkeypatch.setattr(CompiledLoop, "pays", lambda rows, **_: rows >= 500)
     left = []
-    for _ in range(2):
+    for n in (300, 300, 20):
         [scan, _] = ScanDecoder.of(spec(SCHEMA).decoding)
-        left.append(scan.decode(records, 7, None)[1].num_rows)
-    assert left == [2, 0]
+        left.append(scan.decode(batch_of([record(UPDATE, 1)] * n), 7, None)[1].num_rows)
+    assert left == [300, 0, 20]
 
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():

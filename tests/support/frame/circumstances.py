@@ -17,8 +17,8 @@ def _no_session(*_: Any, **__: Any) -> NoReturn:
 
 
 CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
-    "compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: True),
-    "not compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda _: False),
+    "compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda *_, **__: True),
+    "not compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda *_, **__: False),
     "decoded exactly": ("ebbtide.formats._decoding.QuickDecoder.of", lambda: lambda *_: None),
     "values of tools not typed at once": ("ebbtide.formats.MappedDecoder.typed", lambda: lambda *_: None),
     "another process": ("ebbtide.delta._key_index._shared", dict),
